@@ -1,7 +1,7 @@
-//! `cargo xtask bench CASE`: builds in release mode and lets `pinstripe-bench`, a program of
-//! `pinstripe-lab` with its feature `bench`, measure.
+//! `cargo xtask bench CASE`: builds in release mode and runs the measurements of `pinstripe-bench`,
+//! a program of `pinstripe-lab` with its feature `bench`.
 //!
-//! Results land in `target/bench/` as JSON and Markdown; the Markdown is also shown.
+//! Results are written to `target/bench/` as JSON and Markdown; the Markdown is also shown.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ const CASES: &[&str] = &[
     "backup", "bucket", "catalog", "store",
 ];
 
-/// Runs one case, or all of them; false when one of them failed.
+/// Runs one case or all cases; returns false if a case failed.
 pub fn run(args: &[String]) -> Result<bool> {
     let (case, rest) = match args.split_first() {
         Some((case, rest)) => (case.as_str(), rest),

@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz [SECONDS]`: every fuzz target in turn, on the stable compiler.
+//! `cargo xtask fuzz [SECONDS]`: runs every fuzz target in turn, with the stable compiler.
 //!
-//! It runs without a sanitizer, so that no nightly is needed: what is hunted are panics, failed
-//! assertions, overflow (debug assertions are on) and runaway memory, in safe code.
+//! Fuzzing runs without a sanitizer, so that no nightly compiler is needed. It finds panics, failed
+//! assertions, overflow (debug assertions are on) and excessive memory use, in safe code.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::workspace::{Result, cargo, root_folder, succeeds, works};
 
 const SECONDS: u64 = 30;
 
-/// Runs every target for the given seconds; false when one of them found something.
+/// Runs every target for the given number of seconds; returns false if a target found something.
 pub fn run(args: &[String]) -> Result<bool> {
     let seconds = match args {
         [] => SECONDS,
@@ -58,7 +58,7 @@ fn verdict(fine: bool) -> &'static str {
     if fine { "nothing found" } else { "FOUND SOMETHING" }
 }
 
-/// The targets by name, from the files; each must also be a `[[bin]]` of the manifest.
+/// The names of the targets, taken from the files; each must also be a `[[bin]]` of the manifest.
 fn targets() -> Result<Vec<String>> {
     let fuzz = root_folder()?.join("fuzz");
     let told = |error| format!("cannot read {}: {error}", fuzz.display());

@@ -1,12 +1,13 @@
-//! The licences that may enter the graph: every crate we build or test with must be free of
-//! copyleft.
+//! The licences that dependencies may have: every crate that the workspace is built or tested with
+//! must be free of copyleft.
 //!
-//! The judgement is over the SPDX expression of each manifest: of an `OR` one side must be
-//! allowed, of an `AND` both. A crate that says nothing is refused.
+//! The SPDX expression of each manifest is judged: of an `OR` one side must be permitted, of an
+//! `AND` both. A crate without a licence in its manifest is refused.
 
 use crate::workspace::Workspace;
 
-/// The licences that may enter. Permissive only; a name not listed here is refused, known or not.
+/// The permitted licences. All of them are permissive; a licence that is not listed here is
+/// refused, whatever it says.
 const ALLOWED: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -23,7 +24,8 @@ const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// Every crate of the graph whose licence is not allowed, with the way it came in.
+/// Every crate of the dependency graph whose licence is not permitted, with the path of
+/// dependencies that leads to it.
 pub fn refused(workspace: &Workspace) -> Vec<String> {
     let ways = workspace.ways(&workspace.members, true);
     let mut findings = Vec::new();
@@ -45,7 +47,7 @@ pub fn refused(workspace: &Workspace) -> Vec<String> {
     findings
 }
 
-/// Whether an SPDX expression lets us choose allowed licences only.
+/// Whether an SPDX expression permits a choice of permitted licences only.
 fn allowed(expression: &str) -> Result<bool, String> {
     // Old manifests write `MIT/Apache-2.0` for a choice.
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");

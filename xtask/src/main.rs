@@ -1,6 +1,7 @@
-//! The chores of this repository, as `cargo xtask VERB`.
+//! The development tasks of this repository, as `cargo xtask VERB`.
 //!
-//! It depends on none of our crates, so that it still works when they do not compile.
+//! The program depends on none of the workspace's other crates, so that it still works when they do
+//! not compile.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a program of its own")]
 

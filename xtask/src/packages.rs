@@ -1,4 +1,4 @@
-//! Debian packages that tests use.
+//! Installs Debian packages that tests use.
 
 use std::fs;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::process::Command;
 
 use crate::workspace::works;
 
-/// Installs what is missing, where that is possible; names what still is. Returns why a package
-/// that is missing could not be installed.
+/// Installs missing packages if possible; reports those that are still missing. Returns the reason
+/// why a missing package could not be installed.
 pub fn install(packages: &[&str]) -> &'static str {
     let missing = || packages.iter().copied().filter(|it| !is_installed(it)).collect::<Vec<_>>();
     let wanted = missing();
@@ -31,11 +31,11 @@ pub fn install(packages: &[&str]) -> &'static str {
     why
 }
 
-/// The S3 server of the tests, as a module of Go.
+/// The S3 server of the tests, as a Go module.
 const S3_SERVER: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
 
-/// Builds the S3 server of the tests where it is missing and there is a Go compiler, which Debian's is
-/// too old for: it fetches the one that the module asks for.
+/// Builds the S3 server of the tests if it is missing and a Go compiler is installed. Debian's
+/// compiler is too old, so it fetches the version that the module requires.
 pub fn install_s3_server() {
     let is_there = || {
         let on_path = works(Command::new("versitygw").arg("--version"));

@@ -7,12 +7,12 @@
 use crate::soak::range;
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
-/// Has glibc keep what a story gives back: the next one has disks of the same size, whose pages the
-/// kernel would clear again for a third of all the time.
+/// A setting that makes glibc keep freed memory: the next story has disks of the same size, and
+/// clearing their pages again in the kernel would take a third of the total time.
 const KEEPS_MEMORY: &str =
     "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4294967296";
 
-/// Runs it; false when a seed failed.
+/// Runs the simulators; returns false if a seed failed.
 pub fn run(args: &[String]) -> Result<bool> {
     if let Some(("buckets", rest)) = args.split_first().map(|(first, rest)| (first.as_str(), rest))
     {
@@ -31,7 +31,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         & buckets(&seeds)?)
 }
 
-/// Hosts that write to endpoints in memory.
+/// Simulates hosts that write to endpoints in memory.
 fn buckets(seeds: &str) -> Result<bool> {
     println!("stories of buckets with seeds {seeds}");
     let stories = ["--test", "hosts", "--", "--nocapture", "no_story"];

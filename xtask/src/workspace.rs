@@ -1,4 +1,4 @@
-//! The workspace as cargo knows it, and ways to call cargo.
+//! Reads the workspace from cargo, and calls cargo.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -7,38 +7,39 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The result of a chore: whether all went well, or why it could not be done at all.
+/// The result of a task: whether it succeeded, or the reason why it could not be carried out.
 pub type Result<T> = std::result::Result<T, String>;
 
-/// The platforms that we ship for; crates of other platforms are never built, hence not judged.
+/// The platforms of the releases; crates for other platforms are never built, so they are not
+/// checked.
 const PLATFORMS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
-/// The workspace as cargo resolves it, with every feature on.
+/// The workspace as cargo resolves it, with every feature enabled.
 pub struct Workspace {
-    /// The directory of the top `Cargo.toml`.
+    /// The directory that contains the top-level `Cargo.toml`.
     pub root: PathBuf,
-    /// The directory that cargo builds in.
+    /// The directory in which cargo builds.
     pub target: PathBuf,
-    /// All packages of the graph by id.
+    /// All packages of the dependency graph, by their ids.
     pub packages: BTreeMap<String, Package>,
-    /// The ids of our own packages.
+    /// The ids of the workspace's own packages.
     pub members: BTreeSet<String>,
 }
 
-/// One package of the graph.
+/// One package of the dependency graph.
 #[derive(Default)]
 pub struct Package {
-    /// Its name in the registry.
+    /// The package's name in the registry.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The licence in its manifest.
+    /// The licence that the package's manifest states.
     pub licence: Option<String>,
-    /// Its features, its own only.
+    /// The features that the package itself declares.
     pub features: BTreeSet<String>,
-    /// Ids of the packages that it is built with, on any of our platforms.
+    /// The ids of the packages with which it is built, on any of the release platforms.
     pub normal: BTreeSet<String>,
-    /// Ids of the packages that only its tests and benches are built with.
+    /// The ids of the packages with which only its tests and benches are built.
     pub dev: BTreeSet<String>,
 }
 
@@ -116,14 +117,15 @@ impl Workspace {
         }
     }
 
-    /// Our own package of this name.
+    /// Returns the workspace's package with this name.
     pub fn member(&self, name: &str) -> Option<(&String, &Package)> {
         let ours = self.members.iter().filter_map(|id| Some((id, self.packages.get(id)?)));
         ours.into_iter().find(|(_, package)| package.name == name)
     }
 
-    /// The shortest way of dependencies from `from` to each package that it needs, both included.
-    /// Test dependencies count for the packages in `from` only, and only when `with_dev` is set.
+    /// Returns the shortest path of dependencies from `from` to each package that it needs,
+    /// including both ends. Test dependencies count only for the packages in `from`, and only if
+    /// `with_dev` is set.
     pub fn ways(&self, from: &BTreeSet<String>, with_dev: bool) -> BTreeMap<String, Vec<String>> {
         let mut ways: BTreeMap<String, Vec<String>> =
             from.iter().map(|id| (id.clone(), vec![id.clone()])).collect();
@@ -146,7 +148,7 @@ impl Workspace {
         ways
     }
 
-    /// The names of packages along a way, for messages.
+    /// The names of the packages on a path, for messages.
     pub fn show_way(&self, way: &[String]) -> String {
         let name = |id: &String| match self.packages.get(id) {
             Some(package) => format!("{} {}", package.name, package.version),
@@ -156,24 +158,24 @@ impl Workspace {
     }
 }
 
-/// The `cargo` that runs us, ready for arguments.
+/// The `cargo` that runs this program, ready for arguments.
 pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
 }
 
-/// Whether a program runs at all with these arguments.
+/// Whether a program can be run with these arguments.
 pub fn works(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// Runs a command with our own output, says whether it ended well.
+/// Runs a command whose output goes to this program's output; returns whether it succeeded.
 pub fn succeeds(command: &mut Command) -> Result<bool> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status = command.status().map_err(|error| format!("cannot run {name}: {error}"))?;
     Ok(status.success())
 }
 
-/// The folder that holds the top `Cargo.toml`.
+/// The directory that contains the top-level `Cargo.toml`.
 pub fn root_folder() -> Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().map(Path::to_path_buf).ok_or_else(|| "xtask has no parent folder".to_owned())
@@ -192,7 +194,8 @@ pub mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A workspace from `(name, licence, needs, needs for tests)`; names in `ours` are members.
+    /// Makes a workspace from `(name, licence, needs, needs for tests)`; the names in `ours` are
+    /// its members.
     pub fn made_up(ours: &[&str], graph: &[(&str, &str, &[&str], &[&str])]) -> Workspace {
         let nodes: Vec<Value> = graph
             .iter()

@@ -5,15 +5,16 @@
 //!               ^                    |
 //!               +------ give back ---+   (what was written meanwhile lies above it)
 //! ```
-//! A row gathers writes until it is full or due. While it is in progress its bytes can be read and
-//! do not change; later writes gather separately, and wait. A held row does not change on the
-//! members: the flusher waits until no reader holds it before it writes the row, and a reader that
-//! wants to hold it waits while it is in progress.
+//!
+//! A row gathers writes until it is full or due. While a row is in progress, its bytes can be read
+//! and do not change; later writes to the row gather separately, and wait. A row that a reader
+//! holds does not change on the members: the flusher writes a row only when no reader holds it, and
+//! a reader waits before it holds a row that is in progress.
 //!
 //! Invariants: a read returns the last write; a row is in progress at most once; the bytes of a row
-//! are dropped only when the caller reports that they are on the members.
+//! are dropped only when the caller reports that these bytes are on the members.
 //!
-//! Not in this module: clocks (the time is an argument), members, plans.
+//! This module has no clocks (the time is an argument), no members and no plans.
 
 mod dirty;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use dirty::Spare;
 use super::geometry::{Shape, Span, Spot};
 use super::runs::{RunBytes, Runs};
 
-/// Stale ages that may remain, in addition to one per gathering row.
+/// The number of stale entries that `ages` may keep, in addition to one entry per gathering row.
 const AGES_SPARE: usize = 64;
 
 /// All rows with bytes that are not on the members.
@@ -43,7 +44,8 @@ pub struct Cache {
     under_way: HashMap<u64, Arc<Dirty>>,
     /// Gathering rows that are full.
     full: BTreeSet<u64>,
-    /// Rows by the time they began to gather; an entry with another time than its row's is stale.
+    /// Rows by the time at which they began to gather; an entry is stale if its row began at
+    /// another time.
     ages: VecDeque<(Duration, u64)>,
     /// Rows that may not change on the members, with the number of their readers.
     held: HashMap<u64, usize>,
@@ -55,9 +57,9 @@ pub struct Cache {
 /// Selects gathering rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Rows that are full, or began to gather then or earlier.
+    /// Rows that are full, and rows that began to gather at this time or earlier.
     FullOr(Duration),
-    /// Rows that began to gather then or earlier.
+    /// Rows that began to gather at this time or earlier.
     Since(Duration),
 }
 
@@ -73,11 +75,11 @@ impl Cache {
         &self.shape
     }
 
-    /// Changes the placement of rows: gathered bytes move to the rows that contain them now, and
-    /// keep their age.
+    /// Changes the placement of rows: gathered bytes move to the rows that contain them under the
+    /// new shape, and keep their age.
     ///
     /// # Panics
-    /// If a row is in progress.
+    /// Panics if a row is in progress.
     pub fn reshape(&mut self, shape: Shape) {
         assert!(self.under_way.is_empty(), "a row is in progress");
         let before = std::mem::replace(&mut self.shape, shape);
@@ -109,7 +111,8 @@ impl Cache {
         self.forget_ages();
     }
 
-    /// Makes a row gather since a time at the latest, which may be long ago.
+    /// Makes a row count as gathering since `since`, or since an earlier time that it already has;
+    /// `since` may be long ago.
     fn gather_since(&mut self, row: u64, since: Duration) {
         let fresh = || Dirty::new(self.shape.data(row), since);
         let gathers = self.gathering.entry(row).or_insert_with(fresh);
@@ -123,21 +126,22 @@ impl Cache {
         self.bytes
     }
 
-    /// Whether everything is on the members.
+    /// Whether the cache is empty: everything that was written is on the members.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.gathering.is_empty() && self.under_way.is_empty()
     }
 
-    /// Adds the bytes of a span. Returns whether its row is full now. Times may be slightly out of
-    /// order: each counts as no earlier than the one before.
+    /// Adds the bytes of a span to its row. Returns whether the row of the span is full now. The
+    /// times of successive calls may be slightly out of order: a time earlier than the previous one
+    /// counts as the previous one.
     pub fn write(&mut self, span: &Span, bytes: &[u8], now: Duration) -> bool {
         self.change(span.row, now, |row, spare| {
             row.write(span.data, span.column.start, bytes, spare);
         })
     }
 
-    /// The same for bytes in an allocation of their own.
+    /// Like [`write`](Self::write), for bytes in an allocation of their own.
     pub fn take(&mut self, span: &Span, bytes: RunBytes, now: Duration) -> bool {
         self.change(span.row, now, |row, spare| {
             row.take(span.data, span.column.start, bytes, spare);
@@ -185,9 +189,9 @@ impl Cache {
         all
     }
 
-    /// Rows that are due and may be begun: at most `most`, and no further ones once they have
-    /// `most_bytes`. Full rows are chosen first, then the oldest. They are returned in the order of
-    /// their numbers.
+    /// Returns rows that are due and may be begun: at most `most` rows, and no further row once
+    /// these have `most_bytes` bytes. Full rows are chosen first, then the oldest. The rows are
+    /// returned in the order of their numbers.
     pub fn due(&mut self, due: Due, most: usize, most_bytes: u64) -> Vec<u64> {
         let is_free = |row: &u64| !self.under_way.contains_key(row);
         let mut bytes = 0;
@@ -236,7 +240,7 @@ impl Cache {
     /// Marks a row as being written.
     ///
     /// # Panics
-    /// If it is in progress, or has no gathered bytes.
+    /// Panics if the row is in progress, or has no gathered bytes.
     pub fn begin(&mut self, row: u64) -> Arc<Dirty> {
         let dirty = Arc::new(self.gathering.remove(&row).expect("a row that gathers"));
         self.full.remove(&row);
@@ -264,7 +268,7 @@ impl Cache {
     /// Drops a row, which is on the members now.
     ///
     /// # Panics
-    /// If it is not in progress.
+    /// Panics if the row is not in progress.
     pub fn end(&mut self, row: u64) {
         let dirty = self.under_way.remove(&row).expect("a row that is in progress");
         self.bytes -= dirty.bytes();
@@ -281,8 +285,8 @@ impl Cache {
         self.under_way.contains_key(&row)
     }
 
-    /// Protects a row that is not in progress from changes: a flusher that wants to begin it has to
-    /// wait.
+    /// Protects a row that is not in progress from changes: a flusher that wants to begin the row
+    /// has to wait.
     pub fn hold(&mut self, row: u64) {
         *self.held.entry(row).or_default() += 1;
     }
@@ -297,10 +301,11 @@ impl Cache {
         }
     }
 
-    /// Marks a row as under repair, as if it were in progress, until it has [`end`](Self::end)ed.
+    /// Marks a row as under repair, as if it were in progress, until [`end`](Self::end) is called
+    /// for it.
     ///
     /// # Panics
-    /// If it is in progress.
+    /// Panics if the row is in progress.
     pub fn occupy(&mut self, row: u64) {
         let nothing = Arc::new(Dirty::new(self.shape.data(row), Duration::ZERO));
         assert!(self.under_way.insert(row, nothing).is_none(), "row {row} is in progress already");
@@ -316,10 +321,10 @@ impl Cache {
         Arc::clone(&self.rows_changed)
     }
 
-    /// Puts back a row that could not be written: it gathers again, below newer writes.
+    /// Puts back a row that could not be written: the row gathers again, below newer writes.
     ///
     /// # Panics
-    /// If it is not in progress.
+    /// Panics if the row is not in progress.
     pub fn give_back(&mut self, row: u64) {
         let below = self.under_way.remove(&row).expect("a row that is in progress");
         self.bytes -= below.bytes();

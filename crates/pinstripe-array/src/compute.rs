@@ -5,6 +5,7 @@
 //!                                    +--> new data --> parity --> written, with its checksums
 //! runs that were written ------------+        \--> the part of parity that stays: logged
 //! ```
+//!
 //! Invariants: bytes that one run holds in one piece go to the member from there; all others are
 //! made once, in the buffer that they are written from. Nothing as large as a block is allocated
 //! for a row, except to rebuild.
@@ -28,7 +29,7 @@ use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
 use pinstripe_base::error::Result;
 
-/// Bytes that are made for the rows of a batch, in memory that is used again.
+/// Bytes that are computed for the rows of a batch, in reused memory.
 #[derive(Debug, Default)]
 pub(crate) struct ComputedBytes {
     data: ScratchBuffer,
@@ -37,8 +38,8 @@ pub(crate) struct ComputedBytes {
 
 const PAGE: usize = 4096;
 
-/// Memory that is used in part. Its content is undefined at first, and after a further
-/// [`reserve`](Buffer::reserve).
+/// Memory that is only partly in use. The content of this memory is undefined at first, and after
+/// each later [`reserve`](Buffer::reserve).
 #[derive(Debug, Default)]
 struct ScratchBuffer {
     bytes: Vec<u8>,
@@ -71,10 +72,10 @@ impl ScratchBuffer {
     }
 }
 
-/// A row with its plan, the bytes read for it, and the new ones.
+/// A row with its plan, the bytes read for it, and its new bytes.
 #[derive(Clone, Copy)]
 pub struct Operation<'a> {
-    /// The placement of its shards.
+    /// The placement of the row's shards.
     pub row: &'a RowMap,
     /// The plan to carry out.
     pub plan: &'a RowPlan,
@@ -82,20 +83,21 @@ pub struct Operation<'a> {
     pub dirty: &'a Dirty,
     /// The bytes read for the batch.
     pub read: &'a [u8],
-    /// By transfer of the plan's reads, the offset of its bytes in `read`.
+    /// For each transfer of the plan's reads, the offset of its bytes in `read`.
     pub reads_at: &'a [usize],
-    /// By transfer of the plan's writes, the offset of its computed bytes; `None` if one run has
-    /// all of them.
+    /// By transfer of the plan's writes, the offset of its computed bytes; `None` if one cached run
+    /// has all bytes of the transfer.
     pub makes_at: &'a [Option<usize>],
 }
 
 impl ComputedBytes {
-    /// Forgets all that was made.
+    /// Forgets all computed bytes.
     pub fn clear(&mut self) {
         (self.data.used, self.parity.used) = (0, 0);
     }
 
-    /// Sets a place aside for each transfer of a plan's writes that no run has as it is.
+    /// Reserves a place for each transfer of a plan's writes whose bytes no single cached run
+    /// holds.
     pub fn reserve(
         &mut self,
         row: &RowMap,
@@ -127,7 +129,8 @@ impl ComputedBytes {
         }
     }
 
-    /// The checksums of a piece's written shards, lowest first, each with all blocks.
+    /// The checksums of a piece's written shards, lowest shard first; each shard has one for every
+    /// block.
     pub fn sums(&self, piece: &PlanPiece, operation: &Operation<'_>) -> Vec<Sum> {
         let blocks = piece.column.len() / BLOCK_BYTES as usize;
         let mut sums = Vec::with_capacity(piece.writes.len() * blocks);
@@ -141,7 +144,7 @@ impl ComputedBytes {
     }
 }
 
-/// The old bytes of a piece: as they were read or rebuilt; `None` are zeros.
+/// The old bytes of a piece, as they were read or rebuilt; `None` stands for zeros.
 struct Old<'a> {
     operation: Operation<'a>,
     piece: &'a PlanPiece,
@@ -159,11 +162,11 @@ impl Old<'_> {
 }
 
 impl<'a> Operation<'a> {
-    /// Computes all pieces. `log` takes the payloads of each member, piece by piece.
+    /// Computes all pieces. `log` receives the payloads of each member, piece by piece.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks
-    /// for.
+    /// Fails with [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no
+    /// planner asks for.
     pub(crate) fn run_plan(
         &self,
         made: &mut ComputedBytes,
@@ -172,7 +175,7 @@ impl<'a> Operation<'a> {
         self.plan.pieces.iter().try_for_each(|piece| self.run_piece(piece, made, log))
     }
 
-    /// The bytes of a column, if one run has them all.
+    /// The bytes of a column, if one cached run holds all of them.
     fn run(&self, data: usize, column: &Range<u32>) -> Option<&'a [u8]> {
         self.dirty.shard(data).slice(column)
     }
@@ -255,7 +258,8 @@ impl<'a> Operation<'a> {
         Ok(())
     }
 
-    /// Computes the parity to write, and logs the part of it that stays.
+    /// Computes the parity to write, and logs the part of the parity that comes from unchanged
+    /// data.
     fn parity(
         &self,
         piece: &PlanPiece,
@@ -341,7 +345,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// The shard whose content a shard has: of a mirror there is one.
+/// The shard whose content this shard has: all copies of a mirror have the content of one shard.
 fn content(row: &RowMap, shard: usize) -> usize {
     if row.mirrors() { 0 } else { shard }
 }

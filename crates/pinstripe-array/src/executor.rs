@@ -1,35 +1,36 @@
-//! Runs independent tasks, possibly in parallel: above all reads and writes of several members.
+//! Runs independent tasks, possibly in parallel; most are reads and writes of several members.
 
 use pinstripe_base::each;
 
-/// Kinds of tasks. An executor measures the time of each kind.
+/// Kinds of tasks. The kind of a task; an executor measures the time of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TaskKind {
     /// Reads of data.
     Read = 0,
-    /// A record of the log on each member, made durable.
+    /// Writing a record of the log durably to each member.
     Log = 1,
     /// Writes of data.
     Write = 2,
-    /// Tables, superblocks and syncs.
+    /// Writing tables and superblocks, and syncs.
     Tables = 3,
-    /// Chunks that are computed from others, and written.
+    /// Computing chunks from other members and writing them.
     Fill = 4,
-    /// Rows that are read and compared.
+    /// Reading and comparing rows.
     Scrub = 5,
 }
 
-/// Carries out tasks, in any order, at the same time or one after the other.
+/// Carries out tasks, in any order, in parallel or one after the other.
 pub trait Executor: Send + Sync {
-    /// Calls `task` once with each number below `count`. All calls have ended when this returns.
+    /// Calls `task` once for each number below `count`. All calls have ended when this returns.
     fn each(&self, load: TaskKind, count: usize, task: &(dyn Fn(usize) + Sync));
 
-    /// Whether such tasks were slow lately, so that it is better to have few.
+    /// Whether tasks of this kind were slow recently, so that few large ones are better.
     fn is_slow(&self, load: TaskKind) -> bool;
 }
 
-/// The results of `task` for each number below `count`, in order, run by an executor.
+/// Calls `task` for each number below `count` through an executor, and returns the results in
+/// order.
 pub fn each_of<T: Send>(
     executor: &dyn Executor,
     load: TaskKind,
@@ -39,7 +40,7 @@ pub fn each_of<T: Send>(
     each::each_of(count, |task| executor.each(load, count, task), task)
 }
 
-/// One after the other, in order, in the thread that asks.
+/// Runs the tasks one after the other, in order, in the calling thread.
 pub(crate) struct SerialExecutor;
 
 impl Executor for SerialExecutor {

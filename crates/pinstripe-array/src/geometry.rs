@@ -1,14 +1,16 @@
-//! The place of every byte of an array: pure arithmetic, in md's convention, so that md's own
-//! members are read by the same rules.
+//! The place of every byte of an array: pure arithmetic, in md's convention, so that members of md
+//! arrays are read by the same rules.
 //!
 //! User bytes are cut into chunks, chunks into *rows*, the unit of planning:
 //! - levels 4, 5, 6: as many chunks as there are members without parity, and P (and Q), all at one
 //!   member offset: the stripe of md;
 //! - level 0: a chunk on each member;
-//! - levels 1 and 10: **one** chunk with its copies, which depends on no other chunk. The copies
-//!   are on different members, with far and offset layouts at different member offsets.
+//! - levels 1 and 10: **one** chunk with its copies, which depends on no other chunk. The copies of
+//!   a chunk are on different members; with far and offset layouts they are at different member
+//!   offsets.
 //!
-//! Member offsets count from where a member's data begins; the areas before belong to a format.
+//! Member offsets count from the start of a member's data; the areas before it belong to the
+//! on-disk format.
 
 mod layout;
 mod level;
@@ -45,7 +47,7 @@ pub struct ArrayGeometry {
     member_bytes: u64,
     rows: u64,
     capacity: u64,
-    /// Chunks from a copy to the next far one; 0 where there are none.
+    /// The distance in chunks from a copy to the next far copy; 0 if there are no far copies.
     stride: u64,
 }
 
@@ -54,9 +56,9 @@ pub struct ArrayGeometry {
 pub struct Spot {
     /// The row.
     pub row: u64,
-    /// The data chunk in the row.
+    /// The number of the data chunk in the row.
     pub data: usize,
-    /// The byte in the chunk.
+    /// The offset of the byte in the chunk.
     pub offset: u32,
 }
 
@@ -65,7 +67,7 @@ pub struct Spot {
 pub struct Span {
     /// The row.
     pub row: u64,
-    /// The data chunk in the row.
+    /// The number of the data chunk in the row.
     pub data: usize,
     /// The bytes of the chunk.
     pub column: Range<u32>,
@@ -78,21 +80,22 @@ pub struct Span {
 pub struct Held {
     /// The row.
     pub row: u64,
-    /// The shard of it.
+    /// The shard that is stored at this place.
     pub shard: usize,
-    /// The byte in the chunk.
+    /// The offset of the byte in the chunk.
     pub offset: u32,
 }
 
 impl ArrayGeometry {
-    /// An array of `members` members with at least `member_bytes` bytes for data each.
+    /// The geometry of an array of `members` members with at least `member_bytes` bytes for data
+    /// each.
     ///
     /// `chunk_bytes` is a power of two from 4 KiB to 64 MiB. Level 1 has no chunks of its own:
-    /// there it is only how much is planned at once.
+    /// there the size only determines how much is planned at once.
     ///
     /// # Errors
-    /// [`Kind::Usage`] with an advice: too few members for the level or its copies, too many, an
-    /// invalid chunk or layout, or members that are smaller than one chunk.
+    /// Fails with [`Kind::Usage`], with advice, for too few members for the level or its copies,
+    /// too many members, an invalid chunk or layout, or members that are smaller than one chunk.
     pub fn new(
         level: Level,
         members: usize,
@@ -108,8 +111,8 @@ impl ArrayGeometry {
         Self::cut(level, members, chunk_bytes, layout, member_bytes)
     }
 
-    /// Like [`new`](Self::new), with a chunk of any power of two: tests are exhaustive with tiny
-    /// ones.
+    /// Like [`new`](Self::new), for chunks of any power of two: tests with tiny chunks can be
+    /// exhaustive.
     pub(super) fn cut(
         level: Level,
         members: usize,
@@ -197,8 +200,8 @@ impl ArrayGeometry {
         (self.data() as u64) << self.chunk_shift
     }
 
-    /// Whether the other geometry has all content of this one at the same place: they may differ in
-    /// the length of members, but not in the distance of far copies.
+    /// Whether the other geometry has all content of this one at the same places: the two may
+    /// differ in the length of members, but not in the distance of far copies.
     pub(crate) fn lies_as_in(&self, other: &ArrayGeometry) -> bool {
         let alike = ArrayGeometry {
             member_bytes: self.member_bytes,
@@ -219,7 +222,7 @@ impl ArrayGeometry {
         self.capacity
     }
 
-    /// Bytes of each chunk of a row: a full chunk, except at the end of a mirror.
+    /// Bytes of each chunk of a row: a full chunk, except in the last row of a mirror.
     pub(super) fn row_len(&self, row: u64) -> u32 {
         let left = self.capacity.saturating_sub(row.saturating_mul(self.row_bytes()));
         left.min(self.chunk_bytes().into()) as u32
@@ -228,7 +231,8 @@ impl ArrayGeometry {
     /// The place of a user byte.
     ///
     /// # Panics
-    /// In debug builds, beyond the capacity, as all of this file.
+    /// Panics in debug builds if the byte is beyond the capacity; so do the other functions of this
+    /// file.
     pub fn locate(&self, byte: u64) -> Spot {
         debug_assert!(byte < self.capacity, "byte {byte} is beyond the end of the array");
         let chunk = byte >> self.chunk_shift;
@@ -237,7 +241,7 @@ impl ArrayGeometry {
         Spot { row: chunk / data, data: (chunk % data) as usize, offset }
     }
 
-    /// The user byte at a spot: [`locate`](Self::locate) the other way round.
+    /// The user byte at a spot: the inverse of [`locate`](Self::locate).
     pub(crate) fn user_byte(&self, spot: Spot) -> u64 {
         let chunk = spot.row * self.data() as u64 + spot.data as u64;
         (chunk << self.chunk_shift) + u64::from(spot.offset)
@@ -276,8 +280,8 @@ impl ArrayGeometry {
         RowMap::new(self, row)
     }
 
-    /// The content at an offset of a member's data; `None` behind the last row, and in the gaps
-    /// that level 10 may leave there.
+    /// The content at an offset of a member's data; `None` after the last row, and in the gaps that
+    /// level 10 may leave there.
     pub fn held(&self, member: usize, member_offset: u64) -> Option<Held> {
         let chunk = member_offset >> self.chunk_shift;
         let offset = (member_offset & u64::from(self.chunk_bytes() - 1)) as u32;
@@ -309,7 +313,7 @@ impl ArrayGeometry {
         Some((chunk * members as u64 + column as u64) / near as u64)
     }
 
-    /// Whether everything can still be read without these members.
+    /// Whether all data can still be read without these members.
     pub fn survives(&self, absent: MemberSet) -> bool {
         let absent = absent.and(MemberSet::below(self.members()));
         match self.layout {
@@ -330,18 +334,24 @@ fn check_members(level: Level, members: usize, layout: Layout) -> Result<()> {
     };
     if !suits {
         return Err(Error::new(Kind::Usage, format!("{level} has no layout {layout}"))
-            .advice(format!("leave it at {}", Layout::default_of(level))));
+            .advice(format!("leave the layout at {}", Layout::default_of(level))));
     }
     if members < level.members_min() || members > SET_MAX {
-        return Err(Error::new(Kind::Usage, format!("not a number of members for {level}"))
-            .expected(format!("{} to {SET_MAX}", level.members_min()), members));
+        return Err(Error::new(
+            Kind::Usage,
+            format!("this is not a possible number of members for {level}"),
+        )
+        .expected(format!("{} to {SET_MAX}", level.members_min()), members));
     }
     if let Layout::Copies(copies) = layout
         && !(2..=members).contains(&copies.count())
     {
-        return Err(Error::new(Kind::Usage, "not a number of copies for these members")
-            .expected(format!("2 to {members} copies"), copies.count())
-            .advice("choose fewer copies or more members"));
+        return Err(Error::new(
+            Kind::Usage,
+            "this is not a possible number of copies for the number of members",
+        )
+        .expected(format!("2 to {members} copies"), copies.count())
+        .advice("choose fewer copies or more members"));
     }
     if let Layout::Copies(Copies { near, far, offset: true }) = layout
         && far > 1
@@ -349,15 +359,18 @@ fn check_members(level: Level, members: usize, layout: Layout) -> Result<()> {
     {
         // Near copies that continue after the last member would overlap the offset copies of their
         // row.
-        return Err(Error::new(Kind::Usage, format!("copies of {layout} would overlap"))
-            .expected(format!("a multiple of {near} members"), members)
-            .advice("choose another number of members, or far copies"));
+        return Err(Error::new(
+            Kind::Usage,
+            format!("the copies of layout {layout} would overlap"),
+        )
+        .expected(format!("a multiple of {near} members"), members)
+        .advice("choose another number of members, or far copies"));
     }
     Ok(())
 }
 
-/// Rows and stride of level 10 on members of `member_chunks` chunks, as in `calc_sectors` and
-/// `raid10_size` of drivers/md/raid10.c.
+/// The number of rows and the stride of level 10 on members of `member_chunks` chunks, computed as
+/// in `calc_sectors` and `raid10_size` of drivers/md/raid10.c.
 fn copied_rows(copies: Copies, members: u8, member_chunks: u64) -> Result<(u64, u64)> {
     let (near, far) = (u64::from(copies.near), u64::from(copies.far));
     let members = u64::from(members);

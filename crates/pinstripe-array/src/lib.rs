@@ -1,21 +1,21 @@
 //! A RAID of levels 0, 1, 4, 5, 6 and 10 in user space.
 //!
-//! `geometry` gives the place of every byte, `plan` the reads, computation and writes of a row.
-//! Neither sees a byte of data: all is arithmetic on numbers and ranges, so that every case can be
-//! tested without a disk. `compute` carries plans out on bytes. `cache` and `sums` hold the
-//! content that members do not have yet; `engine` writes it to them.
+//! `geometry` computes the place of every byte, `plan` the reads, computation and writes of a row.
+//! Neither module handles data: both do arithmetic on numbers and ranges, so that every case can be
+//! tested without a disk. `compute` carries plans out on bytes. `cache` and `sums` hold the content
+//! and checksums that are not on the members yet; `engine` writes them to the members.
 //!
-//! Words: a *row* is planned and written as one: with parity, one chunk on each member at one
-//! member offset. A *shard* is one of its chunks, data in the order of user bytes, then P, then Q;
-//! of a mirror, the copies of one chunk. A *column* is a byte range within the chunks of a row. An
-//! *absent* member has failed or is missing; *erased* bytes are bytes of a present member that are
-//! bad.
+//! Words: a *row* is planned and written as a unit: in levels with parity, it has one chunk on each
+//! member, at the same member offset. A *shard* is one chunk of a row: first data in the order of
+//! user bytes, then P, then Q; in a mirror, the shards are the copies of one chunk. A *column* is a
+//! byte range within the chunks of a row. An *absent* member has failed or is missing; *erased*
+//! bytes are bytes of a present member that are bad.
 //!
 //! Invariants:
 //! - ranges are half-open, offsets are bytes;
-//! - the same input gives the same plan: no clock, no randomness, no state but buffers that are
-//!   used again;
-//! - nothing absent is ever read or written.
+//! - the same input gives the same plan: planning uses no clock, no randomness, and no state except
+//!   reused buffers;
+//! - absent members are never read or written.
 //!
 //! Floors, lowest first; a module imports from lower floors only:
 //!
@@ -31,8 +31,8 @@
 //! | `volume` | its threads |
 //! | `ops` | verbs |
 //!
-//! Not in this crate, except in `control`, `volume` and `ops`: threads and clocks. Devices are seen
-//! by `member`, `md` and those that open them: `engine` when it assembles, and `ops`.
+//! Only the modules `control`, `volume` and `ops` of this crate use threads and clocks. Only
+//! `member`, `md`, `ops` and, during assembly, `engine` access devices.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

@@ -1,11 +1,11 @@
 //! One member of an array: its data, the checksums of its blocks, its superblock and its part of
 //! the log.
 //!
-//! Invariants: the checksums in memory are those of the last writes; those on the member are as new
-//! as the last [`write_tables`](ArrayMember::write_tables), and the log holds the ones that came
-//! later.
+//! Invariants: the checksums in memory are those of the last writes; those on the member are as of
+//! the last [`write_tables`](ArrayMember::write_tables), and the log holds those that changed
+//! afterwards.
 //!
-//! Not in this module: other members.
+//! This module knows no other members.
 
 mod extent;
 mod forget;
@@ -35,8 +35,8 @@ use pinstripe_io::device::SharedDevice;
 /// Unchanged pages of the table of checksums that a member keeps in memory: 2 MiB.
 const PAGES_KEPT: usize = 512;
 /// The advice for a member whose map of regions cannot be trusted.
-const ANEW: &str = "add it again: it is rebuilt from the others";
-/// Blocks whose checksums are looked up at once.
+const ANEW: &str = "add the member again: it is rebuilt from the other members";
+/// The number of blocks whose checksums are looked up at once.
 const SUMS_AT_ONCE: usize = 64;
 
 /// A member that is present.
@@ -46,9 +46,9 @@ pub(crate) struct ArrayMember {
     id: MemberId,
     slot: u16,
     areas: Areas,
-    /// Data below this is right; the rest is still to be filled.
+    /// The data below this offset is right; the rest is still to be filled.
     filled_bytes: AtomicU64,
-    /// A member is away: regions that change are noted.
+    /// Whether a member is away, so that changed regions are noted.
     notes_changes: AtomicBool,
     replacement: ReplacementMember,
     tables: Mutex<Tables>,
@@ -57,7 +57,7 @@ pub(crate) struct ArrayMember {
 }
 
 impl ArrayMember {
-    /// A member of an array that is being made: nothing was ever written to it.
+    /// A member of an array that is being created: nothing was ever written to it.
     pub fn fresh(device: SharedDevice, superblock: &Superblock) -> Self {
         let regions = vec![Region::UNWRITTEN; pages(superblock.data_bytes / BLOCK_BYTES) as usize];
         let sectors = regions.len().div_ceil(SECTOR_REGIONS);
@@ -67,12 +67,13 @@ impl ArrayMember {
         member
     }
 
-    /// A member as its superblock describes it. If it was stopped in order, its map of regions has
-    /// to be the one that was written last, unless `force` skips that check.
+    /// Opens a member that its superblock describes. If the array was stopped cleanly, the member's
+    /// map of regions has to be the one that was written last, unless `force` skips that check.
     ///
     /// # Errors
-    /// The errors of the device; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a map
-    /// of regions that is damaged or older.
+    /// Fails with the errors of the device; with
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a map of regions that is damaged
+    /// or old.
     pub fn open(device: SharedDevice, superblock: &Superblock, force: bool) -> Result<Self> {
         let count = pages(superblock.data_bytes / BLOCK_BYTES) as usize;
         let mut member = Self::with(device, superblock, Vec::new(), Vec::new());
@@ -91,12 +92,12 @@ impl ArrayMember {
         (tables.regions, tables.checks) = (regions, checks);
         let check = tables.regions_check();
         if superblock.is_clean && !force && check != superblock.regions_check {
-            let what =
-                "its region map is not the one that was written last: the device lost a write";
+            let what = "the region map of the member is not the one that was written last: the \
+                        device lost a write";
             return Err(Error::corrupt(what, member.path())
                 .expected(superblock.regions_check, check)
                 .advice(format!(
-                    "{ANEW}; --force uses it as it is, with blocks that may be stale"
+                    "{ANEW}; --force uses the member as it is, with blocks that may be stale"
                 )));
         }
         Ok(member)
@@ -127,7 +128,7 @@ impl ArrayMember {
         }
     }
 
-    /// The path, for messages.
+    /// The path of the device, for messages.
     pub fn path(&self) -> &Path {
         self.device.place()
     }
@@ -137,7 +138,7 @@ impl ArrayMember {
         &self.device
     }
 
-    /// The places of its areas, which may differ from other members'.
+    /// The places of the member's areas, which may differ from those of other members.
     pub fn areas(&self) -> Areas {
         self.areas
     }
@@ -147,31 +148,32 @@ impl ArrayMember {
         self.id
     }
 
-    /// Whether it holds the expected content up to an offset of its data.
+    /// Whether the member holds the expected content up to an offset of its data.
     pub fn is_filled(&self, end: u64) -> bool {
         end <= self.filled_bytes.load(Ordering::Acquire)
     }
 
-    /// The number of `bytes` from `offset` on that lie below the point up to which its data is
-    /// right. A write to the member that it replaces may begin below that point and end above it:
-    /// filling never returns to the part below.
+    /// The number of those of the `bytes` from `offset` on that are below the end of this member's
+    /// filled part. For a replacement, a write to the replaced member may begin in the filled part
+    /// and end beyond it: filling never returns to the part below.
     fn filled_part(&self, offset: u64, bytes: usize) -> usize {
         let filled = self.filled_bytes.load(Ordering::Acquire).saturating_sub(offset);
         usize::try_from(filled).map_or(bytes, |filled| filled.min(bytes))
     }
 
-    /// Sets the point up to which its data is right; `None` is all of it.
+    /// Sets the offset up to which the member's data is right; `None` means all of it.
     pub(crate) fn set_filled(&self, bytes: Option<u64>) {
         self.filled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Release);
     }
 
-    /// The one that is to take its place, if there is one.
+    /// The member's replacement, if there is one.
     pub fn replacement(&self) -> &ReplacementMember {
         &self.replacement
     }
 
     /// Sets whether regions that change are noted for a member that is away. Regions that changed
-    /// since the last superblock are noted at once, since that member may miss them, too.
+    /// since the last superblock are noted at once, since the member that is away may miss them,
+    /// too.
     pub(crate) fn note_changes(&self, notes: bool) {
         self.replacement.with(|replacement| {
             replacement.note_changes(notes);
@@ -188,19 +190,19 @@ impl ArrayMember {
         }
     }
 
-    /// A superblock was published that all members have which are present.
+    /// Tells the member that all present members have the newest superblock.
     pub fn published(&self) {
         self.lock().recent.clear();
     }
 
-    /// Whether any region that overlaps a range of data fulfils `is_such`.
+    /// Whether `is_such` is true for any region that overlaps a range of data.
     pub(crate) fn any_region(&self, range: &Range<u64>, is_such: impl Fn(Region) -> bool) -> bool {
         let page = |offset: u64| (offset / BLOCK_BYTES / PAGE_BLOCKS) as usize;
         let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));
         self.lock().regions[pages].iter().any(|region| is_such(*region))
     }
 
-    /// Drops the notes: no member misses anything.
+    /// Drops the notes of changed regions: no member misses anything.
     pub(crate) fn forget_changes(&self) {
         self.replacement.with(|replacement| {
             replacement.forget_changes();
@@ -210,29 +212,29 @@ impl ArrayMember {
         self.lock().each(|region| region.behind(false));
     }
 
-    /// Bytes moved and times taken since it was opened.
+    /// Bytes moved and times taken since the member was opened.
     pub fn traffic(&self) -> MemberTraffic {
         self.traffic.snapshot()
     }
 
-    /// Has it note how long things take, from now on.
+    /// Makes the member measure the time of its transfers from now on.
     pub(crate) fn set_timer(&self, timer: Timer) {
         // One that has a timer keeps it.
         let _ = self.timer.set(timer);
     }
 
-    /// Fills `buf` with its data from `offset` on.
+    /// The errors of [`Device::read_at`](pinstripe_io::device::Device::read_at).
     ///
     /// # Errors
-    /// The errors of [`Device::read_at`](pinstripe_io::device::Device::read_at); so for all that
-    /// follow.
+    /// Fails with the errors of [`Device::read_at`](pinstripe_io::device::Device::read_at), as for
+    /// all methods that follow.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.traffic.read(MemberArea::Data, buf.len());
         let read = || self.device.read_at(self.areas.data_at + offset, buf);
         self.traffic.reads.measure(self.timer.get(), read)
     }
 
-    /// Writes data at `offset`.
+    /// Writes `bytes` to the member's data at `offset`.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.replacement.with(|replacement| match replacement.filled_part(offset, bytes.len()) {
             0 => Ok(()),
@@ -244,7 +246,7 @@ impl ArrayMember {
     }
 
     /// Writes consecutive parts from `offset` on, past the page cache where the device supports
-    /// that. No other write to this member may run meanwhile.
+    /// that. No other write to this member may run at the same time.
     pub fn write_long(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         self.replacement.with(|replacement| match replacement.filled_part(offset, bytes) {
@@ -256,20 +258,20 @@ impl ArrayMember {
         self.traffic.writes.measure(self.timer.get(), write)
     }
 
-    /// Fills `buf` from a place of its log.
+    /// Fills `buf` from a position in the member's log.
     pub(crate) fn read_log(&self, position: u64, buf: &mut [u8]) -> Result<()> {
         self.traffic.read(MemberArea::Log, buf.len());
         self.device.read_at(self.areas.log_at + position, buf)
     }
 
-    /// Writes at a place of its log.
+    /// Writes at a position in the member's log.
     pub(crate) fn write_log(&self, position: u64, bytes: &[u8]) -> Result<()> {
         self.replacement.with(|replacement| replacement.write_log(position, bytes));
         self.traffic.written(MemberArea::Log, bytes.len());
         self.device.write_at(self.areas.log_at + position, bytes)
     }
 
-    /// Makes all that was written survive a power cut.
+    /// Makes all writes to the member durable.
     pub fn sync(&self) -> Result<()> {
         self.replacement.with(ArrayMember::sync);
         self.traffic.syncs.measure(self.timer.get(), || self.device.sync())
@@ -289,7 +291,7 @@ impl ArrayMember {
     /// The checksums of blocks: [`Sum::LOST`] where the table is damaged.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn sums(&self, blocks: Range<u64>) -> Result<Vec<Sum>> {
         let mut tables = self.bring(&blocks)?;
         Ok(blocks.map(|block| tables.sums.get(block).expect("its page was brought")).collect())
@@ -298,18 +300,19 @@ impl ArrayMember {
     /// Adds the checksums of blocks to `out`.
     ///
     /// # Errors
-    /// The errors of [`sums`](Self::sums).
+    /// Fails with the errors of [`sums`](Self::sums).
     pub(crate) fn sums_into(&self, blocks: Range<u64>, out: &mut Vec<Sum>) -> Result<()> {
         let mut tables = self.bring(&blocks)?;
         out.extend(blocks.map(|block| tables.sums.get(block).expect("its page was brought")));
         Ok(())
     }
 
-    /// Fills `buf`, whole blocks, from an offset of its data, and returns the numbers of the blocks
-    /// that fail their checksum, doubtful ones included. Blocks that were never written are zeros.
+    /// Fills `buf`, which is whole blocks, from an offset of the member's data, and returns the
+    /// numbers of the blocks that fail their checksum, doubtful ones included. Blocks that were
+    /// never written read as zeros.
     ///
     /// # Errors
-    /// The errors of the device, and of [`sums`](Self::sums).
+    /// Fails with the errors of the device, and of [`sums`](Self::sums).
     pub(crate) fn read_checked(&self, offset: u64, buf: &mut [u8]) -> Result<Vec<u32>> {
         let mut bad = Vec::new();
         let first = offset / BLOCK_BYTES;
@@ -341,7 +344,7 @@ impl ArrayMember {
     /// Sets the checksums of blocks from `first` on.
     ///
     /// # Errors
-    /// The errors of [`sums`](Self::sums).
+    /// Fails with the errors of [`sums`](Self::sums).
     pub(crate) fn set_sums(&self, first: u64, sums: &[Sum]) -> Result<()> {
         let blocks = first..first + sums.len() as u64;
         let bytes = sums.len() * BLOCK_BYTES as usize;
@@ -369,7 +372,7 @@ impl ArrayMember {
     }
 }
 
-/// The first `bytes` of parts that lie one behind the other.
+/// The first `bytes` bytes of several consecutive parts.
 fn first_bytes<'a>(parts: &[&'a [u8]], bytes: usize) -> Vec<&'a [u8]> {
     let mut left = bytes;
     let mut first = Vec::with_capacity(parts.len());

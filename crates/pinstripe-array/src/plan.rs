@@ -1,26 +1,27 @@
-//! What to read, compute and write so that a row holds the expected content: a pure function.
+//! Plans what to read, compute and write so that a row holds the expected content; a pure function.
 //!
-//! The caller describes its knowledge about a row's bytes by [`Mark`]s: dirty, cached, never
-//! written, or bad. The [`Planner`] cuts the row where that changes and finds for each piece the
-//! way that moves the fewest bytes:
+//! The caller describes what it knows about a row's bytes by [`Mark`]s: dirty, cached, never
+//! written, or bad. The [`Planner`] cuts the row where these marks change, and finds for each piece
+//! the method that moves the fewest bytes:
 //! - **full**: every data shard is dirty; nothing is read;
 //! - **read-modify-write**: the old bytes of dirty shards and parity are read; parity changes by
 //!   the difference;
-//! - **reconstruct-write**: the data shards that stay are read; parity is recomputed. Where one of
-//!   them is lost, the whole row is read and it is rebuilt on the way;
-//! - **mirror copy** and **plain**: there is no parity to care for.
+//! - **reconstruct-write**: the data shards that stay are read; parity is recomputed. If one of the
+//!   data shards is lost, the rest of the row is read, and the shard is rebuilt before parity is
+//!   computed;
+//! - **mirror copy** and **plain**: there is no parity to compute.
 //!
-//! Bytes that were never written are zeros, on parity as on data: known, and never read.
+//! Bytes that were never written, data and parity alike, are known to be zeros, and are never read.
 //!
-//! A block that is dirty in part is marked [`Class::Partial`], all of it: the caller has some of
-//! its new bytes, and the plan brings its old ones (`PlanPiece::fill`). Read-modify-write needs
-//! them anyway.
+//! A block that is dirty in part is marked [`Class::Partial`] completely: the caller has some of
+//! its new bytes, and the plan reads its old ones (`PlanPiece::fill`). Read-modify-write needs
+//! these old bytes anyway.
 //!
-//! Bytes count in full shards here: columns have no smallest unit but the marks'. The number of the
-//! shard decides ties and all that no rule decides: the same input gives the same plan.
+//! Byte counts here are exact: columns have no smallest unit other than the bounds of the marks.
+//! The number of the shard decides ties, so that the same input gives the same plan.
 //!
-//! Not in this module: bytes, buffers, devices. Which parity is stale, the caller knows: there it
-//! plans with [`RmwLevel::Never`] and believes nothing that parity would rebuild.
+//! This module has no bytes, buffers or devices. The caller knows which parity is stale: for such
+//! rows it plans with [`RmwLevel::Never`] and does not trust content that parity would rebuild.
 
 mod read;
 mod sweep;
@@ -40,21 +41,22 @@ use view::{Sources, View};
 /// The state of some bytes of a shard.
 ///
 /// In a mirror, `Dirty`, `Partial` and `Cached` of shard 0 apply to the content; the other classes
-/// apply to each copy by itself.
+/// apply to each copy separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
-    /// To be written: the caller has all of the new bytes.
+    /// To be written; the caller has all of the new bytes.
     Dirty = 0,
-    /// To be written: the caller has some of the new bytes, the rest stays as it was.
+    /// To be written; the caller has some of the new bytes, the rest stays as it was.
     Partial = 1,
-    /// The caller has the bytes as they are. Means nothing where they are dirty as well.
+    /// The caller has the bytes as they are on the member. The class is ignored for bytes that are
+    /// also dirty.
     Cached = 2,
-    /// Never written: zeros, wherever the member may be.
+    /// Never written, so the bytes are zeros, even if the member is absent.
     Unwritten = 3,
-    /// On a present member, and bad when it was read. May be written.
+    /// The bytes are on a present member, but were bad when they were read. May be written.
     Erased = 4,
-    /// To be read, parity included: only for [`Planner::plan_read`].
+    /// To be read, parity included; only for [`Planner::plan_read`].
     Wanted = 5,
 }
 
@@ -62,7 +64,8 @@ pub enum Class {
 const CLASSES: usize = 6;
 
 /// The state of a range of a shard. Marks of one class on one shard do not overlap, and their order
-/// does not matter. Bytes without a mark are clean, unknown, and on their member.
+/// does not matter. Bytes without a mark are clean, not in the caller's memory, and on their
+/// member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     /// The shard.
@@ -73,32 +76,30 @@ pub struct Mark {
     pub column: Range<u32>,
 }
 
-/// When parity is changed by the difference instead of recomputed; md's numbers (`rmw_level`).
+/// When parity is changed by the difference instead of recomputed, with md's numbers (`rmw_level`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RmwLevel {
-    /// 0: never, as parity that may be stale needs.
+    /// 0: never; needed where parity may be stale.
     Never,
-    /// 1: where it reads fewer bytes.
+    /// 1: where that reads fewer bytes.
     #[default]
     Fewer,
-    /// 2: where it reads no more bytes.
+    /// 2: where that reads no more bytes.
     FewerOrEqual,
 }
 
 impl RmwLevel {
-    /// The level of md's number.
+    /// The level with this number (md's).
     ///
     /// # Errors
-    /// [`Kind::Usage`] for any but 0, 1 and 2.
+    /// Fails with [`Kind::Usage`] for any number except 0, 1 and 2.
     pub fn from_number(number: u64) -> Result<Self> {
         match number {
             0 => Ok(RmwLevel::Never),
             1 => Ok(RmwLevel::Fewer),
             2 => Ok(RmwLevel::FewerOrEqual),
-            _ => {
-                Err(Error::new(Kind::Usage, "this is not an rmw_level")
-                    .expected("0, 1 or 2", number))
-            }
+            _ => Err(Error::new(Kind::Usage, "this is not a value of rmw_level")
+                .expected("the value 0, 1 or 2", number)),
         }
     }
 }
@@ -106,60 +107,62 @@ impl RmwLevel {
 /// Rules of choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// Bytes, a power of two: a shard that is written anywhere in an aligned run of this length is
-    /// written in all of it, and one method is chosen for the run. `None` widens nothing and
-    /// chooses by piece.
+    /// The granule in bytes, a power of two: a shard that is written anywhere in an aligned run of
+    /// this length is written in all of the run, and one method is chosen for the run. `None`
+    /// widens nothing and chooses the method for each piece.
     pub granule: Option<u32>,
     /// When parity is updated by the difference.
     pub rmw: RmwLevel,
 }
 
-/// The way a piece is written or read.
+/// The method of writing or reading a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// Parity from the new bytes of all data shards; nothing is read.
+    /// Parity is computed from the new bytes of all data shards; nothing is read.
     Full,
-    /// Parity by the difference of what is written.
+    /// Parity is changed by the difference between old and new bytes.
     ReadModifyWrite,
-    /// Parity from all data shards, old and new.
+    /// Parity is computed from all data shards, old and new.
     Reconstruct,
-    /// The same bytes to every copy.
+    /// The same bytes are written to every copy.
     MirrorCopy,
-    /// Bytes to their member, with no parity or none that is present.
+    /// Bytes are written to their member; there is no parity, or its members are absent.
     Plain,
-    /// Read only: all that is wanted is present.
+    /// Read only: all wanted shards are present.
     Read,
-    /// Read only: some of what is wanted is computed.
+    /// Read only: some wanted shards are computed from others.
     Rebuild,
 }
 
 /// The data that a written piece must log so that a crash in the middle can be repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Payload {
-    /// New bytes of the data shards that are written, each on its own member and, as `data`, on
-    /// parity's: the record alone makes the write durable.
+    /// New bytes of the written data shards, each on its own member and, as `data`, on the members
+    /// of parity: the record alone makes the write durable.
     pub own: bool,
-    /// The sum of the data shards that stay as they are, on the member of P.
+    /// The sum of the unchanged data shards, on the member of P.
     pub p: bool,
-    /// The syndrome, on the member of Q.
+    /// The syndrome of the unchanged data shards, on the member of Q.
     pub q: bool,
-    /// The new bytes of these data shards, whose members are absent, wherever parity is.
+    /// The new bytes of these data shards, whose members are absent; they are logged on each member
+    /// of parity.
     pub data: ShardSet,
 }
 
-/// A range of columns done in one way.
+/// A range of columns that is written or read by one method.
 ///
 /// Every shard whose old bytes the method needs is in exactly one of `reads`, `zeros`, `cached` and
-/// `rebuild`. With `rebuild`, the parity shards in `reads` and `zeros` are those to solve it with.
+/// `rebuild`. With `rebuild`, the parity shards in `reads` and `zeros` are those from which the
+/// lost shards are computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlanPiece {
-    /// The bytes of each chunk.
+    /// The range of bytes of each chunk.
     pub column: Range<u32>,
     /// The method.
     pub method: Method,
     /// Data shards that the caller overwrites completely.
     pub dirty: ShardSet,
-    /// Further data shards to write: old bytes fill in where the caller has no new ones.
+    /// Further data shards to write: old bytes are used where the caller has no new ones.
     pub fill: ShardSet,
     /// Shards that the caller wants to read.
     pub wanted: ShardSet,
@@ -167,13 +170,13 @@ pub(crate) struct PlanPiece {
     pub reads: ShardSet,
     /// Shards that are needed and known to be zeros.
     pub zeros: ShardSet,
-    /// Shards that are needed and that the caller has.
+    /// Shards that are needed and whose bytes the caller has.
     pub cached: ShardSet,
-    /// Lost shards that are needed, to be computed from the others.
+    /// Lost shards that are needed and are computed from the others.
     pub rebuild: ShardSet,
     /// Shards to write.
     pub writes: ShardSet,
-    /// The data to log beforehand.
+    /// The data to log before the write.
     pub log: Payload,
 }
 
@@ -193,27 +196,28 @@ pub(crate) struct Transfer {
 /// The plan of one row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RowPlan {
-    /// PlanPiece by piece, by column. Columns with nothing to do are in none.
+    /// The pieces of the plan, in the order of their columns. Columns with nothing to do are in no
+    /// piece.
     pub pieces: Vec<PlanPiece>,
-    /// All that the pieces read, joined to as few transfers as it can be, by shard and column.
+    /// All reads of the pieces, joined into as few transfers as possible, by shard and column.
     pub reads: Vec<Transfer>,
-    /// All that the pieces write, likewise.
+    /// All writes of the pieces, joined into as few transfers as possible, by shard and column.
     pub writes: Vec<Transfer>,
 }
 
-/// Plans rows one after the other; keeps only its memory between them.
+/// Plans one row after the other; keeps only its buffers between rows.
 #[derive(Debug, Default)]
 pub struct Planner {
     sweep: Sweep,
 }
 
 impl Planner {
-    /// Plans how the dirty bytes of a row get to its members. The former content of `plan` is
-    /// dropped.
+    /// Plans how the dirty bytes of a row are written to its members. The former content of `plan`
+    /// is dropped.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] where the members that are left cannot hold what is dirty, or cannot
-    /// give the old bytes it takes. Then `plan` means nothing.
+    /// Fails with [`Kind::TooManyLosses`] where the present members cannot hold the dirty bytes, or
+    /// cannot give the old bytes that are needed. After an error, `plan` is meaningless.
     pub(crate) fn plan_write(
         &mut self,
         row: &RowMap,
@@ -230,13 +234,13 @@ impl Planner {
         Ok(())
     }
 
-    /// Plans how wanted bytes of a row are read, from parity or another copy where necessary. It is
-    /// about the bytes on the members, so dirty ones do not matter. The former content of `plan` is
+    /// Plans how wanted bytes of a row are read, from parity or another copy where necessary. Only
+    /// the bytes on the members matter, so dirty bytes are ignored. The former content of `plan` is
     /// dropped.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] where the members that are left cannot give them. Then `plan` means
-    /// nothing.
+    /// Fails with [`Kind::TooManyLosses`] where the present members cannot give the wanted bytes.
+    /// After an error, `plan` is meaningless.
     pub(crate) fn plan_read(
         &mut self,
         row: &RowMap,
@@ -253,7 +257,7 @@ impl Planner {
 }
 
 impl PlanPiece {
-    /// A piece with its column and method only.
+    /// A piece that has only its column and method.
     fn new(segment: &Segment, method: Method) -> Self {
         PlanPiece {
             column: segment.column.clone(),
@@ -270,7 +274,7 @@ impl PlanPiece {
         }
     }
 
-    /// Sets the sources of the old bytes of the `needed` shards; lost ones are to be rebuilt.
+    /// Sets the sources of the old bytes of the `needed` shards; lost shards are to be rebuilt.
     fn need(mut self, needed: ShardSet, sources: &Sources) -> Self {
         self.reads = needed.and(sources.readable);
         self.zeros = needed.and(sources.zeros);
@@ -281,7 +285,7 @@ impl PlanPiece {
 }
 
 impl RowPlan {
-    /// Bytes that all reads and writes move.
+    /// The number of bytes that all reads and writes move.
     pub fn moved_bytes(&self) -> u64 {
         let transfers = self.reads.iter().chain(&self.writes);
         transfers.map(|it| it.member_range.end - it.member_range.start).sum()
@@ -293,7 +297,7 @@ impl RowPlan {
         self.writes.clear();
     }
 
-    /// Appends a piece, or lengthens the last one by it where both are alike.
+    /// Appends a piece, or extends the last one if the two are alike.
     fn push(&mut self, mut piece: PlanPiece) {
         if let Some(last) = self.pieces.last_mut()
             && last.column.end == piece.column.start
@@ -315,7 +319,8 @@ impl RowPlan {
     }
 }
 
-/// Makes transfers of what the pieces have in a set, shard by shard, joined where columns touch.
+/// Makes transfers of one set of the pieces' shards, shard by shard; transfers with adjacent
+/// columns are joined.
 fn join(
     row: &RowMap,
     pieces: &[PlanPiece],

@@ -1,10 +1,10 @@
-//! Finding out whether two devices share the same hardware: an arm, a controller, a disk behind a
-//! wall.
+//! Finds out whether two devices share hardware: an arm, a controller, a disk behind a virtual
+//! device.
 //!
 //! Small reads at random places wait for the arm of a disk. If one device alone does `a` of them
 //! per second, and the other `b`, then both at once do `a` and `b` if they are separate, and half
-//! of each if one arm serves both. Rounds take turns (first, second, both), so that other load on
-//! the disks strikes all three alike.
+//! of each if they share one arm. The three measurements (first, second, both) take turns, so that
+//! other load on the disks affects all three equally.
 
 #![allow(clippy::disallowed_methods, reason = "measures two devices at once")]
 
@@ -15,14 +15,14 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{AlignedBuf, Device};
 
-/// The amount of measuring.
+/// How much is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct ProbeEffort {
     /// Rounds.
     pub rounds: usize,
     /// The duration of each of the three parts of a round.
     pub part: Duration,
-    /// Bytes of a read.
+    /// The number of bytes of one read.
     pub read_bytes: usize,
 }
 
@@ -32,28 +32,30 @@ impl Default for ProbeEffort {
     }
 }
 
-/// One round: reads a second.
+/// One round of measurements, in reads per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Round {
     /// Each device alone.
     pub alone: [f64; 2],
-    /// Each of them while the other one is read as well.
+    /// Reads per second of each device while the other one is read as well.
     pub both: [f64; 2],
 }
 
 impl Round {
-    /// The part of a device's rate that is left while the other one is read, on average: 1 if they
-    /// are separate, a half if they share one arm.
+    /// The part of a device's rate that is left while the other device is read, on average: 1 if
+    /// the devices are separate, a half if they share one arm.
     pub fn kept(&self) -> f64 {
         let share = |number: usize| self.both[number] / self.alone[number].max(1e-9);
         (share(0) + share(1)) / 2.0
     }
 }
 
-/// Measures two devices, which are only read. `stop` ends it early, with the rounds that are done.
+/// Measures two devices, which are only read. `stop` ends the measurement early; the completed
+/// rounds are returned.
 ///
 /// # Errors
-/// The errors of the devices; [`Kind::Usage`] for one that is too short to seek in.
+/// Fails with the errors of the devices; with [`Kind::Usage`] for a device that is too short for
+/// random reads.
 pub fn measure(
     devices: [&dyn Device; 2],
     effort: ProbeEffort,
@@ -63,7 +65,9 @@ pub fn measure(
     for (span, device) in spans.iter_mut().zip(devices) {
         *span = device.len()? / effort.read_bytes as u64;
         if *span < 2 {
-            return Err(Error::new(Kind::Usage, "is too short to measure").at(device.place()));
+            return Err(
+                Error::new(Kind::Usage, "this device is too short to measure").at(device.place())
+            );
         }
     }
     let mut rounds = Vec::with_capacity(effort.rounds);
@@ -98,7 +102,7 @@ struct ProbeReader<'a> {
 }
 
 impl ProbeReader<'_> {
-    /// Reads at random places for as long as a part takes; returns reads a second.
+    /// Reads at random offsets for the duration of a part; returns reads per second.
     fn rate(mut self) -> Result<f64> {
         let mut buf = AlignedBuf::new(self.effort.read_bytes);
         buf.resize(self.effort.read_bytes);
@@ -114,7 +118,7 @@ impl ProbeReader<'_> {
         }
     }
 
-    /// Xorshift: places need be no better than scattered.
+    /// The xorshift generator, which is random enough to scatter reads.
     fn next(&mut self) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;

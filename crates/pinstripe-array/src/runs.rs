@@ -1,10 +1,10 @@
-//! Bytes at places, as few contiguous runs as they make.
+//! Bytes at offsets of a chunk, kept in as few contiguous runs as possible.
 
 use std::ops::{Deref, DerefMut, Range};
 
-/// Bytes that were written to places of a chunk.
+/// Bytes that were written at offsets of a chunk.
 ///
-/// Invariant: runs are in order, none is empty, no two touch.
+/// Invariant: runs are in order, no run is empty, and no two runs touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Runs(Vec<BlockRun>);
 
@@ -14,16 +14,16 @@ struct BlockRun {
     bytes: RunBytes,
 }
 
-/// The bytes of a run. Long ones begin in memory at the same place of a page as they do in the
-/// chunk, so that a disk can take whole blocks of them as they are.
+/// The bytes of a run. A long run begins in memory at the same offset in a page as in the chunk, so
+/// that whole blocks can be written to a disk without a copy.
 #[derive(Debug, Default)]
 pub(crate) struct RunBytes {
     memory: Vec<u8>,
-    /// Bytes of the memory before the first one.
+    /// Bytes of the memory before the first byte of the run.
     pad: usize,
 }
 
-/// Runs from this length on are laid out for a disk when they are made.
+/// Runs of at least this length are aligned for a disk when they are created.
 const LAID_OUT_BYTES: usize = 32 << 10;
 const PAGE: usize = 4096;
 
@@ -33,7 +33,7 @@ impl RunBytes {
         if bytes < LAID_OUT_BYTES { bytes } else { bytes + PAGE }
     }
 
-    /// Those that are written at `start`, in memory that is empty.
+    /// A run of the bytes that are written at `start`, stored in `memory`, which is empty.
     pub fn of(start: u32, bytes: &[u8], mut memory: Vec<u8>) -> Self {
         memory.reserve(Self::room(bytes.len()));
         let pad = match bytes.len() < LAID_OUT_BYTES {
@@ -87,17 +87,18 @@ impl BlockRun {
 }
 
 impl Runs {
-    /// Whether there are none.
+    /// Whether there are no runs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Writes `bytes` at `start`, over existing ones. Returns the number of bytes added.
+    /// Writes `bytes` at `start`, and overwrites existing ones. Returns the number of added bytes,
+    /// without those that were overwritten.
     pub fn write(&mut self, start: u32, bytes: &[u8]) -> u64 {
         self.write_into(start, bytes, Vec::new)
     }
 
-    /// Like [`write`](Self::write); `memory` gives what a new run is put into, which is empty.
+    /// Like [`write`](Self::write); `memory` returns empty memory for a new run.
     pub(crate) fn write_into(
         &mut self,
         start: u32,
@@ -143,7 +144,8 @@ impl Runs {
         (self.0[first].bytes.len() - before) as u64
     }
 
-    /// Takes bytes over that touch none it has. Gives them back if they do.
+    /// Takes over bytes that touch no existing run. Returns the bytes if they touch an existing
+    /// run.
     ///
     /// # Errors
     /// The bytes.
@@ -158,17 +160,18 @@ impl Runs {
         Ok(added)
     }
 
-    /// The memory of its runs.
+    /// Takes the memory of all runs, for reuse.
     pub(crate) fn into_memory(self) -> impl Iterator<Item = Vec<u8>> {
         self.0.into_iter().map(|run| run.bytes.into_memory())
     }
 
-    /// Calls `take` with the place and the bytes of each run, in order.
+    /// Calls `take` with the offset and the bytes of each run, in order.
     pub fn each(&self, mut take: impl FnMut(u32, &[u8])) {
         self.0.iter().for_each(|run| take(run.start, &run.bytes));
     }
 
-    /// Calls `take` with the part of each run that is within a column, in order.
+    /// Calls `take` with the offset and the bytes of the part of each run that is within a column,
+    /// in order.
     pub(crate) fn each_within(&self, column: &Range<u32>, mut take: impl FnMut(u32, &[u8])) {
         let first = self.0.partition_point(|run| run.end() <= column.start);
         for run in self.0[first..].iter().take_while(|run| run.start < column.end) {
@@ -177,7 +180,7 @@ impl Runs {
         }
     }
 
-    /// Copies what there is from `start` on over `buf`. Returns how many bytes that was.
+    /// Copies all bytes that exist from `start` on into `buf`. Returns the number of bytes copied.
     pub fn read(&self, start: u32, buf: &mut [u8]) -> u64 {
         let mut there = 0;
         self.each_within(&(start..start + buf.len() as u32), |at, bytes| {
@@ -187,7 +190,7 @@ impl Runs {
         there
     }
 
-    /// The bytes of a column, if one run has them all.
+    /// The bytes of a column, if one run has all of them.
     pub fn slice(&self, column: &Range<u32>) -> Option<&[u8]> {
         let run = self.0.get(self.0.partition_point(|run| run.end() <= column.start))?;
         let is_there = run.start <= column.start && column.end <= run.end();
@@ -195,7 +198,7 @@ impl Runs {
         is_there.then(|| &run.bytes[from..from + column.len()])
     }
 
-    /// The part of it within a column.
+    /// The part of these runs that is within a column.
     pub fn within(&self, column: &Range<u32>) -> Runs {
         let mut within = Runs::default();
         self.each_within(column, |start, bytes| {

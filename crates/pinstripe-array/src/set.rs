@@ -1,14 +1,14 @@
-//! Small sets of numbers: the members of an array, the shards of a row. One machine word each, so
-//! that the planner's questions are single instructions.
+//! Small sets of numbers: the members of an array, the shards of a row. Each set is one machine
+//! word, so that the planner's set operations are single instructions.
 
 use std::fmt;
 
-/// How many different numbers a set can hold: 0 to 63.
+/// The number of different numbers that a set can hold: 0 to 63.
 pub(crate) const SET_MAX: usize = 64;
 
 /// Members by their number in the array.
 pub(crate) type MemberSet = Set;
-/// Shards of a row: data in order, then P, then Q; copies of a mirror.
+/// Shards of a row: data in order, then P, then Q; in a mirror, the copies.
 pub(crate) type ShardSet = Set;
 
 /// A set of numbers below [`SET_MAX`].
@@ -22,7 +22,7 @@ impl Set {
     /// The set of one number.
     ///
     /// # Panics
-    /// From [`SET_MAX`] on, as all of its methods that take a number.
+    /// Panics for numbers from [`SET_MAX`] on, as do all methods that take a number.
     pub const fn one(number: usize) -> Set {
         assert!(number < SET_MAX, "sets hold numbers below 64");
         Set(1 << number)
@@ -34,12 +34,12 @@ impl Set {
         Set(if count == SET_MAX { u64::MAX } else { (1 << count) - 1 })
     }
 
-    /// Whether the number is in it.
+    /// Whether the set has the number.
     pub const fn has(self, number: usize) -> bool {
         number < SET_MAX && self.0 >> number & 1 == 1
     }
 
-    /// With one number more.
+    /// The set with one more number.
     #[must_use]
     pub const fn with(self, number: usize) -> Set {
         self.or(Set::one(number))
@@ -57,7 +57,7 @@ impl Set {
         Set(self.0 & other.0)
     }
 
-    /// The members of this set that are not in the other.
+    /// The numbers of this set that are not in the other set.
     #[must_use]
     pub const fn minus(self, other: Set) -> Set {
         Set(self.0 & !other.0)
@@ -69,7 +69,7 @@ impl Set {
         Set(self.0 ^ other.0)
     }
 
-    /// As bits, the lowest first.
+    /// The set as bits, the lowest number first.
     pub(crate) const fn to_bits(self) -> u64 {
         self.0
     }
@@ -84,23 +84,23 @@ impl Set {
         self.0.count_ones() as usize
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The lowest number in it.
+    /// The lowest number in the set.
     pub const fn first(self) -> Option<usize> {
         if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
     }
 
-    /// The `count` lowest numbers in it.
+    /// The `count` lowest numbers in the set.
     #[must_use]
     pub fn lowest(self, count: usize) -> Set {
         self.iter().take(count).collect()
     }
 
-    /// The numbers, lowest first.
+    /// The numbers of the set, lowest first.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {

@@ -1,8 +1,8 @@
-//! The content that a device already carries: something of ours, a member of an array of md, a file
-//! system, a volume, a partition table, an image of a disk, an archive.
+//! Recognises the content that a device already has: an object of pinstripe, a member of an md
+//! array, a file system, a volume, a partition table, an image of a disk, an archive.
 //!
-//! Recognised by a few bytes at fixed places, as blkid(8) does it. An empty result does not prove
-//! that the device is empty, only that nothing well known would be overwritten.
+//! Content is recognised by a few bytes at fixed places, as in blkid(8). An empty result does not
+//! prove that the device is empty, only that nothing well known would be overwritten.
 
 mod known;
 
@@ -15,19 +15,19 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ArrayId;
 use pinstripe_io::device::Device;
 
-/// The content of a device.
+/// The recognised content of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signature {
-    /// A member of an array of ours.
+    /// A member of a pinstripe array.
     Array {
         /// The array.
         array: ArrayId,
-        /// The name for people.
+        /// The array's name for people.
         name: String,
     },
     /// A member of a Linux md array.
     Md {
-        /// The name for people; metadata 0.90 has none.
+        /// The array's name for people; metadata 0.90 has none.
         name: String,
         /// The metadata.
         version: MdVersion,
@@ -51,13 +51,13 @@ impl fmt::Display for Signature {
     }
 }
 
-/// The bytes examined at the beginning.
+/// The number of bytes that are examined at the beginning of a device.
 const HEAD_BYTES: u64 = 260 << 10;
 
-/// The content of a device, if it is well known.
+/// The content of a device, if it is recognised.
 ///
 /// # Errors
-/// The errors of the device.
+/// Fails with the errors of the device.
 pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
     let len = device.len()?;
     let mut head = vec![0; len.min(HEAD_BYTES) as usize];
@@ -97,12 +97,13 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
     Ok(found.map(Signature::Other))
 }
 
-/// The superblock of md that a device carries. If several can be read, it is that of the array made
-/// last: a device that was given to another array may keep the superblock of another version.
+/// The superblock of a device that is a member of an md array. If several superblocks can be read,
+/// the one of the array created last is returned: a device that was moved to another array may keep
+/// a superblock of another version.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when the device has no superblock of md; the errors of [`MdPlace::decode`]
-/// when it has, and no copy can be decoded; the errors of the device.
+/// Fails with [`Kind::NotFound`] when the device has no md superblock; with the errors of
+/// [`MdPlace::decode`] when it has one, but no copy can be decoded; with the errors of the device.
 pub fn md_superblock(device: &dyn Device) -> Result<MdSuperblock> {
     let mut newest: Option<MdSuperblock> = None;
     let mut failed = None;
@@ -127,12 +128,12 @@ pub fn md_superblock(device: &dyn Device) -> Result<MdSuperblock> {
     }
 }
 
-/// Seconds are the low 40 bits.
+/// The creation time in seconds: the low 40 bits of the field.
 fn made_seconds(superblock: &MdSuperblock) -> u64 {
     superblock.array.created & ((1 << 40) - 1)
 }
 
-/// Outputs of a split, and objects of a store that were written to a device.
+/// Recognises outputs of `split`, and objects of a store that were written to a device.
 fn of_ours(head: &[u8]) -> Option<&'static str> {
     const FRAMED: &[u8] = b"PINSTRIP";
     const OUTPUT_PAGE_BYTES: usize = 4096;
@@ -148,7 +149,7 @@ fn of_ours(head: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Members of arrays of ours.
+/// Recognises members of pinstripe arrays.
 fn of_arrays(head: &[u8]) -> Option<Signature> {
     let ours = PLACES.iter().filter_map(|place| {
         let at = *place as usize;
@@ -175,7 +176,7 @@ fn of_arrays(head: &[u8]) -> Option<Signature> {
     damaged
 }
 
-/// ext2, ext3 and ext4 share a magic number; what they can do tells them apart.
+/// ext2, ext3 and ext4 share a magic number; their feature flags distinguish them.
 fn of_ext(head: &[u8]) -> Option<&'static str> {
     let superblock = head.get(1024..2048)?;
     if superblock[0x38..0x3a] != [0x53, 0xef] {
@@ -192,14 +193,14 @@ fn of_ext(head: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// The label is in one of the first four sectors.
+/// The label of LVM is in one of the first four sectors.
 fn of_lvm(head: &[u8]) -> Option<&'static str> {
     let mut sectors = head.chunks_exact(512).take(4);
     let is_label = |it: &[u8]| it.starts_with(b"LABELONE") && &it[24..32] == b"LVM2 001";
     sectors.any(is_label).then_some("an LVM physical volume")
 }
 
-/// A ring of uberblocks from 128 KiB on.
+/// ZFS has a ring of uberblocks from 128 KiB on.
 fn of_zfs(head: &[u8]) -> Option<&'static str> {
     const MAGIC: u64 = 0x00ba_b10c;
     let ring = head.get(128 << 10..head.len().min(256 << 10))?;
@@ -207,7 +208,7 @@ fn of_zfs(head: &[u8]) -> Option<&'static str> {
     ring.chunks_exact(1024).any(is_it).then_some("a ZFS device")
 }
 
-/// The superblock is in one of four places, in either order of bytes.
+/// The superblock of UFS is in one of four places, in either byte order.
 fn of_ufs(head: &[u8]) -> Option<&'static str> {
     const MAGIC_AT: usize = 1372;
     const MAGICS: [u32; 6] =
@@ -220,8 +221,8 @@ fn of_ufs(head: &[u8]) -> Option<&'static str> {
     [0, 8 << 10, 64 << 10, 256 << 10].into_iter().find_map(is_it)
 }
 
-/// Minix's magic has two bytes, which random data has too: the field of its zones, always zero, and
-/// the block counts next to it have to fit.
+/// Minix's magic has only two bytes, which random data may also have: the zones field, which is
+/// always zero, and the block counts next to it are checked too.
 fn of_minix(head: &[u8]) -> Option<&'static str> {
     let word = |at: usize| -> Option<u16> {
         Some(u16::from_le_bytes(head.get(1024 + at..1024 + at + 2)?.try_into().ok()?))
@@ -232,7 +233,7 @@ fn of_minix(head: &[u8]) -> Option<&'static str> {
     (is_old || is_new).then_some("a minix file system")
 }
 
-/// So has that of HFS: its allocation blocks have to be a multiple of a sector.
+/// HFS's magic has only two bytes, too: its allocation blocks have to be a multiple of a sector.
 fn of_hfs(head: &[u8]) -> Option<&'static str> {
     let block = head.get(1024 + 20..1024 + 24)?;
     let block_bytes = u32::from_be_bytes(block.try_into().ok()?);
@@ -240,7 +241,7 @@ fn of_hfs(head: &[u8]) -> Option<&'static str> {
     is_it.then_some("an HFS file system")
 }
 
-/// Labels of disks that are not those of a PC.
+/// Recognises disk labels other than those of a PC.
 fn of_labels(head: &[u8]) -> Option<&'static str> {
     let sector = head.get(..512)?;
     let is_sun = sector[508..510] == [0xda, 0xbe] && is_even(sector);
@@ -252,13 +253,13 @@ fn of_labels(head: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether the exclusive or of all words is zero, as Sun's checksum makes it.
+/// Whether the exclusive or of all words is zero, as in Sun's checksum.
 fn is_even(sector: &[u8]) -> bool {
     let words = sector.chunks_exact(2).map(|it| u16::from_be_bytes([it[0], it[1]]));
     words.fold(0, |sum, it| sum ^ it) == 0
 }
 
-/// A boot record, with partitions or with an empty table of them.
+/// A boot record, with partitions or with an empty partition table.
 fn of_mbr(head: &[u8]) -> Option<&'static str> {
     let table = head.get(446..512)?;
     let is_boot_record = table[64..] == [0x55, 0xaa];
@@ -271,7 +272,7 @@ fn of_mbr(head: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The metadata of RAID by firmware is at the end of a device, and so is the copy of a partition
+/// The metadata of firmware RAID is at the end of a device, and so is the copy of a partition
 /// table.
 fn at_the_end(device: &dyn Device, len: u64) -> Result<Option<&'static str>> {
     let sectors = len / md::SECTOR_BYTES;
@@ -286,7 +287,7 @@ fn at_the_end(device: &dyn Device, len: u64) -> Result<Option<&'static str>> {
     Ok(None)
 }
 
-/// Magic bytes behind what is read of the beginning.
+/// Recognises magic bytes beyond the part that is read at the beginning.
 fn far_away(device: &dyn Device, len: u64) -> Result<Option<&'static str>> {
     for (place, magic, what) in FAR {
         if place + magic.len() as u64 <= len && is_at(device, *place, magic)? {

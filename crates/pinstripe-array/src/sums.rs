@@ -1,15 +1,15 @@
-//! The checksums of a member's blocks as they should be: a bounded part of the table in memory.
+//! The current checksums of a member's blocks: a bounded part of the table in memory.
 //!
-//! Invariant: a page that differs from the member's copy stays in memory until it is written.
+//! Invariant: a page that differs from the one on the member stays in memory until it is written.
 //!
-//! Not in this module: reading and writing. The caller brings a page that is missing.
+//! This module does not read or write the table. The caller loads pages that are missing.
 
 use std::collections::HashMap;
 
 use crate::format::regions::Version;
 use crate::format::sums::{PAGE_BLOCKS, Sum, page_of};
 
-/// Sums of one page.
+/// The checksums of one page.
 pub type Sums = [Sum; PAGE_BLOCKS as usize];
 
 /// A page with the same sum for all blocks.
@@ -20,12 +20,13 @@ pub fn all(sum: Sum) -> Box<Sums> {
 #[derive(Debug, Clone)]
 struct SumPage {
     sums: Box<Sums>,
-    /// The newest that the member has of any of its leaves.
+    /// The newest version that any leaf of the page has on the member.
     version: Version,
-    /// Counts of changes: now, and when it was last written.
+    /// The number of changes to the page so far.
     changes: u64,
+    /// The number of changes to the page when it was last written.
     written: u64,
-    /// The call in which it was last used.
+    /// The number of the call in which the page was last used.
     used: u64,
 }
 
@@ -35,19 +36,19 @@ impl SumPage {
     }
 }
 
-/// A page whose newest version the member does not have.
+/// A page whose newest content is not on the member yet.
 #[derive(Debug, Clone)]
 pub struct Changed {
     /// The page.
     pub page: u64,
-    /// The checksums that it should hold.
+    /// The checksums that the page should hold.
     pub sums: Box<Sums>,
-    /// The newest version of it on the member.
+    /// The newest version of the page on the member.
     pub version: Version,
     changes: u64,
 }
 
-/// A part of the table of one member.
+/// A part of the table of checksums of one member.
 #[derive(Debug)]
 pub(crate) struct SumCache {
     pages: HashMap<u64, SumPage>,
@@ -71,7 +72,7 @@ impl SumCache {
         pages.filter(|page| !self.pages.contains_key(page))
     }
 
-    /// Takes a page as the member has it; what is here already stays.
+    /// Adds a page as it is on the member; a page that is already cached is kept.
     pub fn bring(&mut self, page: u64, sums: Box<Sums>, version: Version) {
         let used = self.calls;
         let fresh = SumPage { sums, version, changes: 0, written: 0, used };
@@ -81,7 +82,7 @@ impl SumCache {
         }
     }
 
-    /// The sum of a block; `None` if its page is not here.
+    /// The checksum of a block; `None` if its page is not cached.
     pub fn get(&mut self, block: u64) -> Option<Sum> {
         self.calls += 1;
         let (page, at) = page_of(block);
@@ -93,7 +94,7 @@ impl SumCache {
     /// Sets the checksum of a block.
     ///
     /// # Panics
-    /// If its page is not here.
+    /// Panics if the page is not cached.
     pub fn set(&mut self, block: u64, sum: Sum) {
         let (number, at) = page_of(block);
         let page = self.pages.get_mut(&number).expect("the page was brought");
@@ -104,24 +105,24 @@ impl SumCache {
         }
     }
 
-    /// Marks a page as different on the member.
+    /// Marks a page as different from the one on the member.
     ///
     /// # Panics
-    /// If it is not here.
+    /// Panics if the page is not cached.
     pub fn touch(&mut self, page: u64) {
         let page = self.pages.get_mut(&page).expect("the page was brought");
         self.changed += usize::from(!page.is_changed());
         page.changes += 1;
     }
 
-    /// Drops a page, whose content does not count any more.
+    /// Drops a page whose content is no longer valid.
     pub(crate) fn forget_page(&mut self, page: u64) {
         if self.pages.remove(&page).is_some_and(|page| page.is_changed()) {
             self.changed -= 1;
         }
     }
 
-    /// Pages that the member does not have so, by number.
+    /// The numbers of pages that differ from those on the member, ascending.
     pub(crate) fn changed_pages(&self) -> Vec<u64> {
         let changed = self.pages.iter().filter(|(_, page)| page.is_changed());
         let mut changed: Vec<_> = changed.map(|(number, _)| *number).collect();
@@ -129,7 +130,7 @@ impl SumCache {
         changed
     }
 
-    /// The same with what they are to be.
+    /// The pages that differ from those on the member, with their new content.
     pub fn changed(&self) -> Vec<Changed> {
         let changed = |page: u64| {
             let SumPage { sums, version, changes, .. } = self.pages[&page].clone();
@@ -138,7 +139,7 @@ impl SumCache {
         self.changed_pages().into_iter().map(changed).collect()
     }
 
-    /// Records that a page was written in this state, with a version.
+    /// Records that a page was written in this state, under a version.
     pub fn written(&mut self, it: &Changed, version: Version) {
         if let Some(page) = self.pages.get_mut(&it.page) {
             let was_changed = page.is_changed();
@@ -148,7 +149,7 @@ impl SumCache {
         }
     }
 
-    /// Drops the pages that were unused longest and are on the member, down to the limit.
+    /// Drops unchanged pages, least recently used first, down to the limit.
     fn forget(&mut self) {
         let unchanged = self.pages.iter().filter(|(_, page)| !page.is_changed());
         let mut ages: Vec<u64> = unchanged.map(|(_, page)| page.used).collect();

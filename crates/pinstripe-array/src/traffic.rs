@@ -1,4 +1,5 @@
-//! Bytes moved to and from a member, and the time that took: always counted, readable at any time.
+//! Counts bytes moved to and from a member, and measures the time of the transfers; the counts can
+//! be read at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub struct MemberTraffic {
     pub read_bytes: [u64; 3],
     /// Bytes written, by [`MemberArea`].
     pub written_bytes: [u64; 3],
-    /// Reads of data; zero without a timer.
+    /// The times of reads of data; zero without a timer.
     pub reads: Latency,
     /// Writes of data.
     pub writes: Latency,
@@ -47,7 +48,7 @@ pub struct MemberTraffic {
     pub syncs: Latency,
 }
 
-/// Time that has passed since some moment.
+/// A clock: returns the time since some fixed moment.
 pub(crate) type Timer = fn() -> Duration;
 
 #[derive(Debug, Default)]
@@ -77,7 +78,7 @@ fn get(counter: &AtomicU64) -> u64 {
 }
 
 impl Gauge {
-    /// Does something and notes how long it took, if there is a timer.
+    /// Runs a function and records how long it took, if there is a timer.
     pub fn measure<T>(&self, timer: Option<&Timer>, act: impl FnOnce() -> T) -> T {
         let Some(timer) = timer else { return act() };
         let before = timer();
@@ -127,16 +128,16 @@ impl Traffic {
     }
 }
 
-/// Pieces of rows that were written, by how parity was had.
+/// The number of row pieces that were written, by method of parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pieces {
-    /// All data was new; nothing was read.
+    /// All data was new, so nothing was read.
     pub full: u64,
-    /// Parity by the difference.
+    /// Parity was changed by the difference.
     pub read_modify_write: u64,
-    /// Parity from all data.
+    /// Parity was computed from all data.
     pub reconstruct_write: u64,
-    /// Copies, or no parity at all.
+    /// Pieces with copies, or without parity.
     pub plain: u64,
 }
 
@@ -157,7 +158,7 @@ impl Tally {
         add(&self.0[number], 1);
     }
 
-    /// The counts so far.
+    /// The counts so far, by method.
     pub fn snapshot(&self) -> Pieces {
         let [full, read_modify_write, reconstruct_write, plain] = self.0.each_ref().map(get);
         Pieces { full, read_modify_write, reconstruct_write, plain }

@@ -1,10 +1,10 @@
-//! Enums that a format stores as one byte.
+//! Enums whose values a format stores as one byte.
 //!
-//! The numbers are declared once, where the values are; reading a byte back follows from them, so
-//! that a value added later cannot be forgotten there.
+//! The numbers are declared once, with the values; the function that reads a byte is generated from
+//! them, so that it never misses a value added later.
 
-/// Declares an enum whose values are numbers of one byte, and `from_byte`, which the crate that
-/// declares it uses to read one back. To a byte it is `value as u8`.
+/// Declares an enum whose values are one-byte numbers, and a function `from_byte`, with which the
+/// declaring crate reads one back. A value is converted to a byte by `value as u8`.
 ///
 /// ```text
 /// byte_enum! {
@@ -28,7 +28,7 @@ macro_rules! byte_enum {
         $vis enum $name { $($(#[$value_attribute])* $value = $byte),+ }
 
         impl $name {
-            /// The value that a byte stands for; of one that is not known, nothing.
+            /// The value of a byte; `None` for an unknown byte.
             pub(crate) const fn from_byte(byte: u8) -> Option<Self> {
                 match byte { $($byte => Some($name::$value),)+ _ => None }
             }

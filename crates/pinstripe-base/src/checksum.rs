@@ -1,16 +1,16 @@
 //! The checksum of stored bytes: XXH3 with 128 bits.
 //!
-//! It finds damage and needs no key, so that members can be checked without the right to read
-//! their content. It does not prove the origin of the bytes: the keyed ids of chunks do.
-//! It costs a fifth of a cryptographic hash (doc/decisions/0007), and it is computed three times:
-//! for a record, for its strips, for their parity.
+//! The checksum detects damage and needs no key, so that members can be checked without permission
+//! to read their content. The checksum does not prove the origin of the bytes: the keyed ids of
+//! chunks do. The checksum costs a fifth of a cryptographic hash (doc/decisions/0007), and it is
+//! computed three times: for a record, for its strips, for their parity.
 
 use twox_hash::XxHash3_128;
 
 /// Bytes of a checksum.
 pub const CHECKSUM_BYTES: usize = 16;
 
-/// A checksum, as it is stored: the number little-endian.
+/// A checksum in stored form: a little-endian number.
 pub type Checksum = [u8; CHECKSUM_BYTES];
 
 /// The checksum of a run of bytes.
@@ -18,7 +18,7 @@ pub fn checksum(bytes: &[u8]) -> Checksum {
     XxHash3_128::oneshot(bytes).to_le_bytes()
 }
 
-/// The checksum of two runs of bytes as if they were one.
+/// The checksum of two runs of bytes as if they were joined.
 pub fn checksum_of_two(first: &[u8], second: &[u8]) -> Checksum {
     let mut hasher = XxHash3_128::new();
     hasher.write(first);

@@ -1,4 +1,5 @@
-//! The one place that asks for the time: for people, and for telling what a backup may trust.
+//! The only module that reads the clock: for times that are shown, and for deciding what a backup
+//! may trust.
 
 #![allow(clippy::disallowed_methods, reason = "the one place that asks for the time")]
 
@@ -7,17 +8,19 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The replacement of the system's clock, if a test has set one.
+/// The function that replaces the system's clock, if a test has set one.
 static TELLER: OnceLock<fn() -> (i64, u32)> = OnceLock::new();
 
-/// Lets a test replace the time that [`now`] returns, for the whole process and for good.
+/// Replaces the time that [`now`] returns, for tests; the replacement holds for the entire process
+/// until it ends.
 pub fn be_told_by(teller: fn() -> (i64, u32)) {
     TELLER.get_or_init(|| teller);
 }
 
-/// Now, by the clock for time stamps of file systems: seconds since 1970 and nanoseconds of that
-/// second. The clock advances in ticks of some milliseconds. So a file that is changed from now on
-/// has a ctime that is not below this, and two calls may return the same time.
+/// The present time, by the clock that file systems use for time stamps: seconds since 1970 and
+/// nanoseconds of that second. The clock advances in ticks of some milliseconds. So a file that is
+/// changed after this call has a ctime that is not earlier than the result, and two calls may
+/// return the same time.
 pub fn now() -> (i64, u32) {
     if let Some(teller) = TELLER.get() {
         return teller();
@@ -26,12 +29,12 @@ pub fn now() -> (i64, u32) {
     (now.tv_sec, now.tv_nsec as u32)
 }
 
-/// Now, by a clock that is never set back.
+/// The present time, by a clock that is never set back.
 pub fn monotonic() -> Instant {
     Instant::now()
 }
 
-/// The time since an instant that [`monotonic`] gave.
+/// The time since an instant that [`monotonic`] returned.
 pub fn since(instant: Instant) -> Duration {
     monotonic().saturating_duration_since(instant)
 }
@@ -41,15 +44,15 @@ pub fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// The time since the first call, by the same clock: for differences.
+/// The time since the first call, by the clock of [`monotonic`]; to be used only for differences.
 pub fn since_first_asked() -> Duration {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let now = Instant::now();
     now.saturating_duration_since(*FIRST.get_or_init(|| now))
 }
 
-/// The time since this machine was started, without what it slept: the same for all processes, and
-/// never set back.
+/// The time since this machine was started, without times of suspension: the same for all
+/// processes, and never set back.
 pub fn since_boot() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec as u32)

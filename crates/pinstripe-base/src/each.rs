@@ -1,17 +1,17 @@
-//! The results of many tasks that run in any order, in the order of the tasks.
+//! Collects the results of many tasks, which run in any order, in the order of the tasks.
 //!
-//! Not in this module: threads. The caller brings what runs the tasks.
+//! This module has no threads. The caller passes a function that runs the tasks.
 
 use std::sync::Mutex;
 
 use crate::sync::{into_inner, lock};
 
-/// The results of `task` for each number below `count`, in order. `run` calls what it is given once
-/// with each of these numbers, in any order and from any thread; all calls have ended when it
-/// returns.
+/// The results of `task` for each number below `count`, in order. `run` must call its argument once
+/// with each of these numbers, in any order and from any thread; all calls must have ended when
+/// `run` returns.
 ///
 /// # Panics
-/// If `run` leaves a number out.
+/// Panics if `run` leaves out a number.
 pub fn each_of<T: Send>(
     count: usize,
     run: impl FnOnce(&(dyn Fn(usize) + Sync)),

@@ -1,62 +1,65 @@
-//! The one error of the library: what failed, where, what was expected and found, what to do next.
+//! The error type of the library: what failed, where, what was expected and found, and what to do
+//! next.
 //!
 //! Invariants: every error has a [`Kind`], which alone decides the exit code; the text never
-//! repeats the kind. An error is built at the place that knows the facts and only gains context
-//! (`at`, `advice`) in its callers; it is never replaced by a vaguer one.
+//! repeats the kind. An error is built where the facts are known, and its callers only add context
+//! (`at`, `advice`); it is never replaced by a less precise one.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Shorthand for results of this library.
+/// The result type of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kind of failure; the exit code follows from it (doc/exit-codes.md).
+/// The kind of failure, which determines the exit code (doc/exit-codes.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// The operating system or a device refused an operation.
     Io,
-    /// No room left on a member or target (ENOSPC, EDQUOT).
+    /// No space is left on a member or target (ENOSPC, EDQUOT).
     NoSpace,
-    /// A named thing does not exist.
+    /// A named object does not exist.
     NotFound,
-    /// A thing that must be new exists already.
+    /// An object that must be new already exists.
     Exists,
     /// Stored bytes are not those that were written: bad magic, checksum, length or order.
     Corrupt,
-    /// Written by a newer version, or with a feature this version does not know.
+    /// The data was written by a newer version, or with a feature that this version does not know.
     Unsupported,
-    /// Arguments that make no sense together.
+    /// The arguments are invalid together.
     Usage,
-    /// Possible, but refused because it would endanger data; the advice names the override.
+    /// The operation is possible, but refused because it would endanger data; the advice names the
+    /// option that overrides this.
     Refused,
-    /// More members or strips are gone than parity can replace.
+    /// More members or strips are lost than parity can replace.
     TooManyLosses,
-    /// A member belongs to another store, or is not the member it should be.
+    /// A member belongs to another store, or is not the expected member.
     WrongMember,
-    /// A thing changed or vanished while it was read.
+    /// An object changed or disappeared while it was read.
     Changed,
-    /// Sealed, and no password or key file was given.
+    /// The data is sealed, and no password or key file was given.
     Locked,
     /// No key slot opens with the password or key file that was given.
     WrongKey,
-    /// A store that is not encrypted where an encrypted one is expected, or that has both a sealed
-    /// key ring and keys in the clear.
+    /// A store is not encrypted although an encrypted one is expected, or has both a sealed key
+    /// ring and keys in clear.
     NotEncrypted,
     /// Another process has to finish or acknowledge something first.
     Busy,
-    /// Ended early because its caller asked for it.
+    /// The operation ended early because its caller requested it.
     Interrupted,
     /// A member did not answer in time.
     Unanswered,
-    /// A member's endpoint lacks what several writers rely on: one winner of a name.
+    /// The endpoint of a member lacks what several writers rely on: that only one of them can
+    /// create a name.
     NoOneWinner,
     /// The store's keys were rotated since this process opened it.
     KeysChanged,
 }
 
-/// Every kind with its name.
+/// Every kind with its name in JSON.
 const KINDS: [(Kind, &str); 19] = [
     (Kind::Io, "io"),
     (Kind::NoSpace, "no_space"),
@@ -80,23 +83,23 @@ const KINDS: [(Kind, &str); 19] = [
 ];
 
 impl Kind {
-    /// Whether it reports missing keys, and nothing about the bytes.
+    /// Whether the error only reports missing keys, and says nothing about the bytes.
     pub fn is_about_keys(self) -> bool {
         matches!(self, Kind::Locked | Kind::KeysChanged)
     }
 
-    /// The name in JSON.
+    /// The name of the kind in JSON.
     pub fn name(self) -> &'static str {
         KINDS.iter().find(|(kind, _)| *kind == self).map_or("other", |(_, name)| name)
     }
 
-    /// The kind of a name.
+    /// The kind with this name.
     pub fn from_name(name: &str) -> Option<Kind> {
         KINDS.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
     }
 }
 
-/// A failure with its facts. Cheap to pass (one box).
+/// An error: a failure with its facts. An error is cheap to pass, because it is one box.
 #[derive(Debug)]
 pub struct Error(Box<ErrorInner>);
 
@@ -111,7 +114,7 @@ struct ErrorInner {
 }
 
 impl Error {
-    /// An error that says what failed.
+    /// An error with the text of what failed.
     pub fn new(kind: Kind, what: impl Into<String>) -> Self {
         Error(Box::new(ErrorInner {
             kind,
@@ -123,7 +126,8 @@ impl Error {
         }))
     }
 
-    /// An operating system error: `what` is the attempted act ("cannot open"), `place` its object.
+    /// An error of the operating system: `what` is the attempted operation ("cannot open"), `place`
+    /// its object.
     pub fn io(
         what: impl Into<String>,
         place: impl AsRef<Path>,
@@ -138,18 +142,20 @@ impl Error {
         };
         let mut error = Error::new(kind, what).at(place);
         if source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
-            error = error.advice("this process may open too few files: allow more with ulimit -n");
+            error = error.advice(
+                "the limit of open files of this process is too low: raise it with 'ulimit -n'",
+            );
         }
         error.0.source = Some(source);
         error
     }
 
-    /// Stored bytes at `place` are not those that were written.
+    /// An error about stored bytes at `place` that are not those that were written.
     pub fn corrupt(what: impl Into<String>, place: impl AsRef<Path>) -> Self {
         Error::new(Kind::Corrupt, what).at(place)
     }
 
-    /// Names where it happened; the innermost place wins.
+    /// Sets the place where the error occurred, unless it has one: the innermost place is kept.
     #[must_use]
     pub fn at(mut self, place: impl AsRef<Path>) -> Self {
         if self.0.place.is_none() {
@@ -158,7 +164,7 @@ impl Error {
         self
     }
 
-    /// Replaces the place: for callers that know it by another name.
+    /// Replaces the place, for callers that know it by another name.
     #[must_use]
     pub fn at_instead(mut self, place: impl AsRef<Path>) -> Self {
         self.0.place = Some(place.as_ref().to_path_buf());
@@ -172,7 +178,7 @@ impl Error {
         self
     }
 
-    /// Adds advice for the user; the innermost advice wins.
+    /// Adds advice for the user, unless the error has some: the innermost advice is kept.
     #[must_use]
     pub fn advice(mut self, advice: impl Into<String>) -> Self {
         if self.0.advice.is_none() {
@@ -181,15 +187,15 @@ impl Error {
         self
     }
 
-    /// Replaces the advice: for callers that know more.
+    /// Replaces the advice, for callers that know more.
     #[must_use]
     pub fn advice_instead(mut self, advice: impl Into<String>) -> Self {
         self.0.advice = Some(advice.into());
         self
     }
 
-    /// The same failure for a caller who wanted what was stored: bytes that are gone or damaged
-    /// are then a loss, and no sign of a wrong name or of a failed command.
+    /// Converts the error for a caller that wanted stored data: missing or damaged bytes are then a
+    /// loss, rather than a wrong name or a failed command.
     #[must_use]
     pub fn as_loss(mut self) -> Self {
         if matches!(self.0.kind, Kind::NotFound | Kind::Corrupt) {
@@ -203,12 +209,12 @@ impl Error {
         self.0.kind
     }
 
-    /// The failure, without place and facts: [`fmt::Display`] says all of it.
+    /// What failed, without place and facts; [`fmt::Display`] prints all of it.
     pub fn what(&self) -> &str {
         &self.0.what
     }
 
-    /// The expected and the actual value, where they were stated.
+    /// The expected and the actual value, if they were stated.
     pub fn expected_found(&self) -> Option<(&str, &str)> {
         self.0.expected_found.as_ref().map(|(expected, found)| (&**expected, &**found))
     }
@@ -223,17 +229,17 @@ impl Error {
         self.0.source.as_ref().and_then(io::Error::raw_os_error)
     }
 
-    /// The place of the failure, if that is known.
+    /// The place of the failure, if it is known.
     pub fn place(&self) -> Option<&Path> {
         self.0.place.as_deref()
     }
 
-    /// The next step for the user, if there is one.
+    /// The advice for the user, if there is some.
     pub fn advice_text(&self) -> Option<&str> {
         self.0.advice.as_deref()
     }
 
-    /// A copy for a second owner; the operating system error keeps its number and text.
+    /// Copies the error for a second owner; the operating system error keeps its number and text.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let inner = &self.0;

@@ -1,5 +1,5 @@
-//! Names of things: chunk, stripe set, store, snapshot, session. Random or hashed, printed as
-//! lowercase hex.
+//! Ids of objects: chunk, stripe set, store, snapshot, session. Ids are random or hashed, and are
+//! printed as lowercase hex digits.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ macro_rules! id {
                 self.to_string()[..8].to_owned()
             }
 
-            /// Reads the full lowercase hex form back.
+            /// Reads the complete lowercase hex form of an id.
             pub fn from_hex(text: &str) -> Option<Self> {
                 let text = text.as_bytes();
                 if text.len() != 2 * $bytes {
@@ -54,7 +54,7 @@ id!(
     ChunkId, 32
 );
 id!(
-    /// Random name of a stripe set; seeds the permutation of its rows.
+    /// The random name of a stripe set, which also determines the permutation of its rows.
     SetId, 16
 );
 id!(
@@ -78,27 +78,27 @@ id!(
     ArrayId, 16
 );
 id!(
-    /// Random name of a member of an array, which it keeps in whichever slot it stands.
+    /// The random name of a member of an array, which the member keeps in every slot.
     MemberId, 16
 );
 id!(
-    /// Random name of a condemnation: one round of deletion.
+    /// The random name of a condemnation, which is one round of deletion.
     CondemnationId, 16
 );
 
-/// Lowercase hexadecimal digits, two a byte.
+/// Formats bytes as lowercase hexadecimal digits, two per byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The digits of an id that are enough to name its object.
+/// The least number of digits of an id that name an object.
 pub const NAME_MIN_DIGITS: usize = 4;
 
-/// Picks the one whose id begins with `name`. `what` it is one of, for messages.
+/// Finds the item whose id begins with `name`. `what` is the word for the items in messages.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several begin so or `name` has fewer
-/// than four digits.
+/// Fails with [`Kind::NotFound`] when no id begins with `name`, [`Kind::Usage`] when several do or
+/// `name` has fewer than four digits.
 pub fn find_by_name<'a, T, I: fmt::Display>(
     list: &'a [T],
     id: impl Fn(&T) -> I,
@@ -115,24 +115,24 @@ pub fn find_by_name<'a, T, I: fmt::Display>(
     }
 }
 
-/// The source of names of new things: the system's randomness, unless a test replaces it to get the
-/// same names each time.
+/// The source of random names for new objects: the system's randomness, unless a test replaces it
+/// to get the same names each time.
 pub trait Names: Send + Sync {
-    /// Fills in the bytes of one name.
+    /// Fills `bytes` with a new random name.
     ///
     /// # Errors
-    /// If the source has no random bytes.
+    /// Fails if the source has no random bytes.
     fn fill(&self, bytes: &mut [u8]) -> Result<()>;
 }
 
 /// Fresh random bytes from the operating system.
 ///
 /// # Errors
-/// [`Kind::Io`] when the system has no randomness to give.
+/// Fails with [`Kind::Io`] when the system has no random bytes.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {
-        Error::new(Kind::Io, format!("no random bytes from the system: {error}"))
+        Error::new(Kind::Io, format!("the system gave no random bytes: {error}"))
     })?;
     Ok(bytes)
 }

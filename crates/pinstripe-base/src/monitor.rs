@@ -1,9 +1,10 @@
 //! The one ledger: stages count into it and report problems to it; progress bars, JSON and
 //! summaries read it.
 //!
-//! Invariants: counters only grow, except that what was counted for something that then failed is
-//! taken back; a problem that costs data also counts as a loss, a member that takes no part as
-//! degraded, so the summary, standard error and the exit code never disagree. Nothing here prints.
+//! Invariants: counters only grow, except that amounts counted for work that then failed are
+//! subtracted; a problem that costs data also counts as a loss, and a member that does not take
+//! part counts as degraded, so that the summary, standard error and the exit code always agree.
+//! Nothing here prints.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use crate::sync::lock;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident => $key:literal,)*) => {
-        /// The counters; the unit is the last word of the name.
+        /// The counters; the last word of a counter's name is its unit.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Counter { $($(#[$doc])* $name,)* }
@@ -28,13 +29,13 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Entries met by the walker, all types.
+    /// The number of entries of all types that the walker met.
     WalkedEntries => "walked_entries",
-    /// Regular files with content that an earlier snapshot does not have under this path.
+    /// Regular files with content that the previous snapshot does not have under this path.
     NewFiles => "new_files",
     /// Regular files whose content or metadata differ from the previous snapshot's.
     ChangedFiles => "changed_files",
-    /// Regular files taken over from the previous snapshot without reading.
+    /// Regular files that were reused from the previous snapshot without being read.
     UnchangedFiles => "unchanged_files",
     /// Bytes in new files.
     NewBytes => "new_bytes",
@@ -42,37 +43,37 @@ counters! {
     ChangedBytes => "changed_bytes",
     /// Bytes in unchanged files.
     UnchangedBytes => "unchanged_bytes",
-    /// Bytes in new, changed and unchanged files that are further names (hard links) of files
+    /// Bytes in new, changed and unchanged files that are additional names (hard links) of files
     /// counted before.
     LinkedBytes => "linked_bytes",
     /// Entries of a snapshot that have an access control list.
     AclEntries => "acl_entries",
-    /// Entries of a snapshot that have a label of SELinux.
+    /// Entries of a snapshot that have an SELinux label.
     LabelEntries => "label_entries",
     /// Content bytes read from the source.
     ReadBytes => "read_bytes",
-    /// Chunks that the store did not have.
+    /// Chunks that the store did not have before.
     NewChunks => "new_chunks",
-    /// Chunks that the store had.
+    /// Chunks that the store already had.
     KnownChunks => "known_chunks",
-    /// Chunks that this run stored and another writer stored at the same time.
+    /// Chunks that both this run and another writer stored at the same time.
     DuplicateChunks => "duplicate_chunks",
-    /// Content bytes in chunks that the store did not have: the rest after deduplication.
+    /// Content bytes in chunks that the store did not have: the amount left after deduplication.
     DedupedBytes => "deduped_bytes",
-    /// The same after compression.
+    /// Content bytes in chunks that the store did not have, after compression.
     CompressedBytes => "compressed_bytes",
     /// Bytes written to members, with parity, headers and index.
     WrittenBytes => "written_bytes",
-    /// Entries restored: made, replaced, or given metadata that they lacked.
+    /// Entries that were restored: created, replaced, or given missing metadata.
     RestoredEntries => "restored_entries",
-    /// Entries that could not be restored whole; those of a page of a tree that is lost are counted
-    /// without their names.
+    /// Entries that could not be restored completely; if a page of a tree is lost, its entries are
+    /// counted without their names.
     LostEntries => "lost_entries",
     /// Content bytes restored.
     RestoredBytes => "restored_bytes",
-    /// Entries that a restore in place found as they should be.
+    /// Entries that a restore in place found unchanged.
     KeptEntries => "kept_entries",
-    /// Content bytes that a restore in place found where they belong.
+    /// Content bytes that a restore in place found unchanged in their files.
     KeptBytes => "kept_bytes",
     /// Entries that a restore in place removed because the snapshot does not have them.
     RemovedEntries => "removed_entries",
@@ -80,19 +81,19 @@ counters! {
     RemovedBytes => "removed_bytes",
     /// Bytes read from members.
     FetchedBytes => "fetched_bytes",
-    /// Strips that were missing or damaged and were rebuilt from the others while reading.
+    /// Strips that were missing or damaged and were rebuilt from other strips while reading.
     RebuiltStrips => "rebuilt_strips",
-    /// Strips on far members that were made from near ones instead of being fetched.
+    /// Strips on distant members that were computed from near ones instead of being fetched.
     SparedStrips => "spared_strips",
     /// Extents rewritten by repair.
     RepairedExtents => "repaired_extents",
-    /// Extents written on another member.
+    /// Extents that were written to another member.
     MovedExtents => "moved_extents",
     /// Bytes in them.
     MovedBytes => "moved_bytes",
     /// Bytes of records that gc moved to new packs.
     RepackedBytes => "repacked_bytes",
-    /// Pages of trees that lacked their second copy and got it from gc or repair.
+    /// Pages of trees whose second copy was missing and was written again by gc or repair.
     DoubledPages => "doubled_pages",
     /// Packs examined by check or repair.
     CheckedPacks => "checked_packs",
@@ -100,11 +101,11 @@ counters! {
     CheckedBytes => "checked_bytes",
     /// Versions of paths that were put into the catalog.
     CataloguedVersions => "catalogued_versions",
-    /// Problems that cost nothing: said once, counted, no change of the exit code.
+    /// Problems without a loss: reported once, counted, and without effect on the exit code.
     Warnings => "warnings",
-    /// Members that should have taken part in writing and did not: exit code 4.
+    /// Members that should have taken part in writing and did not, which leads to exit code 4.
     DegradedMembers => "degraded_members",
-    /// Things that could not be saved, restored or verified: exit code 3.
+    /// Objects that could not be saved, restored or verified, which leads to exit code 3.
     Losses => "losses",
 }
 
@@ -112,16 +113,17 @@ counters! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Redundancy {
     /// The number of members that may be lost in addition to those that are absent or failed now:
-    /// after the loss of any of this number, every snapshot can still be read.
+    /// after the loss of any that many members, every snapshot can still be read.
     pub survives: u64,
-    /// The parity of the store: what `survives` is when every member has all of its extents.
+    /// The parity of the store: the value of `survives` when every member has all of its extents.
     pub parity: u64,
     /// Packs that survive the loss of fewer members than `parity`.
     pub thin_packs: u64,
 }
 
 impl Redundancy {
-    /// For people: `every snapshot survives the loss of any 1 more member`.
+    /// Describes the redundancy for people: `every snapshot survives the loss of any 1 more
+    /// member`.
     pub fn describe(&self) -> String {
         let packs = match self.thin_packs {
             1 => "1 pack has".to_owned(),
@@ -130,7 +132,7 @@ impl Redundancy {
         match self.survives {
             0 if self.parity == 0 => "the store has no parity: no member may be lost".to_owned(),
             0 if self.thin_packs == 0 => "no further member may be lost".to_owned(),
-            0 => format!("no further member may be lost: {packs} no parity left"),
+            0 => format!("no further member may be lost, because {packs} no parity left"),
             1 => "every snapshot survives the loss of any 1 more member".to_owned(),
             count => format!("every snapshot survives the loss of any {count} more members"),
         }
@@ -140,56 +142,56 @@ impl Redundancy {
 /// The severity of a reported problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// Worth knowing; nothing is lost.
+    /// A problem that is worth knowing, with nothing lost.
     Warning,
-    /// A member took no part; nothing is lost, but the data written is on fewer members. The run
-    /// continues and ends with exit code 4.
+    /// A member did not take part; nothing is lost, but the data is written to fewer members. The
+    /// run continues and ends with exit code 4.
     Degraded,
     /// Something was not saved, restored or verified; the run continues and ends with exit code 3.
     Loss,
 }
 
-/// One problem met on the way, about one path or place.
+/// A problem that a run met, concerning one path or place.
 #[derive(Debug)]
 pub struct Problem {
     /// The severity.
     pub severity: Severity,
-    /// The place concerned: a source path, a target path, a member's extent.
+    /// The place of the problem: a source path, a target path, a member's extent.
     pub place: PathBuf,
     /// The failure.
     pub error: Error,
 }
 
-/// Shows problems and notes as they happen: the command line, a test, a server.
+/// Shows problems and notes when they occur: implemented by the command line, tests and servers.
 pub trait Observer: Send + Sync {
-    /// A problem that the run survives.
+    /// Shows a problem that does not end the run.
     fn problem(&self, problem: &Problem);
-    /// A remark for people ("the default store is ...").
+    /// Shows a remark for people ("the default store is ...").
     fn note(&self, text: &str);
 }
 
 /// The kind of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Along {
-    /// One of the outputs, by its name.
+    /// One of the outputs, identified by its name.
     Output,
-    /// A stage that all workers take part in.
+    /// A stage in which all workers take part.
     Stage,
 }
 
-/// A part of a run whose rate is of interest by itself.
+/// A part of a run whose rate is shown separately.
 #[derive(Debug)]
 pub struct Flow {
     /// The kind.
     pub along: Along,
-    /// The name, for people.
+    /// The name of the flow, for people.
     pub name: String,
     bytes: AtomicU64,
     nanos: AtomicU64,
 }
 
 impl Flow {
-    /// Counts bytes that passed, and the time that it took.
+    /// Counts bytes that passed, and the time that they took.
     pub fn pass(&self, bytes: u64, time: Duration) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
@@ -200,7 +202,7 @@ impl Flow {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Time so far, that of all threads together.
+    /// The time so far, added up over all threads.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
@@ -213,14 +215,15 @@ impl Observer for Silent {
     fn note(&self, _: &str) {}
 }
 
-/// The ledger of one run. Shared by reference between all stages.
+/// The ledger of one run. All stages share it by reference.
 pub struct Monitor {
     counters: [AtomicU64; Counter::ALL.len()],
-    /// Bytes and entries expected in all, 0 while unknown: what a progress bar is drawn against.
+    /// The total of bytes expected, 0 while unknown; a progress bar shows progress relative to it.
     expected_bytes: AtomicU64,
+    /// The total of entries expected, 0 while unknown.
     expected_entries: AtomicU64,
     flows: Mutex<Vec<Arc<Flow>>>,
-    /// The first error that says that this process lacks the store's newest keys or members.
+    /// The first error that shows that this process lacks the store's newest keys or members.
     outdated: Mutex<Option<Error>>,
     redundancy: Mutex<Option<Redundancy>>,
     observer: Box<dyn Observer>,
@@ -246,12 +249,12 @@ impl Monitor {
         }
     }
 
-    /// Adds `amount` to a counter.
+    /// Adds `amount` to the value of a counter.
     pub fn add(&self, counter: Counter, amount: u64) {
         self.counters[counter as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Takes back what was counted for something that then failed.
+    /// Subtracts an amount that was counted for work that then failed.
     pub fn take_back(&self, counter: Counter, amount: u64) {
         self.counters[counter as usize].fetch_sub(amount, Ordering::Relaxed);
     }
@@ -261,7 +264,7 @@ impl Monitor {
         self.counters[counter as usize].load(Ordering::Relaxed)
     }
 
-    /// Reports something that costs nothing.
+    /// Reports a problem without a loss.
     pub fn warning(&self, place: impl AsRef<Path>, error: Error) {
         if error.kind() != Kind::Unanswered {
             self.add(Counter::Warnings, 1);
@@ -269,14 +272,14 @@ impl Monitor {
         self.report(Severity::Warning, place.as_ref(), error);
     }
 
-    /// Reports a member that takes no part in writes.
+    /// Reports a member that does not take part in writes.
     pub fn degraded(&self, place: impl AsRef<Path>, error: Error) {
         self.add(Counter::DegradedMembers, 1);
         self.report(Severity::Degraded, place.as_ref(), error);
     }
 
-    /// Reports something that could not be saved, restored or verified. Data that needs newer keys,
-    /// or that other members have now, is not a loss: the run is outdated.
+    /// Reports an object that could not be saved, restored or verified. Data that needs newer keys,
+    /// or that other members have now, is not a loss: the run counts as outdated instead.
     pub fn loss(&self, place: impl AsRef<Path>, error: Error) {
         if matches!(error.kind(), Kind::KeysChanged | Kind::Busy) {
             lock(&self.outdated).get_or_insert(error);
@@ -286,16 +289,16 @@ impl Monitor {
         self.report(Severity::Loss, place.as_ref(), error);
     }
 
-    /// Reports a member that does not answer. Each stage that meets it later reports it as well, as
-    /// [`Kind::Unanswered`]; that is counted there and not shown again.
+    /// Reports a member that does not answer. Later stages that meet the same member report it too,
+    /// as [`Kind::Unanswered`]; these reports are counted and not shown again.
     pub fn silent_member(&self, place: impl AsRef<Path>, error: Error) {
         self.add(Counter::Warnings, 1);
         let place = place.as_ref().to_path_buf();
         self.observer.problem(&Problem { severity: Severity::Warning, place, error });
     }
 
-    /// The error with which an outdated run ends: it met data that only newer keys open, or all
-    /// members that it knew have left. Taken once.
+    /// The error with which an outdated run ends: the run met data that only newer keys open, or
+    /// all members that it knew have left. Taken once.
     pub fn take_outdated(&self) -> Option<Error> {
         lock(&self.outdated).take()
     }
@@ -307,17 +310,17 @@ impl Monitor {
         self.observer.problem(&Problem { severity, place: place.to_path_buf(), error });
     }
 
-    /// States the redundancy that the store has at the end of the run.
+    /// Sets the redundancy of the store at the end of the run.
     pub fn state_redundancy(&self, redundancy: Redundancy) {
         *lock(&self.redundancy) = Some(redundancy);
     }
 
-    /// The redundancy that was stated, if any was.
+    /// The redundancy that was set, if any.
     pub fn redundancy(&self) -> Option<Redundancy> {
         *lock(&self.redundancy)
     }
 
-    /// Passes a remark on to the observer.
+    /// Passes a remark to the observer.
     pub fn note(&self, text: &str) {
         self.observer.note(text);
     }
@@ -335,13 +338,13 @@ impl Monitor {
         lock(&self.flows).clone()
     }
 
-    /// States how much there is to do in all, as far as it is known now.
+    /// Sets the total amount of work, as far as it is known now.
     pub fn set_total(&self, bytes: u64, entries: u64) {
         self.expected_bytes.store(bytes, Ordering::Relaxed);
         self.expected_entries.store(entries, Ordering::Relaxed);
     }
 
-    /// The total of work: `(bytes, entries)`, 0 while unknown.
+    /// The total amount of work, `(bytes, entries)`; 0 while unknown.
     pub fn expected(&self) -> (u64, u64) {
         (self.expected_bytes.load(Ordering::Relaxed), self.expected_entries.load(Ordering::Relaxed))
     }

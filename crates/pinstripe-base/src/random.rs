@@ -1,17 +1,17 @@
-//! Numbers that look random and follow a seed alone: for tests, samples and data that is made up. Ids
-//! and keys come from the system instead ([`crate::id`]).
+//! Pseudorandom numbers that depend only on a seed: for tests, samples and generated data. Ids and
+//! keys come from the system instead ([`crate::id`]).
 
 use std::io::{self, Read};
 
-/// The next number of a state: splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-/// generators", 2014).
+/// The next number of a generator state: splitmix64 (Steele, Lea, Flood, "Fast splittable
+/// pseudorandom number generators", 2014).
 #[inline]
 pub const fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mix64(*state)
 }
 
-/// The finalizer: different numbers give different numbers that seem to have nothing in common.
+/// The finalizer of splitmix64: different inputs give different outputs that appear unrelated.
 #[inline]
 pub const fn mix64(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -19,13 +19,13 @@ pub const fn mix64(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// The seed of one of many runs: each run gets another one, and the same `seed` gives the same
-/// ones.
+/// The seed of one of many runs: each run gets a different seed, and the same `seed` always gives
+/// the same ones.
 pub fn of_run(seed: u64, number: u64) -> u64 {
     seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Bytes that no codec makes smaller, always the same ones (splitmix64).
+/// Pseudorandom bytes that no codec can compress, the same for the same seed (splitmix64).
 pub struct Noise(pub u64);
 
 impl Noise {
@@ -35,10 +35,11 @@ impl Noise {
         splitmix64(&mut self.0)
     }
 
-    /// A number below `end`. All are equally likely, up to a relative error of `end` / 2^64.
+    /// A random number below `end`. All numbers are equally likely, up to a relative error of `end`
+    /// / 2^64.
     ///
     /// # Panics
-    /// When `end` is zero.
+    /// Panics when `end` is zero.
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "no number is below zero");
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64

@@ -1,11 +1,12 @@
-//! Locks with a rank. A thread takes locks in the order of their ranks only, so that no two threads
-//! can wait for each other. Debug builds check that at every lock; release builds do not, and pay
-//! nothing for it.
+//! Locks with a rank. A thread takes locks only in the order of their ranks, so that no two threads
+//! can wait for each other. Debug builds check the order at every lock; release builds do not, so
+//! they have no cost.
 //!
-//! Each crate or room has ranks of its own, which [`lock_ranks!`](crate::lock_ranks) makes. Ranks of
-//! two such enums are not compared: a room that calls another one under a lock says so there.
+//! Each crate or module has its own ranks, which [`lock_ranks!`](crate::lock_ranks) declares. Ranks
+//! of two different enums are not compared: a module that calls another one under a lock documents
+//! that at the call.
 //!
-//! Poisoning is ignored: a change that was made before a panic stays made.
+//! Poisoning of locks is ignored: a change made before a panic remains.
 
 #[cfg(debug_assertions)]
 use std::any::TypeId;
@@ -16,15 +17,15 @@ use std::time::Duration;
 
 use crate::sync;
 
-/// The ranks of the locks of a room, outermost first. A thread may skip some, but never takes one
-/// while it holds the same or a later one.
+/// The ranks of the locks of a module, outermost first. A thread may skip ranks, but never takes a
+/// rank while it holds the same or a later one.
 pub trait LockRank: Copy + 'static {
-    /// The place in the order, from 0.
+    /// The position of the rank in the order, from 0.
     fn ordinal(self) -> u8;
-    /// The name, for the panic of a wrong order.
+    /// The name of the rank, for the panic about a wrong order.
     fn name(self) -> &'static str;
 
-    /// Checks that the thread may take this rank, for one that waits for other threads to release
+    /// Checks that the thread may take this rank, for code that waits for other threads to release
     /// it.
     ///
     /// # Panics
@@ -34,7 +35,7 @@ pub trait LockRank: Copy + 'static {
     }
 }
 
-/// Declares the [`LockRank`]s of a room as an enum, outermost first.
+/// Declares the [`LockRank`]s of a module as an enum, outermost first.
 #[macro_export]
 macro_rules! lock_ranks {
     ($(#[$about:meta])* $vis:vis enum $ranks:ident { $($(#[$doc:meta])* $rank:ident),+ $(,)? }) => {
@@ -54,11 +55,11 @@ macro_rules! lock_ranks {
     };
 }
 
-/// A rank that the thread holds until this is dropped.
+/// A rank that the thread holds until this guard is dropped.
 pub struct RankGuard {
     #[cfg(debug_assertions)]
     held: HeldLock,
-    /// The thread that took it has to drop it.
+    /// Ensures that the guard is dropped by the thread that took the rank.
     _of_thread: PhantomData<*const ()>,
 }
 
@@ -79,7 +80,7 @@ impl RankGuard {
     /// Takes a rank.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds the same or a later one.
+    /// Panics in debug builds if the thread holds the same or a later rank.
     #[cfg(debug_assertions)]
     pub fn take<R: LockRank>(rank: R) -> Self {
         let new = HeldLock { ranks: TypeId::of::<R>(), ordinal: rank.ordinal(), name: rank.name() };
@@ -134,13 +135,13 @@ impl<G: DerefMut> DerefMut for Ranked<G> {
 }
 
 impl<T> Ranked<MutexGuard<'_, T>> {
-    /// Releases the lock until the condvar is notified, and takes it again.
+    /// Releases the lock until the condvar is notified, and then takes the lock again.
     pub fn wait(self, condvar: &Condvar) -> Self {
         let Ranked { guard, rank } = self;
         Ranked { guard: sync::wait(condvar, guard), rank }
     }
 
-    /// The same, for at most this time.
+    /// Like [`wait`](Self::wait), for at most this time.
     pub fn wait_timeout(self, condvar: &Condvar, most: Duration) -> Self {
         let Ranked { guard, rank } = self;
         Ranked { guard: sync::wait_timeout(condvar, guard, most), rank }
@@ -155,7 +156,7 @@ pub struct RankedMutex<R, T> {
 }
 
 impl<R: LockRank, T> RankedMutex<R, T> {
-    /// A lock of this rank.
+    /// A mutex with this rank.
     pub const fn new(rank: R, value: T) -> Self {
         RankedMutex { rank, inner: Mutex::new(value) }
     }
@@ -170,7 +171,7 @@ impl<R: LockRank, T> RankedMutex<R, T> {
     }
 }
 
-/// A lock with a rank that many may hold to read.
+/// A lock with a rank, which several threads may hold for reading.
 #[derive(Debug)]
 pub struct RankedRwLock<R, T> {
     rank: R,
@@ -178,12 +179,12 @@ pub struct RankedRwLock<R, T> {
 }
 
 impl<R: LockRank, T> RankedRwLock<R, T> {
-    /// A lock of this rank.
+    /// A lock with this rank.
     pub const fn new(rank: R, value: T) -> Self {
         RankedRwLock { rank, inner: RwLock::new(value) }
     }
 
-    /// Locks it for reading.
+    /// Locks the value for reading.
     ///
     /// # Panics
     /// Like [`RankGuard::take`].
@@ -192,7 +193,7 @@ impl<R: LockRank, T> RankedRwLock<R, T> {
         Ranked { guard: sync::read(&self.inner), rank }
     }
 
-    /// Locks it for writing.
+    /// Locks the value for writing.
     ///
     /// # Panics
     /// Like [`RankGuard::take`].
@@ -217,7 +218,7 @@ mod tests {
     }
 
     crate::lock_ranks! {
-        /// Ranks of another room.
+        /// Ranks of another module, for tests.
         enum Other {
             /// The only one.
             Leaf,

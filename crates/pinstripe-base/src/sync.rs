@@ -1,8 +1,8 @@
-//! What threads share: locks whose poisoning is ignored, a stop that can be waited for, and a wake
-//! that can be waited for repeatedly.
+//! Objects that threads share: locks whose poisoning is ignored, a stop for which threads can wait,
+//! and a wake for which one can wait repeatedly.
 //!
-//! Invariant: a [`Stop`] that was set stays set, and whatever waits for it returns at once, in a
-//! thread as well as in poll(2).
+//! Invariant: a [`Stop`] that was set stays set, and every wait for it returns at once, both in a
+//! thread and in poll(2).
 
 #![allow(clippy::disallowed_methods, reason = "waits for events of this process")]
 
@@ -20,45 +20,45 @@ use rustix::io::Errno;
 use crate::clock;
 use crate::error::{Error, Result};
 
-/// The interval at which a stop is polled while the kernel refuses to wait for it.
+/// The interval at which a stop is polled if the kernel refuses to wait for it.
 const REFUSED_POLL: Duration = Duration::from_millis(50);
 
 /// Locks a mutex, poisoned or not.
 ///
-/// A change that was made under the lock before a panic stays made, so each change is to leave the
-/// value as every other thread may find it. The panic itself is not hidden: it is reported where
-/// the thread that panicked is joined. To panic here as well would only hide the first reason
-/// behind others.
+/// A change made under the lock before a panic remains, so each single change must leave the value
+/// valid for other threads. The panic itself is not hidden: it is reported when the thread that
+/// panicked is joined. A second panic here would only hide the first one.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of a mutex that no thread shares any more; ignores poisoning as [`lock`].
+/// The value of a mutex that no other thread shares any more; ignores poisoning like [`lock`].
 pub fn into_inner<T>(mutex: Mutex<T>) -> T {
     mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of a mutex that only the caller has; ignores poisoning as [`lock`].
+/// The value of a mutex that only the caller has; ignores poisoning like [`lock`].
 pub fn get_mut<T: ?Sized>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks for reading, together with other readers; ignores poisoning as [`lock`].
+/// Locks for reading, together with other readers; ignores poisoning like [`lock`].
 pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks for writing; ignores poisoning as [`lock`].
+/// Locks for writing; ignores poisoning like [`lock`].
 pub fn write<T: ?Sized>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until a condition variable is notified, or for no reason; ignores poisoning as [`lock`].
+/// Waits until a condition variable is notified, or wakes up spuriously; ignores poisoning like
+/// [`lock`].
 pub fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same, for `timeout` at most.
+/// Like [`wait`], for at most `timeout`.
 pub fn wait_timeout<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -67,10 +67,11 @@ pub fn wait_timeout<'a, T>(
     condvar.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// A flag that is set once, and that threads can wait for.
+/// A flag that is set once, and for which threads can wait.
 ///
-/// It has the flag and an eventfd, which is readable once the flag is set and is never read, so
-/// that one `set` wakes all that wait, now or later. [`AsFd`] gives it to poll(2).
+/// A stop consists of the flag and an eventfd, which is readable once the flag is set and is never
+/// read, so that one `set` wakes all present and future waiters. [`AsFd`] returns the descriptor
+/// for poll(2).
 #[derive(Debug)]
 pub struct Stop {
     flag: Arc<AtomicBool>,
@@ -81,17 +82,17 @@ impl Stop {
     /// A stop that is not set.
     ///
     /// # Errors
-    /// [`Kind::Io`](crate::error::Kind::Io) if no descriptor is available: a stop must be able to
-    /// wake.
+    /// Fails with [`Kind::Io`](crate::error::Kind::Io) if no descriptor is available, because a
+    /// stop without one could not wake threads.
     pub fn new() -> Result<Self> {
         Stop::of_flag(Arc::default())
     }
 
-    /// A stop that shares its flag with code that only reads it. The stop is set if the flag is.
-    /// Afterwards, only [`set`](Self::set) may set the flag.
+    /// A stop whose flag is shared with code that only reads the flag. The new stop is already set
+    /// if the flag is. After this call, only [`set`](Self::set) may set the flag.
     ///
     /// # Errors
-    /// The errors of [`new`](Self::new).
+    /// Fails with the errors of [`new`](Self::new).
     pub fn of_flag(flag: Arc<AtomicBool>) -> Result<Self> {
         // Nonblocking: `set` runs in signal handlers.
         let event =
@@ -105,8 +106,8 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Sets it for good. Safe in a signal handler: an atomic store and a write(2), no lock and no
-    /// memory.
+    /// Sets the stop permanently. `set` is safe in a signal handler: it uses an atomic store and a
+    /// write(2), no lock and no memory allocation.
     pub fn set(&self) {
         // The flag first, so that a thread that is woken finds it set.
         self.flag.store(true, Ordering::Release);
@@ -114,12 +115,12 @@ impl Stop {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Whether it was set.
+    /// Whether the stop was set.
     pub fn is_set(&self) -> bool {
         self.flag.load(Ordering::Acquire)
     }
 
-    /// Waits until it is set, for `timeout` at most; returns whether it is.
+    /// Waits until the stop is set, for at most `timeout`; returns whether it is set.
     pub fn wait(&self, timeout: Duration) -> bool {
         // None where the clock does not reach as far.
         let deadline = clock::monotonic().checked_add(timeout);
@@ -136,22 +137,24 @@ impl Stop {
         true
     }
 
-    /// The flag, for code that only reads it. Storing into it would wake nothing.
+    /// The flag of the stop, for code that only reads it. Writing to the flag would not wake any
+    /// thread.
     pub fn as_flag(&self) -> &Arc<AtomicBool> {
         &self.flag
     }
 }
 
 impl AsFd for Stop {
-    /// The descriptor that is readable once the stop is set. It must not be read.
+    /// The descriptor that is readable once the stop is set. The descriptor must not be read.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 }
 
-/// Tells one thread, which waits in poll(2) for other things too, that there is something to do.
+/// Notifies one thread that there is something to do; the thread may wait in poll(2) for other
+/// things at the same time.
 ///
-/// Calls before it looks count as one.
+/// Several calls before the thread checks count as one.
 #[derive(Debug)]
 pub struct Wake {
     event: OwnedFd,
@@ -161,7 +164,7 @@ impl Wake {
     /// A wake that has not been called.
     ///
     /// # Errors
-    /// The errors of [`Stop::new`].
+    /// Fails with the errors of [`Stop::new`].
     pub fn new() -> Result<Self> {
         let event =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
@@ -170,31 +173,32 @@ impl Wake {
         Ok(Wake { event })
     }
 
-    /// Wakes the thread, now or when it next waits.
+    /// Wakes the thread, now or at its next wait.
     pub fn call(&self) {
         // It fails only at the counter's limit, and then the event is readable already.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Takes the calls so far; whether there were any.
+    /// Resets the wake; returns whether there were any calls.
     pub fn take(&self) -> bool {
         rustix::io::read(&self.event, &mut [0_u8; 8]).is_ok()
     }
 }
 
 impl AsFd for Wake {
-    /// The descriptor that is readable while a call was not taken.
+    /// The descriptor that is readable while there are calls that were not taken.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 }
 
-/// Waits until at least one of the descriptors can be read, is at its end or has an error, for
-/// `timeout` at most, or without limit. Returns for each whether it is ready; after a timeout none
-/// is. Signals do not end the wait.
+/// Waits until at least one of the descriptors is readable, at its end or has an error; waits at
+/// most for `timeout`, or without limit. Returns for each descriptor whether it is ready; after a
+/// timeout, none is. Signals do not end the wait.
 ///
 /// # Errors
-/// As reported by the system: for a lack of memory, or more descriptors than the process may have.
+/// Fails with the errors of the system, for a lack of memory, or for more descriptors than the
+/// process may have.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let deadline = timeout.and_then(|it| clock::monotonic().checked_add(it));
     let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();

@@ -1,4 +1,4 @@
-//! Sizes as text for people: written and read.
+//! Parses and formats sizes as text for people.
 
 use std::ops::Range;
 
@@ -11,14 +11,16 @@ pub const MIB: u64 = 1 << 20;
 /// 1024 MiB.
 pub const GIB: u64 = 1 << 30;
 
-/// Reads `64K`, `1M`, `1.5G`, `512`, `64KiB`: powers of 1024, a bare number is bytes.
+/// Parses `64K`, `1M`, `1.5G`, `512`, `64KiB`: units are powers of 1024, a number without a unit is
+/// bytes.
 ///
 /// # Errors
-/// [`Kind::Usage`] for anything else, and for sizes that are not whole bytes or exceed 2^63.
+/// Fails with [`Kind::Usage`] for any other text, and for sizes that are not whole bytes or exceed
+/// 2^63.
 pub fn parse_size(text: &str) -> Result<u64> {
     let bad = || {
         Error::new(Kind::Usage, format!("'{text}' is not a size"))
-            .advice("write a number followed by K, M, G or T, as in 64K or 1M")
+            .advice("write a size as a number followed by K, M, G or T, as in 64K or 1M")
     };
     let lower = text.trim().to_ascii_lowercase();
     let number = lower.trim_end_matches("ib").trim_end_matches('b');
@@ -43,7 +45,7 @@ pub fn parse_size(text: &str) -> Result<u64> {
     Ok((scaled / scale) as u64)
 }
 
-/// Writes a byte count for people: three or four digits and a unit, `264.1 MiB`.
+/// Formats a byte count for people: three or four digits and a unit, `264.1 MiB`.
 pub fn format_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
@@ -55,7 +57,7 @@ pub fn format_size(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// Writes a count with thin groups: `83,731`.
+/// Formats a count with groups of three digits: `83,731`.
 pub fn format_count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -68,16 +70,16 @@ pub fn format_count(count: u64) -> String {
     out
 }
 
-/// Writes a count with the noun that fits it: `1 entry`, `1,204 entries`.
+/// Formats a count with its noun in singular or plural: `1 entry`, `1,204 entries`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", format_count(count), if count == 1 { one } else { many })
 }
 
-/// Serializes a path for JSON, which has no words for bytes that are not UTF-8: those become the
+/// Serializes a path for JSON, which cannot represent bytes that are not UTF-8: these become the
 /// replacement character.
 ///
 /// # Errors
-/// The errors of the serializer.
+/// Fails with the errors of the serializer.
 pub fn lossy_path<S: serde::Serializer>(
     path: &std::path::Path,
     serializer: S,
@@ -85,7 +87,7 @@ pub fn lossy_path<S: serde::Serializer>(
     serializer.serialize_str(&path.to_string_lossy())
 }
 
-/// Ranges in order; those that touch or overlap are one.
+/// Sorts ranges, and merges those that touch or overlap.
 pub fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_by_key(|it| it.start);
     ranges.dedup_by(|later, one| {

@@ -1,7 +1,8 @@
-//! A map whose entries have weights, and leave when the sum is too large.
+//! A map whose entries have weights; entries are evicted when the sum of the weights is too large.
 //!
-//! Entries leave by the clock (CLOCK, Corbato 1968): those that were asked for since its hand came by
-//! stay for another round. An entry that is heavier than everything together may be is kept alone.
+//! Entries are evicted by the clock algorithm (CLOCK, Corbato 1968): entries that were used since
+//! the hand last passed stay for another round. An entry that is heavier than the limit is kept
+//! alone.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -13,7 +14,7 @@ pub struct WeightedCache<K, V> {
     most: u64,
     weight: u64,
     entries: HashMap<K, Weighted<V>>,
-    /// All keys, in the order in which the hand comes by.
+    /// All keys, in the order in which the hand passes them.
     hand: VecDeque<K>,
 }
 
@@ -25,19 +26,20 @@ struct Weighted<V> {
 }
 
 impl<K: Copy + Eq + Hash, V: Clone> WeightedCache<K, V> {
-    /// An empty one, which holds entries of `most` weight together.
+    /// An empty cache, whose entries may weigh `most` in total.
     pub fn new(most: u64) -> Self {
         WeightedCache { most, weight: 0, entries: HashMap::new(), hand: VecDeque::new() }
     }
 
-    /// The value of a key, which was asked for now.
+    /// The value of a key, which counts as used now.
     pub fn get(&mut self, key: &K) -> Option<V> {
         let found = self.entries.get_mut(key)?;
         found.is_recent = true;
         Some(found.value.clone())
     }
 
-    /// Keeps a value, unless the key has one already: then that one stays. Returns the kept value.
+    /// Stores a value, unless the key already has one, which is then kept. Returns the value that
+    /// is kept.
     pub fn keep(&mut self, key: K, value: V, weight: u64) -> V {
         if let Some(there) = self.get(&key) {
             return there;
@@ -53,7 +55,7 @@ impl<K: Copy + Eq + Hash, V: Clone> WeightedCache<K, V> {
         value
     }
 
-    /// Moves the hand past an entry, which stays for a round if it was asked for.
+    /// Moves the hand past an entry, which stays for another round if it was used.
     fn pass(&mut self, key: K) {
         let Entry::Occupied(mut entry) = self.entries.entry(key) else { return };
         if std::mem::take(&mut entry.get_mut().is_recent) {

@@ -1,43 +1,45 @@
-//! Little-endian reading and writing of byte runs, with bounds: the base of every decoder.
+//! Reads and writes little-endian numbers in byte slices, with bounds checks: every decoder is
+//! based on it.
 //!
-//! Invariants: [`Reader`] never reads past its bytes and never panics; every slice it returns is a
-//! part of its bytes, so a decoder that sizes its buffers by [`Reader::count`] or by slices cannot
-//! be made to allocate more than its input justifies. Varints are LEB128 with exactly one accepted
-//! form per value, so equal structs have equal bytes.
+//! Invariants: [`Reader`] never reads past its bytes and never panics; every slice that it returns
+//! is a part of its bytes, so that a decoder which sizes its buffers by [`Reader::count`] or by
+//! slices never allocates more than its input justifies. Varints are LEB128 with exactly one valid
+//! form per value, so that equal structs have equal bytes.
 //!
-//! Not in this module: the meaning of fields. The caller knows it, and checks the values.
+//! This module does not know the meaning of fields. The caller knows the meaning, and checks the
+//! values.
 
 use crate::error::{Error, Kind, Result};
 
-/// Longest varint of a `u64` in bytes.
+/// The most bytes of the varint of a `u64`.
 pub(crate) const VARINT_MAX_BYTES: usize = 10;
 
-/// Takes values off the front of a byte run.
+/// Takes values from the front of a byte slice.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The object being decoded, for messages: "pack trailer".
+    /// The name of the object being decoded, for messages: "pack trailer".
     what: &'static str,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes` from their start; `what` names them in errors ("pack trailer").
+    /// A reader of `bytes` from their start; `what` names them in errors ("pack trailer").
     pub fn new(bytes: &'a [u8], what: &'static str) -> Self {
         Reader { bytes, at: 0, what }
     }
 
-    /// Bytes not yet taken.
+    /// The number of bytes that were not taken yet.
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// Whether everything was taken.
+    /// Whether all bytes were taken.
     pub fn is_empty(&self) -> bool {
         self.remaining() == 0
     }
 
-    /// Bytes taken so far.
+    /// The number of bytes that were taken so far.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -50,7 +52,8 @@ impl<'a> Reader<'a> {
     /// Takes `len` bytes.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when fewer are left; so for every method that takes.
+    /// Fails with [`Kind::Corrupt`] when fewer bytes are left; this holds for every method that
+    /// takes bytes.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8]> {
         let left = &self.bytes[self.at..];
         let Some(taken) = left.get(..len) else {
@@ -60,7 +63,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Takes all that is left.
+    /// Takes all remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         let rest = &self.bytes[self.at..];
         self.at = self.bytes.len();
@@ -101,7 +104,8 @@ impl<'a> Reader<'a> {
     /// Takes a LEB128 number.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] also when it exceeds 64 bits or is longer than it needs to be.
+    /// Fails with [`Kind::Corrupt`] also when the number exceeds 64 bits or is longer than
+    /// necessary.
     pub fn varint(&mut self) -> Result<u64> {
         let mut value = 0;
         for index in 0..VARINT_MAX_BYTES {
@@ -127,33 +131,33 @@ impl<'a> Reader<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Takes a varint count of items that need at least `min_item_bytes` each, so that a count
-    /// the remaining bytes cannot hold is refused before anything is allocated by it.
+    /// Takes a varint count of items that need at least `min_item_bytes` each; a count that the
+    /// remaining bytes cannot hold is refused before anything is allocated.
     pub fn count(&mut self, min_item_bytes: usize) -> Result<usize> {
         let count = self.varint()?;
         let most = self.remaining() / min_item_bytes.max(1);
         match usize::try_from(count) {
             Ok(count) if count <= most => Ok(count),
             _ => Err(self
-                .corrupt("a count exceeds the bytes that follow")
+                .corrupt("a count is larger than the number of bytes that follow")
                 .expected(format!("at most {most}"), count)),
         }
     }
 
-    /// Takes bytes that follow their length, a varint.
+    /// Takes bytes that are preceded by their length, a varint.
     pub fn bytes(&mut self) -> Result<&'a [u8]> {
         let len = self.count(1)?;
         self.take(len)
     }
 
-    /// States that everything must have been taken.
+    /// Checks that all bytes were taken.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when bytes are left over.
+    /// Fails with [`Kind::Corrupt`] when bytes are left over.
     pub fn finish(self) -> Result<()> {
         match self.remaining() {
             0 => Ok(()),
-            left => Err(self.corrupt("bytes are left over").expected(0, left)),
+            left => Err(self.corrupt("bytes are left over at the end").expected(0, left)),
         }
     }
 }
@@ -165,17 +169,17 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Appends to `out`, which keeps what it has.
+    /// A writer that appends to `out` and keeps the existing bytes.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         Writer { out }
     }
 
-    /// Bytes in the vector, those before the first append included.
+    /// The number of bytes in the vector, including those before the first append.
     pub fn position(&self) -> usize {
         self.out.len()
     }
 
-    /// Appends bytes as they are, without a length.
+    /// Appends bytes unchanged, without a length.
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.out.extend_from_slice(bytes);
         self
@@ -228,14 +232,14 @@ impl<'a> Writer<'a> {
         self.varint((value << 1 ^ value >> 63) as u64)
     }
 
-    /// Appends bytes behind their varint length.
+    /// Appends bytes after their varint length.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.varint(bytes.len() as u64).raw(bytes)
     }
 }
 
-/// A few numbers put together before they are appended at once: an entry has a dozen of them, and
-/// asking the vector for room each time costs more than the numbers.
+/// A few numbers that are collected before they are appended at once: an entry has a dozen of them,
+/// and reserving room in the vector for each costs more than the numbers themselves.
 pub struct ShortRun {
     bytes: [u8; SHORT_RUN_BYTES],
     len: usize,
@@ -253,7 +257,8 @@ impl ShortRun {
     /// Appends one byte.
     ///
     /// # Panics
-    /// Beyond 128 bytes, as all of its methods: what is put here has a length known beforehand.
+    /// Panics beyond 128 bytes, as all methods of this type do: the type is used only for data
+    /// whose length is known beforehand.
     pub fn u8(&mut self, value: u8) -> &mut Self {
         self.bytes[self.len] = value;
         self.len += 1;

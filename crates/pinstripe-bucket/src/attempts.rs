@@ -1,4 +1,4 @@
-//! The attempts of one call: its deadline, and when it is sent again.
+//! The attempts of one call: the call's deadline, and when its request is sent again.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,20 @@ use pinstripe_member::goes_on;
 use crate::endpoint::{Endpoint, Load};
 use crate::fault::Fault;
 
-/// The deadline of a call with all its attempts; extended per MiB as that of one attempt.
+/// The time limit of a call with all its attempts; it is extended for each MiB in the same way as
+/// that of one attempt.
 pub(crate) const CALL: Duration = Duration::from_secs(20);
-/// The same for an endpoint that has not answered yet, and for refused connections.
+/// The time limit of a call to an endpoint that has not answered yet, and of a call whose
+/// connections are refused.
 const FIRST_CALL: Duration = Duration::from_secs(9);
 const FIRST_CONNECT: Duration = Duration::from_secs(1);
-/// The first pause before a request is sent again; it doubles.
+/// The first pause before a request is sent again; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(4);
-/// A deliberate wait reports progress at this interval.
+/// The interval at which a deliberate wait reports progress.
 const SIGN: Duration = Duration::from_millis(100);
-/// A call fails after this many answers that are not S3: the endpoint may not be an S3 server.
+/// The number of answers that are not S3 after which a call fails: the endpoint may not be an S3
+/// server.
 const ODD_MAX: usize = 3;
 
 /// The attempts of one call.
@@ -27,13 +30,12 @@ pub(crate) struct Attempts {
     call: Duration,
     has_answered: bool,
     pause: Duration,
-    /// Answers so far that were not S3.
+    /// The number of answers so far that were not S3.
     odd: usize,
 }
 
 impl Attempts {
-    /// The attempts of a call that moves data for this time; an error while the endpoint is
-    /// resting.
+    /// The attempts of a call that moves data for this time; fails while the endpoint is resting.
     pub fn of(endpoint: &Endpoint, data: Duration) -> Result<Attempts, Fault> {
         let (has_answered, rests) = endpoint.health.look();
         match rests {
@@ -49,8 +51,8 @@ impl Attempts {
         self.call.saturating_sub(clock::since(self.began))
     }
 
-    /// Waits until the bandwidth limit allows this load. The endpoint's time is extended by the
-    /// wait.
+    /// Waits until the bandwidth limit allows this load. The time limit of the endpoint is extended
+    /// by the wait.
     pub async fn wait(&mut self, endpoint: &Endpoint, load: Load) {
         if endpoint.up.is_limited() || endpoint.down.is_limited() {
             let began = clock::monotonic();
@@ -60,11 +62,11 @@ impl Attempts {
         }
     }
 
-    /// Waits until the request may be sent again. `halved` is the window's count of halvings when
-    /// it was sent.
+    /// Waits until the request may be sent again. `halved` is the number of times that the window
+    /// had been halved when the request was sent.
     ///
     /// # Errors
-    /// The fault, if a retry is useless or the time has elapsed.
+    /// Fails with the fault, if another attempt is useless or the time has elapsed.
     pub async fn next(
         &mut self,
         endpoint: &Endpoint,
@@ -116,7 +118,7 @@ impl Attempts {
     }
 }
 
-/// Waits for `pause`, the first time not at all; returns the pause for the next time.
+/// Waits for `pause`, but not before the first retry; returns the pause for the next retry.
 pub async fn pause(pause: Duration) -> Duration {
     tokio::time::sleep(jittered(pause)).await;
     longer(pause).max(PAUSE)
@@ -126,7 +128,7 @@ fn longer(pause: Duration) -> Duration {
     (pause * 2).min(PAUSE_MAX)
 }
 
-/// A pause of half to one and a half of this length.
+/// A random pause of half to one and a half of this length.
 fn jittered(pause: Duration) -> Duration {
     let chance = pinstripe_base::id::random::<1>().map_or(128, |[byte]| u32::from(byte));
     pause / 2 + pause * chance / 256

@@ -1,8 +1,9 @@
 //! The limit on bytes per second to and from one endpoint.
 //!
-//! A request reserves the time that its bytes take and waits until that begins; then it is sent at
-//! line speed. So the rate holds over any time that is long compared with one request, for all
-//! threads and members together, and deadlines are those of a line without a limit.
+//! A request reserves the time that its bytes take and waits until that time begins; then it is
+//! sent at full line speed. So the rate is kept over any time that is long compared with one
+//! request, for all threads and members together, and the time limits of requests are the same as
+//! without a rate limit.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +11,13 @@ use crate::locks::{BucketLock, RankedMutex};
 use pinstripe_base::clock;
 use pinstripe_member::goes_on;
 
-/// A waiting member reports progress at this interval, so that it does not count as silent.
+/// The interval at which a waiting member reports progress, so that it does not count as silent.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(250);
 
-/// The longest wait that is computed; a longer one counts as endless.
+/// The longest wait that is computed; a longer one counts as infinite.
 const LONGEST: Duration = Duration::from_secs(1 << 32);
 
-/// Most bytes per second to and from each endpoint; `None` means unlimited.
+/// The most bytes per second to and from each endpoint; `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bandwidth {
     /// To the endpoint.
@@ -25,7 +26,7 @@ pub struct Bandwidth {
     pub down: Option<u64>,
 }
 
-/// One direction of an endpoint.
+/// The rate limit of one direction of an endpoint.
 pub(crate) struct RateLimit {
     bytes_per_second: Option<u64>,
     /// The time when all reserved bytes are sent.
@@ -43,12 +44,12 @@ impl RateLimit {
         RateLimit { bytes_per_second, free_at: RankedMutex::new(BucketLock::RateLimit, None) }
     }
 
-    /// Whether there is a limit.
+    /// Whether a limit is set.
     pub fn is_limited(&self) -> bool {
         self.bytes_per_second.is_some()
     }
 
-    /// Reserves time for bytes. Returns the delay until that time begins.
+    /// Reserves transfer time for bytes. Returns the delay until the reserved time begins.
     fn reserve(&self, now: Instant, bytes: u64) -> Duration {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
         let seconds = bytes as f64 / rate.max(1) as f64;
@@ -71,7 +72,7 @@ impl RateLimit {
         }
     }
 
-    /// Charges bytes that arrived and were not reserved.
+    /// Charges received bytes that were not reserved before.
     pub(crate) fn spend(&self, bytes: u64) {
         self.reserve(clock::monotonic(), bytes);
     }

@@ -1,12 +1,12 @@
 //! Blocks and read-ahead for extents that are read sequentially.
 //!
-//! A store reads records of some hundred KiB; over a far endpoint each would cost a round trip. A
-//! sequential reader gets complete blocks, and the next blocks are prefetched. Reads at other
-//! offsets fetch only the range requested.
+//! A store reads records of some hundred KiB; over a distant endpoint, each would cost a round
+//! trip. A sequential reader gets complete blocks, and the next blocks are prefetched. Reads at
+//! other offsets fetch only the range requested.
 //!
 //! Invariants: a block is fetched once, however many threads wait for it. At most [`BLOCKS_MAX`]
-//! are held for all members together. Opening an extent again forgets its blocks, so that bytes
-//! that arrived damaged are not returned twice.
+//! blocks are held for all members together. Opening an extent again drops its blocks, so that
+//! bytes that were damaged on the way are not returned twice.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,27 +18,28 @@ use pinstripe_member::ExtentName;
 use crate::fault::Fault;
 use crate::locks::{BucketLock, RankedMutex};
 
-/// Bytes of a block: at 100 ms, 16 in flight fill what two processors can take.
+/// Bytes of a block: at a latency of 100 ms, 16 blocks in flight are as much as two processors can
+/// handle.
 pub const BLOCK_BYTES: u64 = 4 << 20;
-/// Blocks that are held.
+/// The most blocks that are held.
 const BLOCKS_MAX: usize = 24;
-/// Blocks that are prefetched for a sequential reader, while there is room for those of all
-/// readers: a prefetched block that is evicted before its read is fetched twice.
+/// The most blocks that are prefetched for a sequential reader, while there is room for the blocks
+/// of all readers: a prefetched block that is evicted before it is read is fetched twice.
 const AHEAD_MAX: u64 = 6;
-/// Reads and blocks within which an extent counts as being read.
+/// The number of reads within which an extent must be read again to count as being read.
 const RECENT: u64 = 128;
 /// A read that begins within this distance of the end of an earlier one counts as sequential:
-/// threads read the records of one pack in turns.
+/// several threads read the records of one pack in turns.
 const NEAR_BYTES: u64 = 2 << 20;
-/// Sequential reads before blocks are fetched.
+/// The number of sequential reads after which blocks are fetched.
 const RUN_MIN: u64 = 2;
-/// Extents whose readers are remembered.
+/// The most extents whose readers are remembered.
 const TRACKS_MAX: usize = 256;
 
-/// A block, fetched or being fetched.
+/// A block that is fetched or being fetched.
 pub type Block = Shared<BoxFuture<'static, Result<Bytes, Fault>>>;
 
-/// An extent of one of the members.
+/// An extent of a member: the member's number and the name of the extent.
 pub type Extent = (u64, ExtentName);
 
 /// The blocks of all members.
@@ -69,8 +70,8 @@ struct Track {
 }
 
 impl Blocks {
-    /// The blocks that hold a range, in order, if it should be read in blocks; `fetch` begins to
-    /// fetch one.
+    /// The blocks that contain a range, in order, if it should be read in blocks; `fetch` begins to
+    /// fetch a block.
     pub fn of(
         &self,
         extent: Extent,
@@ -97,7 +98,7 @@ impl Blocks {
         Some(blocks)
     }
 
-    /// Remembers how long an extent is.
+    /// Remembers the length of an extent.
     pub fn learn(&self, extent: Extent, extent_bytes: u64) {
         self.0.lock().tracks.entry(extent).or_default().extent_bytes = Some(extent_bytes);
     }
@@ -114,7 +115,7 @@ impl Blocks {
 }
 
 impl BlocksState {
-    /// Blocks that are prefetched for each current reader.
+    /// The number of blocks that are prefetched for each current reader.
     fn ahead_max(&self) -> u64 {
         let is_read = |track: &&Track| track.used + RECENT >= self.clock;
         let readers = self.tracks.values().filter(is_read).count().max(1);
@@ -164,7 +165,8 @@ impl BlocksState {
     }
 }
 
-/// Copies a range out of the blocks that hold it; `None` if they end before it does.
+/// Copies a range from the blocks that contain it; returns `None` if the blocks end before the
+/// range does.
 pub fn copy(blocks: &[Bytes], offset: u64, buf: &mut [u8]) -> Option<()> {
     let mut at = usize::try_from(offset % BLOCK_BYTES).ok()?;
     let mut rest = buf;

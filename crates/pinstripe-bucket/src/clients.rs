@@ -1,7 +1,7 @@
-//! The clients of `object_store`, one for each provider: set up so that this crate does the
-//! retries, deadlines, counting and decoding of refusals.
+//! The clients of `object_store`, one for each provider, set up so that this crate itself handles
+//! retries, deadlines, counting and the decoding of refusals.
 //!
-//! Not in this module: where credentials come from.
+//! Credentials are not found here.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -18,27 +18,28 @@ use crate::session::BucketClient;
 use crate::signed::Signed;
 use crate::traffic::CountingConnector;
 
-/// How an endpoint is used: region, credentials, authorities. It has no `Debug`: it holds secrets.
+/// The access to an endpoint: region, credentials, certificate authorities. `Access` has no
+/// `Debug`, because it holds secrets.
 #[derive(Default)]
 pub struct Access {
-    /// The region that requests are signed for.
+    /// The region for which requests are signed.
     pub region: String,
-    /// Options of `object_store` for the source of credentials, by their names, as in
-    /// `aws_access_key_id`. Without any, requests to an endpoint with Google's protocol are not
-    /// signed.
+    /// Options of `object_store` with the credentials, by option name, such as `aws_access_key_id`.
+    /// Without credentials, requests to an endpoint with Google's protocol are not signed.
     pub credentials: Vec<(String, String)>,
-    /// Certificates of authorities trusted in addition to the system's, as PEM; may be empty.
+    /// Certificates of additional authorities that are trusted besides the system's, as PEM; may be
+    /// empty.
     pub authorities: Vec<u8>,
 }
 
-/// A client and, for S3, the sender of requests that it has no calls for.
+/// A client and, for S3, the sender of signed requests for which the client has no methods.
 type OpenedClient = (Arc<dyn BucketClient>, Option<Signed>);
 
 /// Opens the client of a place.
 ///
 /// # Errors
-/// [`Kind::Usage`] for invalid credentials; [`Kind::Unsupported`] for a provider that this program
-/// was built without.
+/// Fails with [`Kind::Usage`] for invalid credentials; with [`Kind::Unsupported`] for a provider
+/// that this program was built without.
 pub fn open(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<OpenedClient> {
     match place.provider() {
         Provider::S3 => s3(place, access, endpoint),
@@ -47,7 +48,8 @@ pub fn open(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<
     }
 }
 
-/// Retries and deadlines are the session's, which knows what a lost answer means.
+/// Disables the client's retries and time limits: the session does both, because it knows what a
+/// lost answer means.
 fn retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
@@ -82,7 +84,7 @@ fn unusable(place: &BucketPlace, error: &object_store::Error) -> Error {
         .advice("check the endpoint's URL and the credentials")
 }
 
-/// The name of an option of credentials.
+/// Parses the name of a credential option.
 fn option<K: FromStr>(name: &str) -> Result<K> {
     K::from_str(name)
         .map_err(|_| Error::new(Kind::Usage, format!("unknown option for credentials: {name}")))
@@ -91,7 +93,7 @@ fn option<K: FromStr>(name: &str) -> Result<K> {
 /// Verifies that this program supports the protocol of a place.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] when it was built without.
+/// Fails with [`Kind::Unsupported`] when the program was built without that protocol.
 pub(crate) fn require_built(place: &BucketPlace) -> Result<()> {
     let (feature, is_built) = match place.provider() {
         Provider::S3 => return Ok(()),
@@ -103,7 +105,8 @@ pub(crate) fn require_built(place: &BucketPlace) -> Result<()> {
     }
     let what = format!("this program was built without the feature '{feature}'");
     Err(Error::new(Kind::Unsupported, what).at(place.path()).advice(format!(
-        "build it with: cargo build --release -p pinstripe-cli --features {feature}"
+        "to build pinstripe with this feature, run 'cargo build --release -p pinstripe-cli \
+         --features {feature}'"
     )))
 }
 

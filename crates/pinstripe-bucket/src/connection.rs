@@ -1,7 +1,7 @@
-//! Connections to endpoints. They lead only to the host in the place.
+//! Connections to endpoints. Connections lead only to the host in the place.
 //!
-//! No redirect is followed: the next host would get the headers of the request, the session token
-//! among them, and its answer would be taken for the endpoint's.
+//! No redirect is followed: the next host would get the headers of the request, including the
+//! session token, and its answer would be taken for the endpoint's.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use reqwest::{Certificate, Client};
 
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
-/// The timeout of a connection for a role: a machine that has none does not answer at all.
+/// The connection timeout when the machine is asked for its role: a machine without a role does not
+/// answer at all.
 const CONNECT_ROLE: Duration = Duration::from_secs(1);
 
-/// The HTTP client of an endpoint or of the machine's own role, as `object_store` needs it. The
-/// authorities are trusted in addition to the system's.
+/// The HTTP client for an endpoint or for the machine's own role, in the form that `object_store`
+/// needs. The given authorities are trusted in addition to the system's.
 pub fn client(
     options: &ClientOptions,
     authorities: &[Certificate],
@@ -44,7 +45,8 @@ pub fn client(
     client.map_err(|source| object_store::Error::Generic { store: "HTTP", source: source.into() })
 }
 
-/// Tries the addresses of a host in order, from a random one on, so that they share the load.
+/// Tries the addresses of a host in order, starting at a random one, so that the addresses share
+/// the load.
 #[derive(Debug)]
 struct Shuffled;
 

@@ -11,7 +11,7 @@ use crate::locks::{BucketLock, RankedMutex};
 use crate::traffic::Counters;
 use crate::window::Window;
 
-/// How long a silent endpoint rests, that is, gets no requests; it doubles each time.
+/// How long a silent endpoint rests, that is, gets no requests; the time doubles with each rest.
 const REST: Duration = Duration::from_secs(10);
 const REST_MAX: Duration = Duration::from_secs(160);
 
@@ -34,13 +34,13 @@ impl Endpoint {
     }
 }
 
-/// Bytes that a request moves.
+/// The number of bytes that a request moves.
 #[derive(Clone, Copy, Default)]
 pub struct Load {
     pub up: u64,
-    /// From the endpoint, if known in advance.
+    /// Bytes received from the endpoint, if the number is known in advance.
     pub down: u64,
-    /// The largest number of bytes that may be received.
+    /// The most bytes that may be received.
     pub most_down: u64,
 }
 
@@ -49,13 +49,13 @@ impl Load {
         Load { up: bytes, ..Load::default() }
     }
 
-    /// The time allowed for the bytes.
+    /// The time that is allowed for moving the bytes.
     pub fn time(self) -> Duration {
         Duration::from_secs((self.up + self.most_down) >> 20)
     }
 }
 
-/// The latency of short answers: a moving average in which each new one counts a quarter.
+/// The latency of short answers: a moving average in which each new answer counts a quarter.
 pub struct Latency(RankedMutex<Option<Duration>>);
 
 impl Default for Latency {
@@ -64,7 +64,8 @@ impl Default for Latency {
     }
 }
 
-/// Requests that move at most this many bytes measure latency, not bandwidth.
+/// Requests that move at most this many bytes are used to measure latency, because longer ones
+/// measure bandwidth.
 const SHORT_BYTES: u64 = 128 << 10;
 
 impl Latency {
@@ -76,7 +77,7 @@ impl Latency {
         }
     }
 
-    /// The mean latency of short answers, once there was one.
+    /// The average latency of short answers, if there were any.
     pub fn mean(&self) -> Option<Duration> {
         *self.0.lock()
     }
@@ -94,12 +95,12 @@ impl Default for Health {
 #[derive(Default)]
 struct LastHeard {
     has_answered: bool,
-    /// Since when it rests, how long, and the fault that calls get meanwhile.
+    /// Since when the endpoint rests, for how long, and the fault that calls get during that time.
     rests: Option<(Instant, Duration, Fault)>,
 }
 
 impl Health {
-    /// Whether it ever answered, and the fault for which it rests now.
+    /// Whether the endpoint ever answered, and the fault that makes it rest now.
     pub fn look(&self) -> (bool, Option<Fault>) {
         let heard = self.0.lock();
         let rests = heard.rests.as_ref().filter(|(began, rest, _)| clock::since(*began) < *rest);
@@ -110,7 +111,7 @@ impl Health {
         *self.0.lock() = LastHeard { has_answered: true, rests: None };
     }
 
-    /// Lets it rest after it was silent, or throttled, for an entire call.
+    /// Lets the endpoint rest after it was silent, or throttled requests, for an entire call.
     pub(crate) fn leave_alone(&self, fault: &Fault) {
         let mut heard = self.0.lock();
         let rest = heard.rests.as_ref().map_or(REST, |(_, rest, _)| (*rest * 2).min(REST_MAX));

@@ -1,4 +1,4 @@
-//! Why a request failed, and the error for it.
+//! The reasons why a request fails, and the errors for them.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -13,25 +13,25 @@ use crate::refusal::{Refusal, printable, strange};
 pub enum Fault {
     /// The object does not exist.
     Missing,
-    /// The endpoint reports that an object has the name.
+    /// The endpoint reports that an object with this name exists.
     Exists,
-    /// The endpoint reports that an object has the name and may not be replaced, and that none can
-    /// be read.
+    /// The endpoint reports that an object with this name exists and may not be replaced, but also
+    /// that none can be read.
     Contradicts,
     Refused(Box<Refusal>),
-    /// No connection, or it ended before the answer.
+    /// No connection was made, or it ended before the answer.
     Cut(String),
-    /// The endpoint's certificate is not one that this host trusts.
+    /// This host does not trust the endpoint's certificate.
     Untrusted(String),
-    /// No answer in time.
+    /// No answer came in time.
     Late,
-    /// An answer that is not S3.
+    /// The answer is not S3.
     Odd(String),
-    /// A listing has a key that cannot be a path.
+    /// A listing contains a key that cannot be a path.
     NoPath(String),
-    /// The bucket is shown as it was in the past: it cannot be changed.
+    /// The bucket is shown in a past state, so it cannot be changed.
     ReadOnly,
-    /// The request is S3's, but the endpoint has another protocol.
+    /// The request exists only in S3, but the endpoint has another protocol.
     Unknown,
 }
 
@@ -70,8 +70,8 @@ impl Fault {
         Fault::Odd(printable(&last))
     }
 
-    /// The fault for a lost connection, by its deepest cause: only the library's text distinguishes
-    /// certificate errors.
+    /// The fault for a lost connection, by its deepest cause: certificate errors can only be
+    /// recognised by the library's text.
     fn of_connection(why: String) -> Self {
         match why.contains("certificate") {
             true => Fault::Untrusted(why),
@@ -79,8 +79,8 @@ impl Fault {
         }
     }
 
-    /// Whether the same request may succeed in a moment. An answer that is not S3 may come from a
-    /// proxy whose server is restarting.
+    /// Whether the same request may succeed shortly afterwards. An answer that is not S3 may come
+    /// from a proxy whose server is restarting.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Fault::Missing
@@ -95,12 +95,12 @@ impl Fault {
         }
     }
 
-    /// Whether there was no answer at all.
+    /// Whether the endpoint did not answer at all.
     pub(crate) fn is_silence(&self) -> bool {
         matches!(self, Fault::Cut(_) | Fault::Late)
     }
 
-    /// The error of a call that was to do `act` on `place`.
+    /// The error of a call that tried to do `act` on `place`.
     pub fn error(&self, act: &str, place: &Path, endpoint: &str, region: &str) -> Error {
         let failed = |kind, why: &str| {
             Error::new(kind, format!("cannot {act} at {endpoint}: {why}")).at(place)
@@ -115,21 +115,22 @@ impl Fault {
             )
             .advice(
                 "a server that was killed during a write may leave this state: have the provider \
-                 repair it, or, while no program uses the store, write an empty object under this \
-                 key with the provider's own tool and delete it; stored data is not affected",
+                 repair the key, or, while no program uses the store, use the provider's own tool \
+                 to write an empty object under this key and delete that object; stored data is \
+                 not affected",
             ),
             Fault::Refused(refusal) => {
                 let kind = if refusal.is_full() { Kind::NoSpace } else { Kind::Io };
                 failed(kind, &refusal.to_string()).advice(refusal.advice(region, place))
             }
             Fault::Cut(why) => failed(Kind::Io, why)
-                .advice("check the endpoint and the network; tried several times"),
+                .advice("check the endpoint and the network; the request was tried several times"),
             Fault::Untrusted(why) => failed(Kind::Io, why).advice(
                 "set AWS_CA_BUNDLE, or ca_bundle in the profile, to a file with the CA \
                  certificate; also check the endpoint's host name and this host's clock",
             ),
-            Fault::Late => failed(Kind::Unanswered, "no answer in time")
-                .advice("check the endpoint and the network; tried several times"),
+            Fault::Late => failed(Kind::Unanswered, "the endpoint did not answer in time")
+                .advice("check the endpoint and the network; the request was tried several times"),
             Fault::NoPath(why) => failed(Kind::Io, why).advice(
                 "an object under this prefix has a key that is not a valid path, so it does not \
                  belong to a store: rename or delete it with the provider's own tool",

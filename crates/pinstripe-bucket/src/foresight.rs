@@ -1,17 +1,18 @@
-//! Prefetch for a verb: concurrent listings of rooms, and the small objects in them.
+//! Prefetches for a verb: lists rooms in parallel, and reads the small objects in them.
 //!
-//! A verb lists a handful of rooms one after the other and reads a few objects of each. At 80 ms
-//! per request that is seconds of waiting, although no answer depends on another. So the verb
-//! announces its listings. Where the member is small, one listing of the entire prefix answers for
-//! all rooms. The objects and the ends of index runs that it names are fetched concurrently, and so
-//! are the ends of packs that no run lists, once the verb knows which these are.
+//! A verb lists a few rooms one after the other, and reads a few objects of each room. At 80 ms per
+//! request, the verb would wait for seconds, although no answer depends on another. So the verb
+//! announces its listings in advance. If the member is small, one listing of the entire prefix
+//! answers for all rooms. The objects and the ends of index runs in the listing are fetched in
+//! parallel, and so are the ends of packs that no index run lists, once the verb knows which these
+//! are.
 //!
-//! Invariants: a prefetched listing was begun after the verb asked for it, and answers as many
-//! calls as the verb announced. Each put, seal or removal by this process discards all that was
-//! prefetched before its answer, so that "put, then list" holds. Prefetched answers are discarded
-//! after [`FRESH`], too. Bytes are reused only if a new listing shows the same entity tag, whether
-//! this run read them or another run of the host [`Kept`] them. After a fault nothing is kept, and
-//! the call sends its own request.
+//! Invariants: a prefetched listing was begun after the verb announced it, and answers as many
+//! calls as the verb announced. Before its answer, each put, seal or removal by this process
+//! discards everything that was prefetched, so that a listing after a put shows the new object.
+//! Prefetched answers are also discarded after [`FRESH`]. Bytes are reused only if a new listing
+//! shows the same entity tag, whether this run or another run on this host read them ([`Kept`]).
+//! After a fault nothing is kept, and each call sends its own request.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -35,20 +36,22 @@ use crate::tails::{TAIL_BYTES, has_tail};
 
 /// The age at which a prefetched answer is discarded.
 const FRESH: Duration = Duration::from_secs(10);
-/// Keys of an entire prefix that are listed together: one page. Longer prefixes are listed by room.
+/// The most keys of an entire prefix that are listed together: one page. Longer prefixes are listed
+/// by room.
 const WHOLE_MAX: usize = 1000;
-/// Objects of one room that are prefetched, and their length; the label's, too.
+/// The most objects of one room that are prefetched.
 const FETCHED_MAX: usize = 64;
+/// The largest object that is prefetched, the label included.
 const OBJECT_MAX_BYTES: u64 = 64 << 10;
-/// The block at the beginning of an extent that every reader needs.
+/// The size of the header of an extent, which every reader needs.
 const HEADER_BYTES: u64 = 4096;
-/// Objects whose bytes are kept for the next listing that shows them.
+/// The most objects whose bytes are kept for the next listing that shows them.
 const KNOWN_MAX: usize = 512;
 
 /// Extents of a room with their lengths, in name order.
 pub type Listing = Vec<([u8; 16], u64)>;
 
-/// The parts of a member that send requests from any thread.
+/// The parts of a member that can send requests from any thread.
 #[derive(Clone)]
 pub(crate) struct Asker {
     pub session: Arc<Session>,
@@ -60,7 +63,7 @@ pub(crate) struct Asker {
 pub(crate) struct Foresight {
     round: RankedMutex<Option<Arc<GlanceRound>>>,
     known: Arc<RankedMutex<KnownObjects>>,
-    /// Ends of extents that will be opened, and when they were announced.
+    /// The ends of extents that will be opened, with the time when they were announced.
     ends: RankedMutex<HashMap<ExtentName, (Instant, Fetching)>>,
 }
 
@@ -79,11 +82,11 @@ type Fetching = Shared<BoxFuture<'static, Option<Arc<Fetched>>>>;
 
 #[derive(Default)]
 struct KnownObjects {
-    /// By name: the entity tag, and the bytes.
+    /// The prefetched objects by name, each with its entity tag and its bytes.
     objects: HashMap<ExtentName, (String, Fetching)>,
-    /// Ends that were handed out: their readers have what they need.
+    /// Extents whose ends were returned to a reader, and so need not be kept.
     opened: HashSet<ExtentName>,
-    /// The prefix has more keys than one page.
+    /// Whether the prefix has more keys than one page.
     is_large: bool,
 }
 
@@ -99,7 +102,7 @@ struct GlanceRound {
 struct RoundAnswers {
     rooms: HashMap<Room, Vec<ListedExtent>>,
     objects: HashMap<ExtentName, Fetching>,
-    /// Listings begun after the first ones.
+    /// Later listings, which were begun after the first ones.
     again: HashMap<Room, Shared<BoxFuture<'static, Option<Arc<Listing>>>>>,
 }
 
@@ -112,8 +115,8 @@ struct ListedExtent {
 }
 
 impl Foresight {
-    /// Prefetches the listings that a verb announces, unless they are available already. Available
-    /// ones are not discarded.
+    /// Prefetches the listings that a verb announces, unless they are already available. Listings
+    /// that are available are not discarded.
     pub fn begin(&self, runtime: &Runtime, asker: &Asker, wanted: &[Glance]) {
         if wanted.is_empty() {
             return self.drop_all();
@@ -139,8 +142,8 @@ impl Foresight {
         }));
     }
 
-    /// Prefetches the ends of extents whose lengths are not known. Extents announced earlier and
-    /// not opened are dropped.
+    /// Prefetches the ends of extents whose lengths are not known. Extents that were announced
+    /// earlier and not opened are dropped.
     pub(crate) fn begin_ends(&self, runtime: &Runtime, asker: &Asker, names: &[ExtentName]) {
         let _entered = runtime.enter();
         let began = clock::monotonic();
@@ -148,7 +151,7 @@ impl Foresight {
         *self.ends.lock() = ends.collect();
     }
 
-    /// Discards all prefetched answers, because the member changes.
+    /// Discards all prefetched answers, because the member is about to change.
     pub fn drop_all(&self) {
         *self.round.lock() = None;
         self.ends.lock().clear();
@@ -162,7 +165,7 @@ impl Foresight {
         self.round.lock().as_ref().is_some_and(|now| Arc::ptr_eq(now, round))
     }
 
-    /// The listing of a room, if it was announced and has uses left.
+    /// The prefetched listing of a room, if it was announced and not used up.
     pub fn list(&self, runtime: &Runtime, room: Room) -> Option<Listing> {
         let round = self.current()?;
         let is_first = round.take(room)?;
@@ -177,7 +180,7 @@ impl Foresight {
         self.is_current(&round).then_some(listing)
     }
 
-    /// A small object, or the end of a run, that a listing showed.
+    /// The bytes of a small object, or of the end of an index run, that a listing showed.
     pub fn read(&self, runtime: &Runtime, name: ExtentName) -> Option<Arc<Fetched>> {
         let announced = self.ends.lock().remove(&name);
         if let Some((began, fetching)) = announced
@@ -221,7 +224,8 @@ impl GlanceRound {
         self.left.lock().contains_key(&room)
     }
 
-    /// Takes one use of a listing. Returns whether it is the first listing or the later one.
+    /// Uses a prefetched listing once. Returns true for the first listing and false for the later
+    /// one.
     fn take(&self, room: Room) -> Option<bool> {
         let mut left = self.left.lock();
         let glance = left.get_mut(&room)?;
@@ -233,12 +237,12 @@ impl GlanceRound {
     }
 }
 
-/// Rooms whose objects are fetched with the listing.
+/// Whether the objects of a room are fetched together with its listing.
 fn is_fetched(room: Room) -> bool {
     !matches!(room, Room::Packs | Room::Scrub | Room::Strays)
 }
 
-/// An object that was put, in the form in which it would be fetched.
+/// Converts an object that was put to the form that fetching it would return.
 pub(crate) fn as_fetched(name: ExtentName, e_tag: String, bytes: &[u8]) -> Fetched {
     let mark = ObjectMark { e_tag, modified: 0 };
     let (mut head, mut end) = (&bytes[..0], bytes);
@@ -250,7 +254,7 @@ pub(crate) fn as_fetched(name: ExtentName, e_tag: String, bytes: &[u8]) -> Fetch
     Fetched { object_bytes: bytes.len() as u64, mark, head, bytes: end }
 }
 
-/// Sends the announced listings, and begins the fetches that follow from them.
+/// Sends the announced listings, and begins the fetches that depend on them.
 async fn look(
     asker: Asker,
     wanted: Vec<Glance>,
@@ -286,7 +290,7 @@ async fn look(
 }
 
 impl KnownObjects {
-    /// The fetch of an object that a listing shows; reuses an earlier one of the same object.
+    /// The fetch of an object that a listing shows; reuses an earlier fetch of the same object.
     fn fetching(
         &mut self,
         asker: &Asker,
@@ -317,7 +321,8 @@ impl KnownObjects {
     }
 }
 
-/// The extents of rooms: by one listing of the entire prefix, if that is short; else concurrently.
+/// The extents of rooms: from one listing of the entire prefix, if that is short; else from
+/// parallel listings.
 async fn listed(
     asker: &Asker,
     wanted: &[Glance],
@@ -365,8 +370,8 @@ fn fetch(runtime: &Runtime, asker: &Asker, name: ExtentName) -> Fetching {
     begin(asker, name, 0)
 }
 
-/// Begins to fetch the end of an extent of unknown length, and its header if the end does not
-/// include it.
+/// Begins to fetch the end of an extent of unknown length, and the header of the extent if the end
+/// does not include it.
 fn begin_end(asker: &Asker, name: ExtentName) -> Fetching {
     let Asker { session, place, .. } = asker.clone();
     let fetched = tokio::spawn(async move {
@@ -381,14 +386,14 @@ fn begin_end(asker: &Asker, name: ExtentName) -> Fetching {
     fetched.map(|got| got.ok().flatten()).boxed().shared()
 }
 
-/// The header of an extent, or empty on error; the reader will request it itself.
+/// The header of an extent, or empty after an error: the reader then requests the header itself.
 async fn header(session: &Session, key: &Key) -> Vec<u8> {
     let range = Some(GetRange::Bounded(0..HEADER_BYTES));
     session.get(key, range, HEADER_BYTES).await.map(|got| got.bytes).unwrap_or_default()
 }
 
-/// Begins to fetch an object, or the end of an extent that is opened by its end, and its header if
-/// the end does not include it.
+/// Begins to fetch an object or, for an extent that is opened by its end, that end and, if
+/// necessary, the header.
 fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
     let own = asker.clone();
     let Asker { session, place, .. } = asker.clone();

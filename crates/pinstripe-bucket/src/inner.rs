@@ -24,7 +24,7 @@ use crate::tails::Tails;
 /// The length.
 pub(crate) const EXTENT_BYTES: u64 = 16 << 20;
 
-/// The bytes of a put, and its answer.
+/// The bytes of a put in progress, and its answer.
 pub(crate) type Sending = (Vec<u8>, JoinHandle<Result<Option<String>, Fault>>);
 
 /// The state that a member and its writers share.
@@ -33,11 +33,11 @@ pub struct Inner {
     pub runtime: Arc<Runtime>,
     pub place: BucketPlace,
     pub tails: Tails,
-    /// Shared by all members; the key includes this member's number.
+    /// The cached blocks, which all members share; their keys include the number of the member.
     pub blocks: Arc<Blocks>,
     /// Prefetched answers.
     pub foresight: Foresight,
-    /// Puts that were begun ahead of their calls.
+    /// Puts that were begun before the calls that wait for them.
     pub puts: RankedMutex<HashMap<ExtentName, Sending>>,
     pub kept: Kept,
     /// The facts about this member in the store's table.
@@ -53,19 +53,20 @@ impl Inner {
         self.blocks.forget((self.number, name));
     }
 
-    /// Caches on this host an object that was put, with the tag that the next listing will show.
+    /// Adds an object that was put to this host's cache, with the tag that the next listing will
+    /// show.
     pub fn keep(&self, name: ExtentName, tag: Option<String>, bytes: &[u8]) {
         let Some(tag) = tag else { return };
         self.kept.put(&self.place, name, &foresight::as_fetched(name, tag, bytes));
     }
 
-    /// A handle to send requests from other threads.
+    /// A handle with which other threads can send requests.
     pub(crate) fn asker(&self) -> Asker {
         let (session, place) = (Arc::clone(&self.session), self.place.clone());
         Asker { session, place, kept: self.kept.clone() }
     }
 
-    /// Uses these facts from now on.
+    /// Sets the facts about this member.
     pub fn agree(&self, facts: &MemberFacts) {
         self.session.has_one_writer.store(facts.has_one_writer(), Ordering::Relaxed);
         *self.facts.lock() = *facts;
@@ -76,12 +77,12 @@ impl Inner {
         *self.facts.lock()
     }
 
-    /// The lock of an object of this name that is put now.
+    /// The lock for an object with this name that is put now.
     pub fn lock(&self, name: ExtentName) -> Option<Lock> {
         Lock::of(name, self.facts().retention)
     }
 
-    /// The error of a call on a name below the prefix.
+    /// The error of a call about a name below the prefix.
     pub fn error(&self, fault: &Fault, act: &str, name: &str) -> Error {
         self.session.error(fault, act, self.path.join(name))
     }

@@ -1,9 +1,9 @@
-//! The cache on a host of the small objects and ends of runs that it read, kept between runs.
+//! This host's cache of small objects and ends of index runs, kept between runs.
 //!
 //! Invariants: a lookup needs the place, name, length and entity tag from a listing of this run, so
-//! the cache never decides what exists. Only bytes with a valid checksum are kept, because a
-//! damaged copy would stay damaged. The label is never kept, nor are keys, which may be revoked,
-//! nor the rooms of running processes.
+//! the cache never decides what exists. Only bytes with a valid checksum are cached, because a
+//! damaged copy would stay damaged. Never cached are the label, keys (which may be revoked), and
+//! the rooms of running processes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::place::BucketPlace;
 use crate::session::{Fetched, ObjectMark};
 use crate::tails::has_tail;
 
-/// The cache of a host, once it is set.
+/// The cache on this host, once it is set.
 #[derive(Clone)]
 pub struct Kept(Arc<RankedMutex<Option<Arc<SealedCache>>>>);
 
@@ -37,7 +37,7 @@ impl Kept {
         self.0.lock().clone()
     }
 
-    /// The bytes kept for an object that a listing shows with this tag and length.
+    /// The cached bytes of an object that a listing shows with this tag and length.
     pub fn get(
         &self,
         place: &BucketPlace,
@@ -55,7 +55,7 @@ impl Kept {
         Some(Fetched { object_bytes, mark, head, bytes })
     }
 
-    /// Keeps fetched bytes, if they are valid.
+    /// Caches fetched bytes, if their checksum is valid.
     pub fn put(&self, place: &BucketPlace, name: ExtentName, got: &Fetched) {
         let (Some(cache), ExtentName::In(room, id)) = (self.cache(), name) else { return };
         let is_passing = matches!(room, Room::Sessions | Room::Checkpoints | Room::Heartbeats);
@@ -76,7 +76,7 @@ impl Kept {
     }
 }
 
-/// The header of an extent, and its trailer and footer.
+/// The header of an extent, followed by its trailer and footer.
 fn ends(set: SetId, got: &Fetched) -> Option<Vec<u8>> {
     let is_whole = got.bytes.len() as u64 == got.object_bytes;
     let head = if is_whole { got.bytes.get(..HEADER_BYTES)? } else { &got.head[..] };

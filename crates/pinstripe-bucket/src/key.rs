@@ -1,11 +1,11 @@
-//! Keys of objects, and the extents that they name.
+//! Keys of objects, and the extents that these keys stand for.
 
 use object_store::path::Path as Key;
 use pinstripe_member::{ExtentName, Room};
 
 use crate::place::BucketPlace;
 
-/// The prefix of a probe's keys, which are not part of a store.
+/// The prefix of the keys of a probe, which are not part of a store.
 pub(crate) const PROBE: &str = "probe-";
 
 /// The key of a name below the member's prefix.
@@ -14,13 +14,13 @@ pub fn key(place: &BucketPlace, name: &str) -> Key {
     Key::from(if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") })
 }
 
-/// A key that no object has.
+/// A random key that no object has.
 pub fn fresh(place: &BucketPlace) -> Key {
     let id = pinstripe_base::id::random::<16>().unwrap_or_default();
     key(place, &format!("{PROBE}{}", pinstripe_base::id::hex(&id)))
 }
 
-/// The extent of a room that a key names; `None` for a foreign key.
+/// The extent of a room that a key stands for; `None` for a foreign key.
 pub fn extent(place: &BucketPlace, room: Room, listed: &Key) -> Option<[u8; 16]> {
     let (_, leaf) = listed.as_ref().rsplit_once('/')?;
     let digits = leaf.as_bytes();

@@ -1,20 +1,22 @@
-//! Members in buckets: the member seam of a store, carried out by an S3 endpoint.
+//! Members in buckets: implements the members of a store with an S3 endpoint.
 //!
-//! The seam is synchronous and so is this crate to its callers: requests run on a small runtime of
-//! its own, and a caller waits for its own. Floors: `remote` opens members, and any prefix as the
-//! `source` of an overlay, and `output`s of a split; `member`, `writer` and `probe` carry calls out, with `tails`, `blocks`
-//! and `foresight`, which finds in `kept` what earlier runs read; `session` sends one request until it is answered, as `window` and `bandwidth`
-//! of its `endpoint` allow; `traffic` counts and bounds what goes over the wire of a `connection`;
-//! `place`, `key`, `fault` and `refusal` are values.
+//! The interface of members is synchronous, and so is this crate for its callers: requests run on a
+//! small runtime of this crate, and a caller waits for its own requests. Floors: `remote` opens
+//! members, and any prefix as the `source` of an overlay, and `output`s of a split; `member`,
+//! `writer` and `probe` carry calls out, with `tails`, `blocks` and `foresight`, which finds in
+//! `kept` what earlier runs read; `session` sends one request until it is answered, as `window` and
+//! `bandwidth` of its `endpoint` allow; `traffic` counts and bounds what goes over the wire of a
+//! `connection`; `place`, `key`, `fault` and `refusal` are values.
 //!
 //! Invariants:
 //! - `put` has one winner: an endpoint's "exists already" is believed only after the object was
-//!   read, and equal bytes are this call's own, since an answer may have been lost;
-//! - every request has a deadline, every retry an end, every answer a largest size;
-//! - credentials are given by the caller and go nowhere but into signatures; no request follows a
+//!   read, and equal bytes count as written by this call, since an answer may have been lost;
+//! - every request has a time limit, every retry an end, and every answer a largest size;
+//! - credentials come from the caller and are used only for signatures; no request follows a
 //!   redirect to another host.
 //!
-//! Not in this crate: the environment, files, what the bytes mean (but whether they are intact).
+//! Not in this crate: the environment, files, and the meaning of the bytes (except whether they are
+//! intact).
 
 mod attempts;
 mod bandwidth;

@@ -1,9 +1,9 @@
 //! Listings of keys below a prefix.
 //!
-//! An endpoint lists a thousand keys at a time, and returns the token of the next page with each
-//! page: a room of 100,000 packs takes a hundred round trips. The keys of a room begin with the
+//! An endpoint lists a thousand keys per page, and returns with each page the token of the next
+//! one: a room of 100,000 packs takes a hundred round trips. The keys of a room begin with the
 //! digits of ids, which are evenly distributed, so the first page shows how long the room is. A
-//! long room is listed as sixteen concurrent listings, one per first digit.
+//! long room is listed by sixteen parallel listings, one for each first digit.
 
 use std::time::Duration;
 
@@ -21,22 +21,22 @@ use crate::session::{ATTEMPT, Session};
 
 /// Keys in a page of a listing.
 pub const PAGE: usize = 1000;
-/// More keys than any room has: an endless listing is abandoned there.
+/// An endless listing is abandoned after this number of keys, which no room has.
 pub(crate) const LIST_MAX: usize = 8 << 20;
-/// How often a listing is begun that fails midway.
+/// The number of times that a listing is begun if it fails midway.
 const LIST_STARTS: usize = 6;
 /// A room whose first page ends before this byte of the ids has more than three pages. The pages of
-/// a shorter room are requested one after the other, which takes fewer requests.
+/// a room that is shorter are requested one after the other, which takes fewer requests.
 const LONG_ROOM: u8 = 0x55;
 const DIGITS: [char; 16] =
     ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
 
-/// Whether a listing should end after its first page, because the caller will request it in parts.
+/// Whether a listing should end after its first page, because the caller will list it in parts.
 type IsLong<'a> = &'a (dyn Fn(&ObjectMeta) -> bool + Sync);
 
 impl Session {
     /// A page of the objects and common prefixes directly below a prefix, which ends with a slash
-    /// or is empty. `token` is that of the previous page.
+    /// or is empty. `token` is the one that the previous page returned.
     pub(crate) async fn list_below(
         &self,
         prefix: &str,
@@ -54,9 +54,9 @@ impl Session {
         .await
     }
 
-    /// The results of `keep` for every key below a prefix, in any order. With `most` it may end
-    /// after this many keys. A listing that failed midway begins again from the start: only the
-    /// endpoint knows the order.
+    /// The results of `keep` for every key below a prefix, in any order. If `most` is given, the
+    /// listing may end after this many keys. A listing that fails midway begins again from the
+    /// start, because only the endpoint knows the order.
     pub async fn list<T>(
         &self,
         prefix: &Key,
@@ -71,7 +71,7 @@ impl Session {
         Ok(listed.unwrap_or_default())
     }
 
-    /// The same for all keys of a room, which begin with ids in hexadecimal digits.
+    /// The results of `keep` for all keys of a room, which begin with ids in hexadecimal digits.
     pub(crate) async fn list_room<T>(
         &self,
         room: &Key,
@@ -95,8 +95,8 @@ impl Session {
         Ok(try_join_all(parts).await?.into_iter().flatten().flatten().collect())
     }
 
-    /// The results of `keep` for keys that begin with a text; `None` if the first page `is_long`,
-    /// by its last key, and more pages follow.
+    /// The results of `keep` for keys that begin with a text; `None` if more pages follow and
+    /// `is_long` is true for the last key of the first page.
     async fn list_from<T>(
         &self,
         beginning: &str,
@@ -151,7 +151,7 @@ impl Session {
         }
     }
 
-    /// The page after the one that returned `token`, of keys that begin with a text.
+    /// The page after the one that returned `token`, with keys that begin with a text.
     async fn page(
         &self,
         beginning: &str,
@@ -171,7 +171,7 @@ impl Session {
     }
 }
 
-/// The common beginning of keys below a prefix.
+/// The text with which all keys below a prefix begin.
 fn directory(prefix: &Key) -> String {
     if prefix.as_ref().is_empty() { String::new() } else { format!("{prefix}/") }
 }

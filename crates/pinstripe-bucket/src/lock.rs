@@ -1,12 +1,13 @@
 //! Object lock: objects that cannot be deleted before a given time, and how that time is extended.
 //!
-//! A bucket with object lock keeps versions. A deletion then only hides an object, and a key that
-//! may delete versions cannot delete one before its time has elapsed. Objects are put with their
-//! time; `gc` extends it for objects that are still needed (`retention.rs`).
+//! A bucket with object lock keeps versions. In a bucket with object lock, a deletion only hides an
+//! object, and credentials that may delete versions cannot delete one before its time has elapsed.
+//! Objects are put with their lock time; `gc` extends the time for objects that are still needed
+//! (`retention.rs`).
 //!
 //! Invariant: only objects without which a store cannot be restored are locked: packs, snapshots,
-//! keys and the label. Objects that live as long as a process are not, nor is the index, which can
-//! be rebuilt.
+//! keys and the label. Objects that exist only while a process runs are not locked, nor is the
+//! index, which can be rebuilt.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -32,7 +33,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// The lock of an object of this name that is put now; `None` for those that need none.
+    /// The lock for an object with this name that is put now; `None` for objects that are not
+    /// locked.
     pub fn of(name: ExtentName, retention: Option<Retention>) -> Option<Self> {
         let is_lasting = match name {
             ExtentName::Label => true,
@@ -41,7 +43,7 @@ impl Lock {
         retention.filter(|_| is_lasting).map(Self::from_now)
     }
 
-    /// A lock from now on.
+    /// A lock that begins now.
     pub(crate) fn from_now(retention: Retention) -> Self {
         let mode = if retention.is_compliance { "COMPLIANCE" } else { "GOVERNANCE" };
         Lock { mode, until: clock::now().0 + i64::from(retention.seconds) }
@@ -59,7 +61,7 @@ impl Lock {
         Ask { method: "PUT", key: Some(key.clone()), query: Vec::new(), headers, body }
     }
 
-    /// The request that gives an object this lock instead of a shorter one.
+    /// The request that extends the lock of an object to this one.
     pub fn extend(&self, key: &Key) -> Ask {
         let body = format!(
             "<Retention xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Mode>{}</Mode>\

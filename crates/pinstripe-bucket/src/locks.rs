@@ -6,43 +6,43 @@ pub(crate) use pinstripe_base::ranked::Ranked;
 pub(crate) type RankedMutex<T> = pinstripe_base::ranked::RankedMutex<BucketLock, T>;
 
 pinstripe_base::lock_ranks! {
-    /// The locks of this crate, outermost first. None is held across a request.
+    /// The locks of this crate, outermost first. None of these locks is held during a request.
     pub(crate) enum BucketLock {
-        /// The members that were opened.
+        /// Protects the members that were opened.
         Members,
-        /// The endpoints that were reached.
+        /// Protects the endpoints that were reached.
         Endpoints,
-        /// The bytes of an output of `split` that are not sent yet.
+        /// Protects the bytes of an output of `split` that are not sent yet.
         Output,
-        /// What a probe left behind.
+        /// Protects the list of objects that a probe left behind.
         Left,
-        /// The refusal that a probe met.
+        /// Protects the refusal that a probe met.
         Refused,
-        /// Puts that were begun before they were asked for.
+        /// Protects puts that were begun before the calls that wait for them.
         Puts,
-        /// Facts about a member.
+        /// Protects the facts about a member.
         Facts,
         /// The current prefetch.
         Round,
-        /// The listings of it that may still be taken.
+        /// Protects the prefetched listings of a member that may still be used.
         Glances,
-        /// The ends of extents that are prefetched.
+        /// Protects the prefetched ends of extents.
         Ends,
-        /// The known contents of a member's rooms.
+        /// Protects the known contents of a member's rooms.
         Known,
         /// Blocks of extents.
         Blocks,
         /// Ends of extents.
         Tails,
-        /// The cache on a local disk.
+        /// Protects the cache on a local disk.
         Kept,
         /// Requests at once.
         Window,
-        /// The limit of bytes a second.
+        /// Protects the limit of bytes per second.
         RateLimit,
-        /// The latency of an endpoint.
+        /// Protects the latency of an endpoint.
         Latency,
-        /// Whether an endpoint answers.
+        /// Protects the state whether an endpoint answers.
         Health,
     }
 }

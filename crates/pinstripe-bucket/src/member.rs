@@ -1,8 +1,7 @@
 //! A member below a prefix of a bucket.
 //!
 //! Extents are objects, and their keys are their paths below the prefix. An object is durable once
-//! its PUT is answered, and an unfinished one does not exist: `sync` and `sweep` have nothing to
-//! do.
+//! its PUT is answered, and an incomplete one does not exist, so `sync` and `sweep` do nothing.
 
 mod reads;
 
@@ -34,13 +33,14 @@ use crate::session::{ObjectMark, Session};
 use crate::tails::{Tails, has_tail};
 use crate::writer::BucketWriter;
 
-/// Extents that are sent concurrently: at 100 ms one alone mostly waits.
+/// The number of extents that are sent in parallel: at a latency of 100 ms, a single one mostly
+/// waits.
 const LANES: usize = 8;
-/// Long reads that are sent concurrently, and their maximum length: a pack of one extent is read by
-/// two.
+/// The number of long reads that are sent in parallel.
 const READS: usize = 16;
+/// The longest read that is sent as one request: a pack of one extent is read by two.
 const SPAN_BYTES: u64 = 8 << 20;
-/// Objects that are requested concurrently.
+/// The number of objects that are requested in parallel.
 const READ_AT_ONCE: usize = 32;
 
 /// A member in a bucket.
@@ -73,15 +73,15 @@ impl BucketMember {
         }))
     }
 
-    /// The state for its calls.
+    /// The member's state.
     pub fn inner(&self) -> &Inner {
         &self.0
     }
 
-    /// Verifies that only the leftovers of a probe are below the prefix.
+    /// Verifies that nothing is below the prefix except leftovers of a probe.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when something is; the errors of the endpoint.
+    /// Fails with [`Kind::Refused`] when other objects are there; with the errors of the endpoint.
     pub fn require_empty(&self) -> Result<()> {
         let Inner { session, runtime, place, path, .. } = &*self.0;
         let prefix = Key::from(place.prefix());
@@ -92,7 +92,7 @@ impl BucketMember {
             .map_err(|fault| session.error(&fault, "list", path))?;
         let Some(first) = listed.first() else { return Ok(()) };
         let advice = match self.len(ExtentName::Label).is_ok() {
-            true => "it is a member of a store already; name another prefix",
+            true => "this prefix is already a member of a store; name another prefix",
             false => "name another prefix, as in s3://BUCKET/NAME",
         };
         Err(Error::new(Kind::Refused, "the prefix is not empty")
@@ -101,10 +101,11 @@ impl BucketMember {
             .advice(advice))
     }
 
-    /// A value that distinguishes its label from a copy of it: the time when it was put.
+    /// A value that distinguishes the label from a copy of it: its entity tag and the time when it
+    /// was put.
     ///
     /// # Errors
-    /// The errors of the endpoint.
+    /// Fails with the errors of the endpoint.
     pub fn label_mark(&self) -> Result<String> {
         let Inner { session, runtime, .. } = &*self.0;
         let looked = runtime.block_on(session.look(&self.key(ExtentName::Label)));
@@ -126,7 +127,7 @@ impl BucketMember {
         let got = got.map_err(|fault| self.failed(&fault, "read", name))?;
         if got.object_bytes > most_bytes {
             let place = self.0.path.join(name.path());
-            return Err(Error::corrupt("too long for a small object", place)
+            return Err(Error::corrupt("the content is too long for a small object", place)
                 .expected(format!("at most {most_bytes} bytes"), got.object_bytes));
         }
         Ok(got.bytes)
@@ -189,7 +190,8 @@ impl Member for BucketMember {
         Ok(())
     }
 
-    /// Reads from the fetched end of an extent; false if that does not have the range.
+    /// Reads from the fetched end of an extent; returns false if that end does not contain the
+    /// range.
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
         let tail = self.0.tails.get(name);
         let held = tail.as_ref().and_then(|tail| tail.get(offset, buf.len()));
@@ -268,7 +270,8 @@ impl BatchedMember for BucketMember {
         puts.lock().insert(name, (bytes.to_vec(), sending));
     }
 
-    /// Does not use the blocks, since the bytes around a span are not expected to be read.
+    /// Reads a span without the cached blocks, since the bytes around it are not expected to be
+    /// read.
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         let tail = self.0.tails.get(name);
         if let Some(held) = tail.as_ref().and_then(|tail| tail.get(offset, bytes)) {
@@ -307,8 +310,8 @@ impl BatchedMember for BucketMember {
         foresight.begin(runtime, &self.0.asker(), wanted);
     }
 
-    /// Does nothing without ranges from the end: then each extent would cost two requests in
-    /// sequence.
+    /// Does nothing if the endpoint has no ranges from the end, because each extent would then cost
+    /// two requests in sequence.
     fn open_ahead(&self, names: &[ExtentName]) {
         let Inner { runtime, foresight, .. } = &*self.0;
         if self.0.has_ranges_from_the_end() {

@@ -1,8 +1,9 @@
-//! One winner of a name, in buckets that keep versions since their member was made.
+//! Guarantees one winner of a name in buckets that keep versions since their member was created.
 //!
-//! Some endpoints, Ceph's gateway among them, create an object only once in a plain bucket, but
-//! repeatedly in one that keeps versions: each creation adds a version. The facts in the label were
-//! found before versions were kept, so they are tested again when an answer has a version id.
+//! Some endpoints, such as Ceph's gateway, create an object only once in a plain bucket, but
+//! several times in one that keeps versions: each creation adds a version. The facts in the label
+//! may have been found before versions were kept, so they are tested again when an answer has a
+//! version id.
 
 use object_store::PutPayload;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -13,11 +14,12 @@ use crate::inner::Inner;
 use crate::key;
 
 impl Inner {
-    /// Verifies that no other host can create the object that was just created.
+    /// [`Kind::NoOneWinner`] if the bucket keeps versions since its member was created, and
+    /// therefore creates several objects with one name; the errors of the endpoint.
     ///
     /// # Errors
-    /// [`Kind::NoOneWinner`] where the bucket keeps versions since its member was made, and makes
-    /// an object of one name several times with them; the errors of the endpoint.
+    /// Fails with [`Kind::NoOneWinner`] if the bucket keeps versions since its member was created,
+    /// and therefore creates several objects with one name; with the errors of the endpoint.
     pub(crate) fn require_one_winner(&self) -> Result<()> {
         let versions = &self.session.versions;
         let facts = self.facts();
@@ -42,9 +44,9 @@ impl Inner {
         let what = "versioning was enabled on this bucket after the member was created, and with \
                     versioning this endpoint lets several writers create the same object";
         Err(Error::new(Kind::NoOneWinner, what).at(self.place.path()).advice(
-            "backups of two writers could overwrite each other there: the store can still be read; \
-             move the member to a bucket without versioning (pinstripe member replace), or create \
-             a new store in one",
+            "backups of two writers could overwrite each other in this bucket: the store can still \
+             be read; move the member to a bucket without versioning (pinstripe member replace), \
+             or create a new store in such a bucket",
         ))
     }
 

@@ -1,19 +1,20 @@
-//! A device made of objects: an output of `split` below a prefix of a bucket.
+//! A device that consists of objects: an output of `split` below a prefix of a bucket.
 //!
 //! ```text
 //! PREFIX/head              its first bytes, which are written again at the end
 //! PREFIX/log-0000000000000000, -1, …   the rest in segments of 8 MiB, the last one shorter
 //! ```
-//! Writes gather in memory until a segment is full. The thread that filled it sends it as one PUT.
-//! A sync sends the segments that are not full. A missing segment reads as zeros, as a hole does:
-//! split logs have checksums of their own.
+//!
+//! Writes gather in memory until a segment is full. The thread that filled a segment sends it as
+//! one PUT. A sync sends the segments that are not full. A missing segment reads as zeros, like a
+//! hole: split logs have checksums of their own.
 //!
 //! An object is created only if none exists, and overwritten only by the output that created it or
-//! found it on opening: of two programs that write to one prefix, one gets an error.
+//! found it on opening: if two programs write to one prefix, one of them gets an error.
 //!
-//! Invariants: one thread at a time sends a segment, so that an older state never replaces a newer
-//! one. Data that was not sent stays in memory, and the error is reported. After a failed sync
-//! every later one fails.
+//! Invariants: only one thread sends a segment at a time, so that an older state never replaces a
+//! newer one. Data that could not be sent stays in memory, and the error is reported. After a
+//! failed sync, every later sync fails.
 
 mod layout;
 
@@ -38,11 +39,12 @@ use crate::locks::{BucketLock, Ranked, RankedMutex};
 use crate::place::BucketPlace;
 use crate::session::Session;
 
-/// Segments in memory that are not full, before one is sent as it is.
+/// The most segments in memory that are not full; beyond that, one is sent although it is not full.
 const OPEN_MAX: usize = 6;
-/// Objects that a truncation removes concurrently.
+/// The number of objects that a truncation removes in parallel.
 const AT_ONCE: usize = 4;
-/// Shorter reads are served from blocks of this length; at most [`BLOCKS_MAX`] are cached.
+/// The length of cached blocks, from which shorter reads are served; at most [`BLOCKS_MAX`] are
+/// cached.
 const BLOCK_BYTES: u64 = 1 << 20;
 const BLOCKS_MAX: usize = 8;
 
@@ -64,11 +66,11 @@ struct OutputState {
     stored: BTreeMap<u64, u64>,
     /// Segments in memory, by number.
     open: BTreeMap<u64, OpenSegment>,
-    /// Blocks that were read, the last one last: the offset and the bytes.
+    /// Cached blocks, least recently read first: the offset and the bytes.
     blocks: VecDeque<(u64, Bytes)>,
-    /// Counts changes, so that no block from before a change is cached.
+    /// Counts changes, so that no block is cached that was read before a change.
     epoch: u64,
-    /// Segments that were sent.
+    /// The number of segments that were sent.
     sends: u64,
     /// The error of a failed sync.
     failed: Option<Error>,
@@ -77,7 +79,7 @@ struct OutputState {
 #[derive(Default)]
 struct OpenSegment {
     bytes: Vec<u8>,
-    /// Bytes that were written, some perhaps twice.
+    /// The number of bytes that were written; some may be counted twice.
     written: u64,
     is_dirty: bool,
     is_being_sent: bool,
@@ -90,10 +92,11 @@ impl OutputState {
 }
 
 impl BucketOutput {
-    /// Lists the objects below a prefix.
+    /// Opens an output: lists the objects below its prefix.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when something else is there; the errors of the endpoint.
+    /// Fails with [`Kind::Refused`] when other objects are below the prefix; with the errors of the
+    /// endpoint.
     pub fn open(session: Session, runtime: Arc<Runtime>, place: BucketPlace) -> Result<Self> {
         let path = place.path();
         let (session, state, sent) = (
@@ -150,15 +153,16 @@ impl BucketOutput {
         let got = self.session.get(&self.key(number), wanted, many).await;
         match got {
             Ok(got) if got.bytes.len() as u64 == many => Ok(got.bytes),
-            Ok(got) => {
-                Err(Error::corrupt("it is shorter than before", self.path.join(name(number)))
-                    .expected(many, got.bytes.len()))
-            }
+            Ok(got) => Err(Error::corrupt(
+                "the output is shorter than before",
+                self.path.join(name(number)),
+            )
+            .expected(many, got.bytes.len())),
             Err(fault) => Err(self.failed(&fault, "read", &name(number))),
         }
     }
 
-    /// Loads a segment and its stored bytes into memory.
+    /// Loads a segment into memory, with its stored bytes.
     fn load<'s>(
         &'s self,
         mut state: Ranked<MutexGuard<'s, OutputState>>,
@@ -188,7 +192,7 @@ impl BucketOutput {
         }
     }
 
-    /// Sends a segment as it is now, when no other thread is sending it.
+    /// Sends a segment in its present state, when no other thread is sending it.
     fn send(&self, number: u64) -> Result<()> {
         let mut state = self.state.lock();
         let bytes = loop {
@@ -226,13 +230,13 @@ impl BucketOutput {
         put.map_err(|fault| match fault {
             Fault::Exists => Error::new(Kind::Busy, "another program writes to this output")
                 .at(self.path.join(name(number)))
-                .advice("wait until it ends, or name another prefix"),
+                .advice("wait until the other program ends, or name another prefix"),
             fault => self.failed(&fault, "write", &name(number)),
         })
     }
 
-    /// Puts an object. Overwrites one only if it belongs to this output, or if the endpoint does
-    /// not support the condition.
+    /// Puts an object. Sends an object; overwrites an existing one only if that belongs to this
+    /// output, or if the endpoint does not support the condition.
     async fn put(&self, number: u64, payload: &PutPayload, is_ours: bool) -> Result<(), Fault> {
         let key = self.key(number);
         if !is_ours {
@@ -381,8 +385,11 @@ impl Device for BucketOutput {
             return Ok(());
         }
         if end_within(offset, bytes.len(), BYTES_MAX).is_none() {
-            return Err(Error::new(Kind::NoSpace, "longer than the maximum length of an output")
-                .at(&self.path));
+            return Err(Error::new(
+                Kind::NoSpace,
+                "the output would be longer than the maximum length of an output",
+            )
+            .at(&self.path));
         }
         parts(offset, bytes.len())
             .try_for_each(|(number, range, at)| self.write_part(number, range, &bytes[at]))
@@ -398,8 +405,11 @@ impl Device for BucketOutput {
 
     fn set_len(&self, bytes: u64) -> Result<()> {
         if bytes > BYTES_MAX {
-            return Err(Error::new(Kind::NoSpace, "longer than the maximum length of an output")
-                .at(&self.path));
+            return Err(Error::new(
+                Kind::NoSpace,
+                "the output would be longer than the maximum length of an output",
+            )
+            .at(&self.path));
         }
         match self.len()? {
             now if bytes < now => self.cut(bytes),
@@ -425,7 +435,7 @@ impl Device for BucketOutput {
     }
 
     fn discard(&self, _range: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "space cannot be released").at(&self.path))
+        Err(Error::new(Kind::Unsupported, "space in an output cannot be released").at(&self.path))
     }
 
     fn caps(&self) -> Caps {

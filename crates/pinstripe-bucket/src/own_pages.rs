@@ -1,7 +1,8 @@
-//! Pages of listings that are read without the client.
+//! Reads pages of listings without the client.
 //!
-//! The client rejects an entire page if one key cannot be a path, as `a/../b`. Such keys are
-//! foreign: the store has none, and they must not hide the store's own keys.
+//! The client rejects an entire page if one key cannot be a path, such as `a/../b`. Keys that
+//! cannot be paths are foreign: the store creates none, and they must not hide the store's own
+//! keys.
 
 use object_store::list::PaginatedListResult;
 use object_store::path::Path as Key;
@@ -11,11 +12,11 @@ use crate::signed::{Ask, Signed, tagged};
 use crate::utc;
 
 impl Signed {
-    /// The page after the one that returned `token`, with the keys that begin with a text and are
+    /// The page after the one that returned `token`, with those keys that begin with a text and are
     /// paths.
     ///
     /// # Errors
-    /// The errors of the endpoint; a malformed page.
+    /// Fails with the errors of the endpoint; fails also for a malformed page.
     pub(crate) async fn own_page(
         &self,
         beginning: &str,
@@ -31,7 +32,7 @@ impl Signed {
     }
 }
 
-/// The objects of a page whose keys are paths; `None` if it is not a page of a listing.
+/// The objects of a page whose keys are paths; `None` if the text is not a page of a listing.
 fn objects(page: &str) -> Option<PaginatedListResult> {
     let mut objects = Vec::new();
     let mut rest = page;

@@ -1,8 +1,8 @@
-//! A bucket in a past state: of each key the version that was the newest at a time.
+//! A bucket in a past state: for each key, the version that was the newest at a given time.
 //!
-//! Invariants: a delete marker hides a key only from its own time on. Later writes are not seen,
-//! from any writer. Nothing is written. Versions are listed once; later changes of them are not
-//! seen.
+//! Invariants: a delete marker hides a key only from the marker's own time on. Later writes of any
+//! writer are not shown. Nothing is written. Versions are listed once; later changes of the
+//! versions are not noticed.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Past {
     pub seen: OnceCell<BTreeMap<Key, Version>>,
 }
 
-/// The current version of an object at that time.
+/// The version of an object that was current at that time.
 #[derive(Clone)]
 pub struct Version {
     pub id: String,
@@ -34,7 +34,7 @@ pub struct Version {
 pub(crate) struct Entry {
     pub key: String,
     pub modified: i64,
-    /// In the order of the listing, the newest first.
+    /// The position in the listing, which has the newest entry first.
     pub turn: usize,
     pub version: Option<Version>,
 }
@@ -47,10 +47,10 @@ impl Past {
     }
 }
 
-pub(crate) const ODD: &str = "an invalid listing of versions";
+pub(crate) const ODD: &str = "the listing of versions is invalid";
 
 impl Version {
-    /// The metadata as a present listing would return it.
+    /// The metadata that a present listing would return.
     pub(crate) fn meta(&self, key: &Key) -> ObjectMeta {
         ObjectMeta {
             location: key.clone(),
@@ -65,7 +65,7 @@ impl Version {
     }
 }
 
-/// The entries of a page; `None` if it is not a page of versions.
+/// The entries of a page; `None` if the text is not a page of versions.
 pub(crate) fn entries(page: &str, before: usize) -> Option<Vec<Entry>> {
     let mut found = Vec::new();
     let mut rest = page;
@@ -102,9 +102,9 @@ pub(crate) fn entries(page: &str, before: usize) -> Option<Vec<Entry>> {
     }
 }
 
-/// When a version was made, in seconds since 1970. S3 reports this time. For an old version,
-/// versitygw reports when it was superseded; its ids are ULIDs, which begin with the time of their
-/// creation.
+/// When a version was created, in seconds since 1970. S3 reports this time directly. For an old
+/// version, versitygw reports when it was superseded; but its version ids are ULIDs, which begin
+/// with the time of creation.
 fn made_at(id: &str, modified: i64) -> i64 {
     const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     let digit = |c: char| DIGITS.find(c).map(|digit| digit as i64);

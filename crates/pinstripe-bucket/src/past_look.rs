@@ -1,4 +1,4 @@
-//! Finds the content of a bucket at a time, from the endpoint's listing of versions.
+//! Finds the content of a bucket at a past time, from the endpoint's listing of versions.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::session::Session;
 use crate::signed::{Ask, tagged};
 
 impl Past {
-    /// The version of an object that was current.
+    /// The version of an object that was current at the time.
     pub async fn version(&self, session: &Session, key: &Key) -> Result<Version, Fault> {
         self.seen(session).await?.get(key).cloned().ok_or(Fault::Missing)
     }
 
-    /// The objects below a prefix.
+    /// The objects below a prefix at the time.
     pub async fn list(&self, session: &Session, prefix: &str) -> Result<Vec<ObjectMeta>, Fault> {
         let below = |key: &Key| {
             let rest = key.as_ref().strip_prefix(prefix);

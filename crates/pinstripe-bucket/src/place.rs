@@ -1,23 +1,23 @@
-//! Where a bucket member is: `s3+https://HOST[:PORT]/BUCKET[/PREFIX]`, `gs://BUCKET[/PREFIX]`, or
-//! `az://ACCOUNT/CONTAINER[/PREFIX]`; the last two as `gs+https://HOST[:PORT]/...` and
+//! The place of a bucket member: `s3+https://HOST[:PORT]/BUCKET[/PREFIX]`, `gs://BUCKET[/PREFIX]`,
+//! or `az://ACCOUNT/CONTAINER[/PREFIX]`; the last two in the form `gs+https://HOST[:PORT]/...` and
 //! `az+https://HOST[:PORT]/...` if another host speaks the provider's protocol.
 //!
-//! Labels and hosts keep this form only. Users may also write `s3://BUCKET/PREFIX`: the endpoint of
-//! the run is added, as it is to `gs://` and `az://` if the run has one for them. Credentials are
-//! not part of a place.
+//! Labels and this host's records contain only this form. Users may also write
+//! `s3://BUCKET/PREFIX`: the endpoint of the run is then added, as it is to `gs://` and `az://` if
+//! the run has an endpoint for them. Credentials are not part of a place.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Longest host, bucket and prefix together; S3 has keys of at most 1024 bytes.
+/// The most bytes of host, bucket and prefix together; S3 keys have at most 1024 bytes.
 const PLACE_MAX_BYTES: usize = 700;
 const AWS: &str = "amazonaws.com";
 
 const GOOGLE: &str = "storage.googleapis.com";
 const AZURE: &str = "blob.core.windows.net";
-/// Domains that belong to the provider.
+/// The domains that belong to Google.
 const GOOGLE_DOMAINS: [&str; 1] = ["googleapis.com"];
 const AZURE_DOMAINS: [&str; 4] =
     [AZURE, "blob.core.usgovcloudapi.net", "blob.core.chinacloudapi.cn", "blob.storage.azure.net"];
@@ -25,7 +25,7 @@ const AZURE_DOMAINS: [&str; 4] =
 /// The protocol of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provider {
-    /// S3, of AWS or anyone.
+    /// S3, of AWS or any other provider.
     S3,
     /// Google Cloud Storage.
     Google,
@@ -33,36 +33,37 @@ pub enum Provider {
     Azure,
 }
 
-/// A prefix in a bucket at an endpoint.
+/// The place of a member: a prefix in a bucket at an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BucketPlace {
     provider: Provider,
     is_secure: bool,
     host: String,
-    /// The storage account of Azure; empty elsewhere.
+    /// The storage account of Azure; empty for other providers.
     account: String,
     bucket: String,
     prefix: String,
 }
 
-/// Values for a place that names no endpoint.
+/// Values that complete a place without an endpoint.
 #[derive(Debug, Clone, Default)]
 pub struct EndpointDefaults {
-    /// As in `https://s3.example.org:9000`; the default is AWS.
+    /// The S3 endpoint, such as `https://s3.example.org:9000`; the default is AWS.
     pub endpoint: Option<String>,
     /// The region for AWS's endpoint.
     pub region: Option<String>,
-    /// Replaces Google's endpoint, as in `http://127.0.0.1:4443`.
+    /// The endpoint that replaces Google's, such as `http://127.0.0.1:4443`.
     pub google: Option<String>,
-    /// Replaces Azure's endpoint, as in `http://127.0.0.1:10000`; the account may follow it.
+    /// The endpoint that replaces Azure's, such as `http://127.0.0.1:10000`; the account may follow
+    /// it.
     pub azure: Option<String>,
 }
 
 impl BucketPlace {
-    /// Reads a place; `defaults` complete one that names no endpoint.
+    /// Parses a place; `defaults` complete a place without an endpoint.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for any other form.
+    /// Fails with [`Kind::Usage`] for any other form.
     pub fn parse(place: &Path, defaults: &EndpointDefaults) -> Result<Self> {
         let odd = |what: &str| Err(wrong(place, what));
         let Some(text) = place.to_str() else { return odd("this URL is not valid UTF-8") };
@@ -113,7 +114,7 @@ impl BucketPlace {
         Ok(BucketPlace { provider, is_secure, host, account, bucket, prefix })
     }
 
-    /// The canonical form, which labels have.
+    /// The canonical form of the place, which labels contain.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(self.to_string())
@@ -125,19 +126,19 @@ impl BucketPlace {
         format!("{}://{}", if self.is_secure { "https" } else { "http" }, self.host)
     }
 
-    /// The region in the endpoint's name, if it is one of AWS.
+    /// The region in the endpoint's name, if the endpoint is AWS's.
     #[must_use]
     pub fn region(&self) -> Option<&str> {
         self.host.strip_prefix("s3.")?.strip_suffix(AWS)?.strip_suffix('.')
     }
 
-    /// Whether the endpoint is one of AWS.
+    /// Whether the endpoint is AWS's.
     #[must_use]
     pub fn is_aws(&self) -> bool {
         self.host.ends_with(AWS)
     }
 
-    /// The protocol of its endpoint.
+    /// The protocol of the place's endpoint.
     #[must_use]
     pub fn provider(&self) -> Provider {
         self.provider
@@ -149,8 +150,8 @@ impl BucketPlace {
         (!self.account.is_empty()).then_some(&*self.account)
     }
 
-    /// Whether the endpoint is the provider's own and the connection encrypted: bearer tokens give
-    /// full access and may go nowhere else.
+    /// Whether the endpoint is the provider's own and the connection is encrypted: bearer tokens
+    /// give full access and must not be sent elsewhere.
     #[must_use]
     pub fn is_providers_own(&self) -> bool {
         let domains: &[&str] = match self.provider {
@@ -163,8 +164,8 @@ impl BucketPlace {
         self.is_secure && domains.iter().any(is_within)
     }
 
-    /// The URL of the containers of Azure's account: an account has its own host, or several share
-    /// one, as in an emulator.
+    /// The URL of the containers of an Azure account: an account has its own host, or several
+    /// accounts share one, as in an emulator.
     #[cfg(feature = "azure")]
     pub(crate) fn account_url(&self) -> String {
         let is_of_host = self.host.split('.').next() == Some(&*self.account);
@@ -206,7 +207,7 @@ impl fmt::Display for BucketPlace {
 }
 
 impl EndpointDefaults {
-    /// The host for a place that names none, and whether the connection is encrypted.
+    /// The host for a place without an endpoint, and whether the connection is encrypted.
     fn host(&self, place: &Path, provider: Provider, account: &str) -> Result<(bool, String)> {
         match provider {
             Provider::S3 => self.endpoint.as_deref().map_or_else(
@@ -266,7 +267,7 @@ fn is_account(text: &str) -> bool {
     (3..=24).contains(&text.len()) && text.bytes().all(is_of_name)
 }
 
-/// A name or address, with a port or without.
+/// Whether a text is a name or address, with or without a port.
 fn is_host(text: &str) -> bool {
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) if !port.contains(']') => (name, Some(port)),
@@ -279,7 +280,7 @@ fn is_host(text: &str) -> bool {
     (is_name || is_address) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
-/// Whether a part of a key has the same form in every URL.
+/// Whether a part of a key has the same form in every URL, without escapes.
 fn is_word(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._=-".contains(c);
     !text.is_empty() && text != "." && text != ".." && text.chars().all(is_plain)

@@ -1,4 +1,4 @@
-//! Tests whether an endpoint has the properties that the store's commits depend on.
+//! Tests whether an endpoint has the properties on which the store's commits depend.
 
 use futures_util::future::{join_all, join5};
 use object_store::path::Path as Key;
@@ -14,51 +14,52 @@ use crate::locks::{BucketLock, RankedMutex};
 use crate::session::Session;
 use crate::signed::Ask;
 
-/// Racers of one name.
+/// The number of concurrent creations of one name in a race.
 const RACERS: usize = 8;
-/// Races of a full probe, and of the short one before a member joins.
+/// The number of races of a full probe.
 const ROUNDS: usize = 30;
+/// The number of races of the short probe before a member joins.
 const ROUNDS_SHORT: usize = 3;
-/// Puts and deletes that are then checked in a listing.
+/// The number of puts and deletes that are checked in a listing.
 const LOOKS: usize = 20;
 const LOOKS_SHORT: usize = 2;
 
 /// One property of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ability {
-    /// The property, in a few words.
+    /// The name of the property, in a few words.
     pub what: &'static str,
-    /// Whether the endpoint has it.
+    /// Whether the endpoint has the property.
     pub is_there: bool,
-    /// Whether a store with several writing hosts needs it.
+    /// Whether a store with several writing hosts needs the property.
     pub is_needed: bool,
-    /// The observation, as in `30 of 30 races had one winner`.
+    /// The observation, such as `30 of 30 races had one winner`.
     pub seen: String,
 }
 
 /// The properties of an endpoint.
 #[derive(Debug)]
 pub struct ProbeReport {
-    /// One line for each test.
+    /// The tested properties, one for each test.
     pub abilities: Vec<Ability>,
-    /// The refusal for missing rights, if these prevented some tests.
+    /// The error about missing permissions, if these prevented some tests.
     pub refused: Option<Error>,
 }
 
 impl ProbeReport {
-    /// The first property that is needed and missing.
+    /// The first property that is needed and that the endpoint lacks.
     #[must_use]
     pub fn missing(&self) -> Option<&Ability> {
         self.abilities.iter().find(|ability| ability.is_needed && !ability.is_there)
     }
 }
 
-/// Finds the facts for the label of a new member in a few requests. Verifies that the endpoint lets
-/// one of several concurrent creations of an object win. With `allows_one_writer` it is not an
-/// error if it does not: writers then find each other by listings.
+/// Finds the facts for the label of a new member in a few requests. Verifies that exactly one of
+/// several concurrent creations of an object succeeds. With `allows_one_writer`, it is not an error
+/// if several succeed: writers then detect each other by listings.
 ///
 /// # Errors
-/// [`Kind::NoOneWinner`] when it does not; the errors of the endpoint.
+/// Fails with [`Kind::NoOneWinner`] when several succeed; with the errors of the endpoint.
 pub fn survey(member: &Inner, allows_one_writer: bool) -> Result<MemberFacts> {
     let trial = Trial::of(member);
     let tried = member.runtime.block_on(async {
@@ -93,10 +94,13 @@ fn no_one_winner(member: &Inner, raced: usize) -> Error {
     let what = "this endpoint lets several writers create the same object (no create-if-absent)";
     Error::new(Kind::NoOneWinner, what)
         .at(member.place.path())
-        .expected("one winner in each race", format!("{raced} of {ROUNDS_SHORT} races had one"))
+        .expected(
+            "one successful writer in each race",
+            format!("{raced} of {ROUNDS_SHORT} races had one successful writer"),
+        )
         .advice(
-            "backups of two writers could overwrite each other there: use another endpoint, or let \
-             only one at a time write, with --one-writer",
+            "backups of two writers could overwrite each other at this endpoint: use another \
+             endpoint, or allow only one writer at a time with --one-writer",
         )
 }
 
@@ -131,10 +135,10 @@ async fn said(member: &Inner, setting: &'static str, words: &str) -> Result<Opti
     }
 }
 
-/// Runs all tests. Missing rights are reported in a line of their own.
+/// Runs all tests. Makes all tests; missing permissions are reported in a line of their own.
 ///
 /// # Errors
-/// The errors of the endpoint.
+/// Fails with the errors of the endpoint.
 pub fn run(member: &Inner) -> Result<ProbeReport> {
     let trial = Trial::of(member);
     let tried = member.runtime.block_on(async {
@@ -146,7 +150,7 @@ pub fn run(member: &Inner) -> Result<ProbeReport> {
                 what: RACED,
                 is_there: won == of,
                 is_needed: true,
-                seen: format!("{won} of {of} races had one winner"),
+                seen: format!("{won} of {of} races had one successful writer"),
             }),
         )?];
         match trial.listing(LOOKS).await {
@@ -168,9 +172,9 @@ pub fn run(member: &Inner) -> Result<ProbeReport> {
 
 const RACED: &str = "create-if-absent with 8 concurrent writers";
 const LISTED: &str = "list after put";
-const ENDED: &str = "ranges from the end";
+const ENDED: &str = "ranges counted from the end of an object";
 
-/// The tests on a member, and the objects left there where nothing may be deleted.
+/// The tests on a member, and the objects that they left behind because nothing may be deleted.
 struct Trial<'a> {
     member: &'a Inner,
     left: RankedMutex<Vec<Key>>,
@@ -187,7 +191,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// A line of the report, with a refusal if there was one.
+    /// Makes a line of the report; a refusal of the endpoint becomes a missing property.
     fn line(
         &self,
         what: &'static str,
@@ -204,7 +208,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Removes an object; records one that may not be removed.
+    /// Removes an object; records an object that may not be removed.
     async fn remove(&self, key: &Key) -> Result<(), Fault> {
         match self.member.session.delete(key).await {
             Err(fault @ Fault::Refused(_)) => {
@@ -220,7 +224,7 @@ impl<'a> Trial<'a> {
         !self.left.lock().is_empty()
     }
 
-    /// The refusal of a request, with the objects that it left behind.
+    /// The error about a refused request, with the objects that were left behind.
     fn refused(&self) -> Option<Error> {
         let refused = self.refused.lock().clone();
         refused.map(|fault| self.failed(&fault))
@@ -238,7 +242,8 @@ impl<'a> Trial<'a> {
         ))
     }
 
-    /// The number of races with one winner whose bytes were stored, and of all races.
+    /// The number of races with exactly one winner whose bytes were stored, and the number of all
+    /// races.
     async fn races(&self, rounds: usize) -> Result<(usize, usize), Fault> {
         let mut sound = 0;
         for round in 1..=rounds {
@@ -333,9 +338,9 @@ async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
 /// A line of the report for a setting of the bucket.
 fn setting(what: &'static str, said: Option<bool>) -> Ability {
     let seen = match said {
-        Some(true) => "the bucket is set so",
-        Some(false) => "the bucket is not set so",
-        None => "the endpoint does not say",
+        Some(true) => "the bucket has this setting",
+        Some(false) => "the bucket does not have this setting",
+        None => "the endpoint does not report this setting",
     };
     Ability { what, is_there: said == Some(true), is_needed: false, seen: seen.to_owned() }
 }

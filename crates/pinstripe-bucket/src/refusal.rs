@@ -1,28 +1,28 @@
-//! An endpoint's error answers, and advice about them.
+//! The error answers of endpoints, and advice about them.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// An error answer, as the endpoint sent it.
+/// An error answer of an endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
-    /// S3's code, as `NoSuchBucket`; empty if the answer is not S3's.
+    /// S3's error code, such as `NoSuchBucket`; empty if the answer is not S3's.
     pub code: String,
     pub message: String,
-    /// The endpoint's id of the request.
+    /// The request id that the endpoint returned.
     pub request: String,
-    /// The region of the bucket, according to the endpoint.
+    /// The region of the bucket, as the endpoint reports it.
     pub region: String,
-    /// How long to wait, according to the endpoint.
+    /// How long to wait, as the endpoint demands.
     pub retry_after: Duration,
     /// The host to which the endpoint redirects the request.
     pub sent_to: String,
-    /// The right that the request needs, in S3's words; empty for any other right.
+    /// The permission that the request needs, in S3's words; empty if it is not a known one.
     pub right: &'static str,
-    /// The body is an HTML page for people, as from a proxy or a login portal.
+    /// Whether the body is an HTML page for people, such as from a proxy or a login portal.
     pub is_page: bool,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Refusal {
             f.write_str(", a web page")?;
         }
         if !self.sent_to.is_empty() {
-            write!(f, ", sent on to {}", self.sent_to)?;
+            write!(f, ", redirected to {}", self.sent_to)?;
         }
         if !self.request.is_empty() {
             write!(f, " (request {})", self.request)?;
@@ -48,7 +48,7 @@ impl fmt::Display for Refusal {
 impl StdError for Refusal {}
 
 impl Refusal {
-    /// Decodes the body of an answer, which may be anything.
+    /// Decodes the body of an answer, which may contain anything.
     pub fn read(status: u16, request: &str, retry_after: Duration, body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body);
         let [code, message, region] = ["Code", "Message", "Region"].map(|tag| said(&text, tag));
@@ -65,12 +65,12 @@ impl Refusal {
         }
     }
 
-    /// Whether the same request may succeed in a moment.
+    /// Whether the same request may succeed shortly afterwards.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self.status, 408 | 409 | 425 | 429 | 500 | 502 | 503 | 504)
     }
 
-    /// Whether the endpoint does not support a header, as that of a condition.
+    /// Whether the endpoint does not support a header, such as that of a condition.
     pub(crate) fn is_not_implemented(&self) -> bool {
         self.status == 501 || self.code == "NotImplemented"
     }
@@ -80,7 +80,7 @@ impl Refusal {
         self.status == 507 || self.code.contains("QuotaExceeded")
     }
 
-    /// Whether the endpoint throttles.
+    /// Whether the endpoint throttles requests.
     pub(crate) fn is_throttle(&self) -> bool {
         matches!(self.status, 429 | 503)
     }
@@ -121,8 +121,8 @@ impl Refusal {
             _ if self.is_page => strange(place),
             _ if matches!(self.status, 401 | 403) => return self.rights(place),
             _ if self.is_throttle() => {
-                "the endpoint limits requests or is temporarily unavailable: run this again later; \
-                 --bandwidth-up and --bandwidth-down reduce the load"
+                "the endpoint limits requests or is temporarily unavailable: run the command again \
+                 later; --bandwidth-up and --bandwidth-down reduce the load"
             }
             _ if self.code.is_empty() => strange(place),
             _ => "see the provider's documentation of this error code",
@@ -131,7 +131,7 @@ impl Refusal {
     }
 
     fn other_region(&self, region: &str) -> String {
-        let name_it = "name it with --region, or its endpoint with --endpoint";
+        let name_it = "name the region with --region, or its endpoint with --endpoint";
         if self.region.is_empty() && !self.sent_to.is_empty() {
             let host = &self.sent_to;
             return format!(
@@ -146,13 +146,15 @@ impl Refusal {
         )
     }
 
-    /// The missing rights, in the words of the provider.
+    /// The missing permissions, in the words of the provider.
     fn rights(&self, place: &Path) -> String {
         let needed = match scheme(place) {
-            "gs" => "they need storage.objects.get, create, list and delete on this bucket",
+            "gs" => {
+                "the credentials need storage.objects.get, create, list and delete on this bucket"
+            }
             "az" => {
-                "they need to read, write, list and delete blobs of this container, as a Storage \
-                 Blob Data Contributor may"
+                "the credentials need the rights to read, write, list and delete blobs of this \
+                 container, as the role Storage Blob Data Contributor has"
             }
             _ => {
                 "the key needs GetObject, PutObject and ListBucket on this prefix, and DeleteObject \
@@ -166,18 +168,21 @@ impl Refusal {
     }
 }
 
-/// Advice for answers that are not the protocol's.
+/// The advice about answers that do not follow the protocol.
 pub fn strange(place: &Path) -> &'static str {
     match scheme(place) {
         "gs" | "az" => {
-            "this server does not answer like the provider: check the endpoint, and proxies in \
+            "the answers of this server are not those of the provider: check the endpoint, and any \
+             proxies in between"
+        }
+        _ => {
+            "the answers of this server are not those of S3: check --endpoint, and any proxies in \
              between"
         }
-        _ => "this server does not answer like S3: check --endpoint, and proxies in between",
     }
 }
 
-/// The beginning of a place, up to the protocol of its endpoint.
+/// The beginning of a place: the scheme that determines the protocol of its endpoint.
 fn scheme(place: &Path) -> &str {
     let text = place.to_str().unwrap_or_default();
     text.split([':', '+']).next().unwrap_or_default()
@@ -192,7 +197,7 @@ fn is_page(body: &[u8]) -> bool {
     begins("<!doctype html") || begins("<html")
 }
 
-/// The text between the first pair of tags of a name.
+/// The text between the first pair of tags with a name.
 fn said(text: &str, tag: &str) -> String {
     let inner = text
         .split_once(&format!("<{tag}>"))
@@ -201,7 +206,7 @@ fn said(text: &str, tag: &str) -> String {
     printable(inner)
 }
 
-/// Text from an endpoint, cut to the length that fits in a message.
+/// Text from an endpoint, made printable and cut to a length that fits in a message.
 pub fn printable(text: &str) -> String {
     const MOST_CHARS: usize = 200;
     text.chars().filter(|c| !c.is_control()).take(MOST_CHARS).collect()
@@ -269,7 +274,7 @@ mod tests {
         let sent_to = "login.example".to_owned();
         let on = Refusal { status: 307, sent_to, ..Refusal::default() };
         assert!(on.advice("us-east-1", place).contains("login.example"));
-        assert_eq!(on.to_string(), "HTTP 307, sent on to login.example");
+        assert_eq!(on.to_string(), "HTTP 307, redirected to login.example");
         let full = Refusal { status: 507, ..Refusal::default() };
         let error = Fault::Refused(Box::new(full)).error("write", place, "http://h", "us-east-1");
         assert_eq!(error.kind(), Kind::NoSpace);

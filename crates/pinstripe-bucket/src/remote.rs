@@ -1,4 +1,4 @@
-//! Opens members in buckets, with one runtime and one window for each endpoint.
+//! Opens members in buckets, with a shared runtime and one window for each endpoint.
 
 #![allow(clippy::disallowed_methods, reason = "the runtime has threads of its own")]
 
@@ -30,21 +30,21 @@ use crate::source::BucketSource;
 use crate::traffic::Requests;
 use crate::versions::Versions;
 
-/// Finds the access for an endpoint.
+/// Finds the credentials for an endpoint.
 type AccessOf = dyn Fn(&BucketPlace) -> Result<Access> + Send + Sync;
 
-/// Makes the client for the bucket of a place.
+/// Creates the client for the bucket of a place.
 type ClientOf = dyn Fn(&BucketPlace) -> Arc<dyn BucketClient> + Send + Sync;
 
 /// Opens members in buckets.
 pub struct Buckets {
     defaults: EndpointDefaults,
     access: Box<AccessOf>,
-    /// Replaces the connection to the endpoint.
+    /// The function that replaces the connection to the endpoint, if one is set.
     client: Option<Box<ClientOf>>,
     runtime: OnceLock<Arc<Runtime>>,
     blocks: Arc<Blocks>,
-    /// The members opened so far, with their connections.
+    /// The members that were opened so far, with their connections.
     members: RankedMutex<HashMap<BucketPlace, BucketMember>>,
     bandwidth: Bandwidth,
     kept: Kept,
@@ -55,8 +55,8 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Members at endpoints for which `access` has credentials. Nothing is started before the first
-    /// is opened.
+    /// A new object for members at endpoints; `access` returns the credentials. Nothing is started
+    /// before the first member is opened.
     pub fn new(
         defaults: EndpointDefaults,
         access: impl Fn(&BucketPlace) -> Result<Access> + Send + Sync + 'static,
@@ -77,8 +77,8 @@ impl Buckets {
         }
     }
 
-    /// The same over any object store without a network, as one in memory. Its requests are not
-    /// counted.
+    /// Like [`new`](Self::new), with any object store without a network, such as one in memory.
+    /// Requests to an object store that is given in this way are not counted.
     #[must_use]
     pub fn over(
         client: impl Fn(&BucketPlace) -> Arc<dyn BucketClient> + Send + Sync + 'static,
@@ -87,33 +87,33 @@ impl Buckets {
         Buckets { client: Some(Box::new(client)), ..buckets }
     }
 
-    /// The same with a limit on the bytes per second to and from each endpoint.
+    /// Sets a limit on the bytes per second to and from each endpoint.
     #[must_use]
     pub fn with_bandwidth(self, bandwidth: Bandwidth) -> Self {
         Buckets { bandwidth, ..self }
     }
 
-    /// The same with a retention: objects on new members cannot be deleted for this time.
+    /// Sets a retention: objects on new members cannot be deleted for this time.
     #[must_use]
     pub fn with_retention(self, retention: Option<Retention>) -> Self {
         Buckets { retention, ..self }
     }
 
-    /// The same; with `allows`, members can also be created at endpoints without create-if-absent.
+    /// If `allows` is set, members can also be created at endpoints without create-if-absent.
     #[must_use]
     pub fn with_one_writer(self, allows: bool) -> Self {
         Buckets { allows_one_writer: allows, ..self }
     }
 
-    /// The same, but shows members as they were at this time, in seconds since 1970. The buckets
-    /// must keep versions; nothing is changed.
+    /// Shows members as they were at this time, in seconds since 1970. A past state needs buckets
+    /// that keep versions; nothing can be changed.
     #[must_use]
     pub fn with_past(self, at: Option<i64>) -> Self {
         Buckets { past: at, ..self }
     }
 
-    /// Uses this cache from now on before it asks the endpoints. It must belong to the store whose
-    /// members are opened.
+    /// From now on, looks in this cache before it asks the endpoints. The cache must belong to the
+    /// store whose members are opened.
     pub fn keep_in(&self, cache: Arc<SealedCache>) {
         self.kept.use_cache(cache);
     }
@@ -136,18 +136,18 @@ impl Buckets {
     /// The canonical form of a place in a bucket.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if it is not a place in a bucket.
+    /// Fails with [`Kind::Usage`] if the path is not a place in a bucket.
     pub fn canonical(&self, place: &Path) -> Result<PathBuf> {
         Ok(BucketPlace::parse(place, &self.defaults)?.path())
     }
 
-    /// The requests so far, to all endpoints.
+    /// The requests so far, summed over all endpoints.
     #[must_use]
     pub fn requests(&self) -> Requests {
         self.requests_by_endpoint().into_iter().map(|(_, requests)| requests).sum()
     }
 
-    /// The requests so far to each endpoint, named by its URL.
+    /// The requests so far, by the URL of their endpoint.
     #[must_use]
     pub fn requests_by_endpoint(&self) -> Vec<(String, Requests)> {
         let endpoints = self.endpoints.lock();
@@ -157,15 +157,15 @@ impl Buckets {
     /// The URL of a place's endpoint.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if it is not a place in a bucket.
+    /// Fails with [`Kind::Usage`] if the path is not a place in a bucket.
     pub fn endpoint_of(&self, place: &Path) -> Result<String> {
         Ok(BucketPlace::parse(place, &self.defaults)?.endpoint())
     }
 
-    /// Tests an endpoint with objects below this place, which are removed again.
+    /// Tests an endpoint with objects below this place, which are removed afterwards.
     ///
     /// # Errors
-    /// The errors of the endpoint.
+    /// Fails with the errors of the endpoint.
     pub fn probe(&self, place: &Path) -> Result<ProbeReport> {
         probe::run(self.member(place)?.inner())
     }
@@ -173,7 +173,7 @@ impl Buckets {
     /// The objects below any prefix, as read-only files of this owner.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when nothing is there; the errors of the endpoint.
+    /// Fails with [`Kind::NotFound`] when no object is there; with the errors of the endpoint.
     pub fn source(&self, place: &Path, owner: (u32, u32)) -> Result<BucketSource> {
         let place = BucketPlace::parse(place, &self.defaults)?;
         let session = Arc::new(self.session(&place)?);
@@ -198,7 +198,7 @@ impl Buckets {
         Ok(Session { client, signed, past, versions, has_one_writer, url, region, endpoint })
     }
 
-    /// The member at a place; opened once, then shared with its connections.
+    /// The member at a place; it is opened once, and then shared together with its connections.
     fn member(&self, place: &Path) -> Result<BucketMember> {
         let place = BucketPlace::parse(place, &self.defaults)?;
         let mut members = self.members.lock();
@@ -221,12 +221,15 @@ impl Buckets {
 }
 
 fn no_object_lock(place: &Path) -> Error {
-    Error::new(Kind::Unsupported, "nothing can be retained here: the bucket has no object lock")
-        .at(place)
-        .advice(
-            "object lock is turned on when a bucket is created (aws s3api create-bucket \
-             --object-lock-enabled-for-bucket), where the provider has it; or leave out --retain",
-        )
+    Error::new(
+        Kind::Unsupported,
+        "objects cannot be retained in this bucket: it has no object lock",
+    )
+    .at(place)
+    .advice(
+        "create the bucket with object lock (aws s3api create-bucket \
+         --object-lock-enabled-for-bucket), if the provider offers it, or leave out --retain",
+    )
 }
 
 impl RemoteOutputs for Buckets {

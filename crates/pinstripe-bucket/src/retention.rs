@@ -1,5 +1,5 @@
-//! Extends locks: `gc` gives objects that are still needed more time once half of theirs has
-//! passed.
+//! Extends locks: `gc` extends the locks of objects that are still needed once half of their time
+//! has passed.
 
 use std::collections::HashSet;
 
@@ -18,14 +18,14 @@ use crate::session::Session;
 use crate::signed::Ask;
 use crate::utc;
 
-/// Retentions that are read and extended concurrently.
+/// The number of retentions that are read and extended in parallel.
 const AT_ONCE: usize = 16;
 
 impl Inner {
-    /// Extends the locks of the objects of these names, once half of their time has passed.
+    /// Extends the locks of the objects with these names, once half of their time has passed.
     ///
     /// # Errors
-    /// The errors of the endpoint.
+    /// Fails with the errors of the endpoint.
     pub fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
         let Some(retention) = self.facts().retention else { return Ok(KeptLonger::default()) };
         let names: Vec<_> =
@@ -45,7 +45,7 @@ impl Inner {
         done.map_err(|fault: Fault| self.error(&fault, "extend the retention of", ""))
     }
 
-    /// Keys of the objects of these names that are older than `before`, as listings show them.
+    /// The keys of those of these objects that are older than `before`, according to listings.
     async fn due(&self, names: &[&ExtentName], before: i64) -> Result<Vec<Key>, Fault> {
         let wanted: HashSet<_> =
             names.iter().map(|name| key::key(&self.place, &name.path())).collect();
@@ -74,8 +74,8 @@ impl Inner {
     }
 }
 
-/// Extends the lock of an object unless it has this much time left. Returns whether it was
-/// extended; an object that is gone is skipped.
+/// Extends the lock of an object, unless the lock lasts until `least` or longer. Returns whether
+/// the lock was extended; an object that no longer exists is skipped.
 async fn extend(session: &Session, key: &Key, lock: &Lock, least: i64) -> Result<bool, Fault> {
     let look = Ask { method: "HEAD", key: Some(key.clone()), ..Ask::default() };
     let until = match session.signed(Load::default(), &look).await {

@@ -1,9 +1,10 @@
-//! A session with one endpoint: requests are retried until they are answered or their time has
+//! A session with one endpoint: each request is retried until it is answered or its time has
 //! elapsed.
 //!
-//! Invariants: a request waits for the window of its endpoint. After a transient failure it is sent
-//! again, with a growing pause that is random on each host. An endpoint that was silent for an
-//! entire call rests for a while, so that a dead one costs one deadline and not one per call.
+//! Invariants: a request waits until the window of its endpoint has room. After a transient
+//! failure, a request is sent again after a growing pause with a random part, so that hosts do not
+//! retry at the same time. An endpoint that was silent for an entire call rests for a while, so
+//! that a dead endpoint costs one time limit and not one per call.
 
 use std::future::Future;
 use std::path::Path;
@@ -31,16 +32,18 @@ use crate::past::Past;
 use crate::signed::{Answer, Ask, Signed};
 use crate::versions::Versions;
 
-/// The deadline of one attempt, extended by a second for each MiB that it moves.
+/// The time limit of one attempt, extended by a second for each MiB that it moves.
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(8);
-/// How long to retry while an endpoint answers "exists" and "not found" for a key in turns.
+/// How long a call is retried while an endpoint alternately answers "exists" and "not found" for a
+/// key.
 const CONTRADICTS: Duration = Duration::from_secs(5);
-/// A wait for tasks of the runtime reports progress at this interval.
+/// The interval at which a wait for tasks of the runtime reports progress.
 const BANDWIDTH_LOOK: Duration = Duration::from_millis(250);
-/// An object of at least this length is not sent again before a check that it is missing.
+/// An object of at least this length is sent again only after a check that it does not exist.
 const LONG_BYTES: usize = 64 << 10;
 
-/// The client that sends requests to a bucket, each once: the session does retries and deadlines.
+/// The client that sends requests to a bucket, each only once: the session handles retries and time
+/// limits.
 pub trait BucketClient: ObjectStore + MultipartStore + PaginatedListStore {}
 
 impl<T: ObjectStore + MultipartStore + PaginatedListStore> BucketClient for T {}
@@ -48,13 +51,13 @@ impl<T: ObjectStore + MultipartStore + PaginatedListStore> BucketClient for T {}
 /// A bucket at an endpoint, opened with credentials.
 pub struct Session {
     pub client: Arc<dyn BucketClient>,
-    /// Sends requests that the client has no calls for; S3 only.
+    /// Sends signed requests for which the client has no methods; S3 only.
     pub signed: Option<Signed>,
-    /// The past state of the bucket to show; nothing is written then.
+    /// The past state of the bucket that is shown; nothing can be written in this case.
     pub past: Option<Past>,
     pub versions: Versions,
-    /// The endpoint has no create-if-absent: one writer at a time uses it, and [`Session::create`]
-    /// checks whether the object exists.
+    /// Whether the endpoint lacks create-if-absent: then only one writer at a time uses it, and
+    /// [`Session::create`] checks whether the object exists.
     pub has_one_writer: AtomicBool,
     /// The endpoint's URL.
     pub url: String,
@@ -66,14 +69,14 @@ pub struct Session {
 pub(crate) struct Fetched {
     /// The length of the object.
     pub object_bytes: u64,
-    /// The identity of its content.
+    /// The identity of the object's content.
     pub mark: ObjectMark,
-    /// The first bytes, if they were requested in addition to others.
+    /// The first bytes of the object, if they were requested in addition to others.
     pub head: Vec<u8>,
     pub bytes: Vec<u8>,
 }
 
-/// The endpoint's metadata about the content of an object.
+/// The metadata that identifies the content of an object at the endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ObjectMark {
     pub e_tag: String,
@@ -88,18 +91,19 @@ impl ObjectMark {
     }
 }
 
-/// An entity tag without quotes: listings of Azure have none, its other answers do.
+/// An entity tag without quotes: Azure's listings have no quotes, its other answers do.
 pub(crate) fn tag_of(e_tag: Option<&str>) -> Option<String> {
     e_tag.map(|tag| tag.trim_matches('"').to_owned())
 }
 
 impl Session {
-    /// The error of a call that was to do `act` on `place`.
+    /// The error of a call that tried to do `act` on `place`.
     pub fn error(&self, fault: &Fault, act: &str, place: impl AsRef<Path>) -> Error {
         fault.error(act, place.as_ref(), &self.url, &self.region)
     }
 
-    /// Sends a request with this load until it is answered; `send` makes it again.
+    /// Sends a request with this load until it is answered; `send` creates the request for each
+    /// attempt.
     pub async fn send<T, F>(&self, load: Load, send: impl Fn() -> F) -> Result<T, Fault>
     where
         F: Future<Output = object_store::Result<T>>,
@@ -127,8 +131,8 @@ impl Session {
         }
     }
 
-    /// Waits for tasks of the runtime. Their requests have deadlines; a wait for bandwidth does not
-    /// count as silence of the member.
+    /// Waits for tasks of the runtime. Requests of these tasks have time limits; a wait for
+    /// bandwidth does not count as silence of the member.
     pub async fn patiently<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -145,25 +149,25 @@ impl Session {
         self.endpoint.health.answered();
     }
 
-    /// Refuses changes of a bucket that is shown in a past state.
+    /// Refuses changes to a bucket that is shown in a past state.
     pub(crate) fn require_present(&self) -> Result<(), Fault> {
         self.past.as_ref().map_or(Ok(()), |_| Err(Fault::ReadOnly))
     }
 
-    /// Sends a request that the client has no call for.
+    /// Sends a signed request for which the client has no method.
     pub async fn signed(&self, load: Load, ask: &Ask) -> Result<Answer, Fault> {
         let Some(signed) = &self.signed else { return Err(Fault::Unknown) };
         self.send(load, || signed.call(ask.clone())).await
     }
 
-    /// The same; returns the answer's body as text.
+    /// Like [`signed`](Self::signed), but returns the answer's body as text.
     pub async fn ask(&self, load: Load, ask: &Ask) -> Result<String, Fault> {
         let Some(signed) = &self.signed else { return Err(Fault::Unknown) };
         self.send(load, || async { signed.call(ask.clone()).await?.text().await }).await
     }
 
-    /// Writes an object over any that has the key. Returns its entity tag, if the endpoint sends
-    /// it.
+    /// Writes an object, and replaces one that has the same key. Returns the object's entity tag,
+    /// if the endpoint sends it.
     pub async fn put(
         &self,
         key: &Key,
@@ -174,10 +178,10 @@ impl Session {
         self.put_with(PutMode::Overwrite, key, payload, lock).await
     }
 
-    /// Sends an object, with a lock if there is one, until it is answered. If the answer for a long
-    /// object was lost, checks for the object before it sends it again: an endpoint that has it
-    /// refuses the request by its head and may close the connection during the body, so that this
-    /// answer is lost, too.
+    /// Sends an object, with a lock if one is given, until it is answered. If the answer for a long
+    /// object was lost, checks whether the object exists before sending it again: an endpoint that
+    /// has the object refuses the request by its head and may close the connection during the body,
+    /// so that the second answer is lost, too.
     async fn put_with(
         &self,
         mode: PutMode,
@@ -216,8 +220,8 @@ impl Session {
         .await
     }
 
-    /// Writes an object if none has the key. "Exists already" is an error only if the object was
-    /// read and differs: the answer to an earlier attempt may have been lost.
+    /// Writes an object if no object has the key. "Exists already" is an error only if the object
+    /// was read and differs: the answer to an earlier attempt may have been lost.
     pub async fn create(
         &self,
         key: &Key,
@@ -248,7 +252,8 @@ impl Session {
         }
     }
 
-    /// The same if the endpoint has no create-if-absent. Only safe for a single writer.
+    /// Creates an object at an endpoint without create-if-absent. Creating an object in this way is
+    /// safe only for a single writer.
     async fn create_alone(
         &self,
         key: &Key,
@@ -265,7 +270,7 @@ impl Session {
         }
     }
 
-    /// Reads a range of an object, or all of it if it is not longer than `most_bytes`.
+    /// Reads a range of an object, or the entire object if it is not longer than `most_bytes`.
     pub async fn get(
         &self,
         key: &Key,
@@ -298,7 +303,7 @@ impl Session {
         .await
     }
 
-    /// Reads a body of this expected length.
+    /// Reads a body with this expected length.
     async fn collect(
         &self,
         mut stream: impl Stream<Item = object_store::Result<bytes::Bytes>> + Unpin,
@@ -333,7 +338,7 @@ impl Session {
         self.send(Load::default(), || self.client.head(key)).await
     }
 
-    /// Removes an object; not an error if it is gone.
+    /// Removes an object; it is not an error if the object does not exist.
     pub async fn delete(&self, key: &Key) -> Result<(), Fault> {
         self.require_present()?;
         let deleted = self.send(Load::default(), || async { self.client.delete(key).await });

@@ -1,7 +1,8 @@
-//! Requests of S3 that the client has no calls for: settings of buckets, old versions, retention.
+//! Signed requests of S3 for which the client has no methods: settings of buckets, old versions,
+//! retention.
 //!
-//! They use the same connections, counters and limits as all others, and the same session retries
-//! them.
+//! Signed requests use the same connections, counters and limits as all other requests, and the
+//! same session retries them.
 
 use bytes::Bytes;
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
@@ -13,14 +14,14 @@ use object_store::path::Path as Key;
 pub struct Ask {
     /// As in `GET`.
     pub method: &'static str,
-    /// The object; `None` for the bucket.
+    /// The key of the object; `None` for the bucket.
     pub key: Option<Key>,
     pub query: Vec<(&'static str, String)>,
     pub headers: Vec<(&'static str, String)>,
     pub body: Bytes,
 }
 
-/// An answer that is not an error.
+/// A successful answer.
 pub struct Answer {
     response: HttpResponse,
 }
@@ -34,21 +35,21 @@ impl Answer {
     /// The body as text; bytes that are not UTF-8 are replaced.
     ///
     /// # Errors
-    /// If the connection ends before the body does.
+    /// Fails if the connection ends before the body does.
     pub async fn text(self) -> object_store::Result<String> {
         let bytes = self.response.into_body().bytes().await.map_err(generic)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
-/// Signs and sends requests. It has no `Debug`: it holds secrets.
+/// Signs and sends requests. `Signed` has no `Debug`, because it holds secrets.
 pub struct Signed {
     pub http: HttpClient,
     pub credentials: AwsCredentialProvider,
     pub region: String,
     /// As in `https://s3.example.org/bucket`.
     pub bucket_url: String,
-    /// Without TLS the signature also covers the body.
+    /// Whether the signature also covers the body, which is necessary without TLS.
     pub signs_body: bool,
 }
 
@@ -56,7 +57,7 @@ impl Signed {
     /// Sends a request once.
     ///
     /// # Errors
-    /// The errors of the client's own calls.
+    /// Fails with the errors of the client's own calls.
     pub async fn call(&self, ask: Ask) -> object_store::Result<Answer> {
         let path = ask
             .key
@@ -113,14 +114,14 @@ fn quoted(text: &str, is_path: bool) -> String {
     out
 }
 
-/// The text between the first pair of tags of a name, without XML's escapes.
+/// The text between the first pair of tags with a name, with XML's escapes decoded.
 pub fn tagged(xml: &str, name: &str) -> Option<String> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     let (inner, _) = rest.split_once(&format!("</{name}>"))?;
     Some(unescaped(inner))
 }
 
-/// Decodes XML's own escapes and numeric ones, as keys and tags may have them.
+/// Decodes XML's named and numeric escapes, which keys and tags may contain.
 pub fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,10 +1,10 @@
-//! A prefix of any bucket as a source of an overlay: objects as files, common prefixes of keys up
-//! to a slash as directories.
+//! A prefix of any bucket as a source of an overlay: objects are files, and common prefixes of keys
+//! up to a slash are directories.
 //!
-//! Invariants: bytes are returned only if the answer that carried them names the content requested
-//! (length, ETag, time). Nothing is ever written. An endless listing is abandoned. An object hides
-//! a prefix of the same name. Keys that cannot be paths (an empty name, "." or "..", control
-//! characters) are not shown.
+//! Invariants: bytes are returned only if their answer also names the requested content (length,
+//! ETag, time). Nothing is ever written. An endless listing is abandoned. An object hides a prefix
+//! with the same name. Keys that cannot be paths (an empty name, "." or "..", control characters)
+//! are not shown.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -24,11 +24,11 @@ use crate::listing::PAGE;
 use crate::place::BucketPlace;
 use crate::session::{ObjectMark, Session};
 
-/// More entries than any usable directory has.
+/// The most entries of a directory; no usable directory has more.
 const ENTRIES_MAX: usize = 10_000_000;
 /// The longest name of a file.
 const NAME_MAX_BYTES: usize = 255;
-/// The device number of all objects.
+/// The device number that all objects have.
 const DEVICE: u64 = 0;
 
 /// Objects below a prefix.
@@ -44,7 +44,7 @@ impl BucketSource {
     /// Checks that the prefix has objects.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if it has none; the errors of the endpoint.
+    /// Fails with [`Kind::NotFound`] if the prefix has no objects; with the errors of the endpoint.
     pub(crate) fn open(
         session: Arc<Session>,
         runtime: Arc<Runtime>,
@@ -57,12 +57,12 @@ impl BucketSource {
             Ok(true) => Ok(source),
             Ok(false) => Err(Error::new(Kind::NotFound, "no object has this prefix")
                 .at(&source.path)
-                .advice("name a bucket, or a prefix of keys in it: s3://BUCKET/PREFIX")),
+                .advice("name a bucket, or a prefix of keys in a bucket, as s3://BUCKET/PREFIX")),
             Err(fault) => Err(source.failed(&fault, "list", "")),
         }
     }
 
-    /// The prefix of all keys below a path; ends with a slash, or is empty.
+    /// The prefix of all keys below a path; it ends with a slash, or is empty.
     fn prefix_of(&self, path: &str) -> String {
         let parts = [self.place.prefix(), path].into_iter().filter(|part| !part.is_empty());
         parts.map(|part| format!("{part}/")).collect()
@@ -164,7 +164,7 @@ impl BucketSource {
     }
 }
 
-/// The name of a key directly below a prefix, if it can be a file's.
+/// The name of a key directly below a prefix, if it is valid as a file name.
 fn name_below<'a>(key: &'a Key, prefix: &str) -> Option<&'a str> {
     let name = key.as_ref().strip_prefix(prefix)?;
     let is_name = !name.is_empty() && !name.contains('/') && name.len() <= NAME_MAX_BYTES;
@@ -178,12 +178,12 @@ fn version(size: u64, mark: &ObjectMark) -> ContentVersion {
     ContentVersion { size, tag }
 }
 
-/// A path as part of a key; no object has a name that is not UTF-8.
+/// Converts a path to a part of a key; no object has a name that is not UTF-8.
 fn text(path: &[u8]) -> Result<&str> {
     if !path.is_empty() {
         check_relative(path)?;
     }
-    let missing = |_| Error::new(Kind::NotFound, "no object has such a name");
+    let missing = |_| Error::new(Kind::NotFound, "no object can have such a name");
     std::str::from_utf8(path).map_err(missing)
 }
 
@@ -208,7 +208,7 @@ impl RangeSource for BucketSource {
         let name = text(path)?;
         let entries = self.entries(name)?;
         if entries.is_empty() && !name.is_empty() && self.stat(path)?.kind == FileKind::File {
-            let what = "is an object, not a prefix";
+            let what = "this is an object, not a prefix";
             return Err(Error::new(Kind::Usage, what).at(self.path.join(name)));
         }
         Ok(entries)
@@ -255,7 +255,7 @@ impl RangeSource for BucketSource {
     fn target(&self, path: &[u8]) -> Result<Vec<u8>> {
         self.stat(path)?;
         let place = self.path.join(text(path)?);
-        Err(Error::new(Kind::Usage, "is not a symbolic link").at(place))
+        Err(Error::new(Kind::Usage, "this is not a symbolic link").at(place))
     }
 
     fn xattrs(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {

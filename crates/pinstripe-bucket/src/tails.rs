@@ -1,12 +1,12 @@
 //! The ends of recently read extents.
 //!
-//! A reader that opens an extent requests its length, then its trailer, then more near its end:
-//! three requests that one can answer. So the first request fetches the end together with the
-//! length. That covers a short extent completely.
+//! A reader that opens an extent requests its length, then its trailer, then more bytes near its
+//! end: one request can answer all three. So the first request fetches the end of the extent
+//! together with the extent's length. For a short extent, the end is the complete extent.
 //!
-//! Invariants: only the rooms whose extents never change are cached, never the label. An extent
-//! that this process deletes or replaces is forgotten first. The bytes come from this run's own
-//! requests.
+//! Invariants: ends are cached only for rooms whose extents never change, and never for the label.
+//! Before this process deletes or replaces an extent, its cached end is dropped. The cached bytes
+//! come from this run's own requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use std::sync::Arc;
 use crate::locks::{BucketLock, RankedMutex};
 use pinstripe_member::{ExtentName, Room};
 
-/// Bytes of a tail.
+/// The number of bytes of a tail, the cached end of an extent.
 pub const TAIL_BYTES: u64 = 64 << 10;
-/// Tails that are cached.
+/// The most tails that are cached.
 const TAILS_MAX: usize = 128;
 
-/// The end of an extent.
+/// A tail: the end of an extent.
 pub(crate) struct Tail {
     /// The length of the extent.
     pub extent_bytes: u64,
-    /// The first bytes, if they were fetched with the last ones.
+    /// The first bytes of the extent, if they were fetched together with the last ones.
     pub head: Vec<u8>,
     /// The last bytes.
     pub bytes: Vec<u8>,
 }
 
 impl Tail {
-    /// The tail of an extent if only its length is known.
+    /// The tail of an extent if only the length of the extent is known.
     pub(crate) fn without_bytes(extent_bytes: u64) -> Self {
         Tail { extent_bytes, head: Vec::new(), bytes: Vec::new() }
     }
 
-    /// The bytes from `offset` on, if the tail has them all.
+    /// The bytes from `offset` on, if the tail contains all of them.
     pub fn get(&self, offset: u64, wanted: usize) -> Option<&[u8]> {
         let first = usize::try_from(offset).ok();
         let in_head = first.and_then(|from| self.head.get(from..from.checked_add(wanted)?));
@@ -61,11 +61,11 @@ impl Default for Tails {
 struct KeptTails {
     tails: HashMap<ExtentName, (u64, Arc<Tail>)>,
     clock: u64,
-    /// Counts calls that forget a tail.
+    /// Counts the calls that forget a tail.
     epoch: u64,
 }
 
-/// Whether a tail of this extent is worth caching: it is written once and read in parts.
+/// Whether a tail of this extent is worth caching: the extent is written once and read in parts.
 pub fn has_tail(name: ExtentName) -> bool {
     matches!(name, ExtentName::In(Room::Packs | Room::Index, _))
 }
@@ -76,12 +76,13 @@ impl Tails {
         self.0.lock().tails.get(&name).map(|(_, tail)| Arc::clone(tail))
     }
 
-    /// The epoch before a tail is fetched, to be passed to [`keep`](Self::keep).
+    /// The present epoch, to be read before a tail is fetched and passed to [`keep`](Self::keep).
     pub fn epoch(&self) -> u64 {
         self.0.lock().epoch
     }
 
-    /// Caches a tail, unless one was forgotten since `epoch`: it may belong to the previous extent.
+    /// Caches a tail, unless a tail was forgotten since `epoch`, because this one may then be of
+    /// the previous extent.
     pub fn keep(&self, name: ExtentName, tail: Tail, epoch: u64) -> Arc<Tail> {
         debug_assert!(has_tail(name), "only extents that never change are cached");
         let tail = Arc::new(tail);
@@ -103,13 +104,13 @@ impl Tails {
         tail
     }
 
-    /// Drops a tail that is fetched again. The extent did not change, so tails being fetched are
-    /// cached.
+    /// Drops a cached tail that is fetched again. The extent did not change, so that tails that are
+    /// being fetched may be cached.
     pub(crate) fn drop_held(&self, name: ExtentName) {
         self.0.lock().tails.remove(&name);
     }
 
-    /// Forgets a tail, because its extent changes.
+    /// Forgets a tail, because its extent is about to change.
     pub fn forget(&self, name: ExtentName) {
         let mut kept = self.0.lock();
         kept.tails.remove(&name);

@@ -1,8 +1,9 @@
-//! HTTP traffic: counts every request, limits every answer, decodes every refusal.
+//! HTTP traffic: counts every request, limits every answer, decodes every error answer.
 //!
 //! This layer is between the S3 client and HTTP. Answers that the client must distinguish (no such
-//! object, or one exists already) pass; all other errors become a [`Refusal`] here. So does 409,
-//! which the client would take for "exists already" though nothing was stored.
+//! object, or an object exists already) are passed on; all other errors become a [`Refusal`] here.
+//! The status 409 also becomes a refusal, because the client would take it for "exists already"
+//! although nothing was stored.
 
 use std::fmt;
 use std::iter::Sum;
@@ -23,14 +24,16 @@ use reqwest::header::HeaderMap;
 use crate::connection;
 use crate::refusal::{self, Refusal};
 
-/// Longest answer that is not an object: a page of a listing has at most 1000 keys of 1 KiB.
+/// The most bytes of an answer that is not an object: a page of a listing has at most 1000 keys of
+/// 1 KiB.
 const ANSWER_MAX_BYTES: usize = 8 << 20;
 /// The first tag of an answer is within this many bytes.
 const TAG_WITHIN_BYTES: usize = 1 << 10;
-/// The largest number of bytes of an error that are read.
+/// The most bytes of an error answer that are read.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
-/// Codes of 404 for a missing object, or missing metadata of one. The answer to a HEAD has no code.
+/// The codes with status 404 for a missing object, or for missing metadata of an object. The answer
+/// to a HEAD has no code.
 const NO_OBJECT: [&str; 9] = [
     "",
     "NoSuchKey",
@@ -43,24 +46,25 @@ const NO_OBJECT: [&str; 9] = [
     "ObjectLockConfigurationNotFoundError",
 ];
 
-/// Requests so far, by the classes that providers charge for, and bytes of objects.
+/// The requests so far, by the classes for which providers charge, and the bytes of objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Requests {
     /// PUT and POST.
     pub puts: u64,
-    /// GET and HEAD of objects.
+    /// The number of GET and HEAD requests for objects.
     pub gets: u64,
     /// Pages of listings.
     pub lists: u64,
     /// DELETE.
     pub deletes: u64,
-    /// Deletions that hid an object and left its bytes, as in a bucket that keeps versions.
+    /// The number of deletions that hid an object and left its bytes, as in a bucket that keeps
+    /// versions.
     pub hidden: u64,
-    /// Requests that were sent again after a failure.
+    /// The number of requests that were sent again after a failure.
     pub retries: u64,
-    /// Bytes of bodies sent.
+    /// The number of body bytes that were sent.
     pub sent_bytes: u64,
-    /// Bytes of bodies received.
+    /// The number of body bytes that were received.
     pub received_bytes: u64,
 }
 
@@ -93,7 +97,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// The counts so far.
+    /// The counts of requests so far.
     pub fn read(&self) -> Requests {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Requests {
@@ -136,12 +140,12 @@ fn is_listing(request: &HttpRequest) -> bool {
     query.contains("list-type=") || has_part(query, "versions") || query.contains("comp=list")
 }
 
-/// Whether a request is Azure's batch of several requests, with which the client deletes.
+/// Whether a request is Azure's batch of several requests, which the client uses for deletions.
 fn is_batch(request: &HttpRequest) -> bool {
     request.uri().query().unwrap_or_default().contains("comp=batch")
 }
 
-/// Whether a request is for the metadata of a bucket or object, not for its bytes.
+/// Whether a request is for the metadata of a bucket or an object.
 fn is_about(request: &HttpRequest) -> bool {
     let query = request.uri().query().unwrap_or_default();
     ["versioning", "object-lock", "retention"].iter().any(|name| has_part(query, name))
@@ -151,7 +155,7 @@ fn has_part(query: &str, name: &str) -> bool {
     query.split('&').any(|part| part.split('=').next() == Some(name))
 }
 
-/// Makes clients that count requests and also trust these authorities.
+/// Creates clients that count requests and also trust these authorities.
 #[derive(Debug)]
 pub(crate) struct CountingConnector {
     pub counters: Arc<Counters>,
@@ -171,7 +175,7 @@ struct CountedService {
 }
 
 impl fmt::Debug for CountedService {
-    /// Omits the requests: their headers are signed.
+    /// Prints nothing about the requests, because their headers are signed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counted").finish_non_exhaustive()
     }
@@ -237,7 +241,7 @@ fn refusal(status: u16, headers: &HeaderMap, said: &[u8]) -> Refusal {
     refusal
 }
 
-/// The right that a request needs, in S3's words; empty for requests for metadata.
+/// The permission that a request needs, in S3's words; empty for requests for metadata.
 fn right(request: &HttpRequest) -> &'static str {
     match request.method().as_str() {
         _ if is_about(request) => "",
@@ -249,15 +253,15 @@ fn right(request: &HttpRequest) -> &'static str {
     }
 }
 
-/// Whether an answer is an HTML page for people instead of an object: an object may be one, and
-/// then the endpoint sends its entity tag.
+/// Whether an answer is an HTML page for people instead of an object; if an object is itself a
+/// page, the endpoint sends its entity tag.
 fn is_page(headers: &HeaderMap) -> bool {
     let kind = headers.get("content-type").and_then(|value| value.to_str().ok());
     !headers.contains_key("etag") && kind.is_some_and(|kind| kind.starts_with("text/html"))
 }
 
-/// Whether the client must distinguish a refusal: no such object, or an object of this name exists
-/// already. A missing bucket or user is neither.
+/// Whether the client must distinguish a refusal: no such object, or an object with this name
+/// exists already. A missing bucket or user is neither of these.
 fn is_about_object(refusal: &Refusal) -> bool {
     match refusal.status {
         304 | 412 => true,
@@ -292,7 +296,7 @@ async fn refusal_body(body: HttpResponseBody) -> Bytes {
     whole.freeze()
 }
 
-/// A whole body that may not be longer.
+/// The complete body of an answer; fails if it is longer than `most_bytes`.
 async fn bounded(body: HttpResponseBody, most_bytes: usize) -> Result<Bytes, HttpError> {
     let mut stream = body.bytes_stream();
     let mut whole = BytesMut::new();

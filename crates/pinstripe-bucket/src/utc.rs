@@ -1,7 +1,7 @@
-//! Times as S3 writes them, in seconds since 1970.
+//! Converts times in S3's form to seconds since 1970.
 
-/// Days from 1970 to a day of the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level
-/// Date Algorithms").
+/// The number of days from 1970 to a day of the Gregorian calendar (Howard Hinnant,
+/// "chrono-Compatible Low-Level Date Algorithms").
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -26,7 +26,7 @@ pub fn written(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Reads `2026-11-25T10:00:00Z`, with a fraction of the second or without.
+/// Parses `2026-11-25T10:00:00Z`, with or without a fraction of the second.
 pub fn read(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| {
         let digits = text.get(from..to)?;

@@ -1,4 +1,4 @@
-//! Whether a bucket keeps versions, as its answers say.
+//! Whether a bucket keeps versions, according to its answers.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use object_store::PutResult;
 #[derive(Debug, Default)]
 pub struct Versions {
     are_kept: AtomicBool,
-    /// Found out when it was first needed.
+    /// Whether the endpoint creates an object only once; determined when it is first needed.
     pub makes_once: OnceLock<bool>,
 }
 
 impl Versions {
-    /// Takes in the answer to a PUT.
+    /// Records the answer to a PUT.
     pub fn saw(&self, answer: &PutResult) {
         if answer.version.as_deref().is_some_and(|version| version != "null") {
             self.are_kept.store(true, Ordering::Relaxed);

@@ -1,18 +1,19 @@
-//! How many requests may be in flight to one endpoint.
+//! Limits how many requests are in flight to one endpoint.
 //!
-//! The window grows by one for each full round of good answers and is halved when the endpoint
-//! throttles, so that several hosts share an endpoint without communication. Throttling of requests
-//! that were sent before the last halving does not halve it again: they all get the same answer at
-//! once.
+//! The window grows by one for each full round of successful answers and is halved when the
+//! endpoint throttles requests, so that several hosts share an endpoint without communication. If
+//! requests that were sent before the last halving are throttled, the window is not halved again:
+//! they all get the same answer at once.
 
 use crate::locks::{BucketLock, RankedMutex};
 use tokio::sync::Notify;
 
-/// Requests in flight at the start, and at most.
+/// The number of requests in flight that are allowed at the start.
 const START: usize = 32;
+/// The most requests in flight that are ever allowed.
 const MOST: usize = 64;
 
-/// The window of an endpoint.
+/// The window of an endpoint: the number of requests that may be in flight.
 pub struct Window {
     state: RankedMutex<WindowState>,
     freed: Notify,
@@ -21,16 +22,16 @@ pub struct Window {
 struct WindowState {
     limit: usize,
     in_flight: usize,
-    /// Good answers since the window changed.
+    /// The number of successful answers since the window changed.
     good: usize,
-    /// How often it was halved.
+    /// The number of times that the window was halved.
     halved: u64,
 }
 
 /// The right to have one request in flight.
 pub struct Permit<'a> {
     window: &'a Window,
-    /// How often the window had been halved when the request went out.
+    /// The number of times that the window had been halved when the request was sent.
     pub halved: u64,
 }
 
@@ -43,7 +44,7 @@ impl Window {
         Window { state, freed: Notify::new() }
     }
 
-    /// Waits until one more request may be sent.
+    /// Waits until another request may be sent.
     pub async fn enter(&self) -> Permit<'_> {
         loop {
             let freed = self.freed.notified();
@@ -64,7 +65,7 @@ impl Window {
         Some(Permit { window: self, halved: state.halved })
     }
 
-    /// Records a good answer.
+    /// Records a successful answer.
     pub fn widen(&self) {
         let mut state = self.state.lock();
         debug_assert!((1..=MOST).contains(&state.limit), "a window has 1 to {MOST} requests");
@@ -76,7 +77,7 @@ impl Window {
         }
     }
 
-    /// Records throttling of a request that was sent when the window had been halved `halved`
+    /// Records that a request was throttled that was sent when the window had been halved `halved`
     /// times.
     pub fn halve(&self, halved: u64) {
         let mut state = self.state.lock();

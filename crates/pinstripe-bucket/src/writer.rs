@@ -1,9 +1,9 @@
-//! An extent that is being written to a bucket: buffered until it is complete, then sent in one
-//! request.
+//! An extent that is being written to a bucket: it is buffered until it is complete, and then sent
+//! in one request.
 //!
-//! A long extent is sent in parts as it grows. It appears when it is complete, and not if its
-//! writer is dropped. Not every endpoint supports a conditional completion of parts, so the name is
-//! checked first; extents of this length have random names.
+//! A long extent is instead sent in parts while it grows. The object appears when it is complete,
+//! and not if its writer is dropped. Not every endpoint supports a condition for completing the
+//! parts, so the name is checked first; extents of this length have random names.
 
 use std::sync::Arc;
 
@@ -18,11 +18,12 @@ use crate::endpoint::Load;
 use crate::fault::Fault;
 use crate::inner::{EXTENT_BYTES, Inner};
 
-/// Extents up to this length are one request: a pack's extent has at most 64 MiB and its checksums.
+/// Extents up to this length are sent in one request: a pack's extent has at most 64 MiB and its
+/// checksums.
 const WHOLE_MAX_BYTES: usize = 72 << 20;
 /// An extent of at least this length gets memory for a full pack's extent.
 const LONG_BYTES: usize = 1 << 20;
-/// Bytes of a part of a longer extent.
+/// Bytes of one part of a longer extent.
 const PART_BYTES: usize = 16 << 20;
 
 /// A writer of one extent.
@@ -35,7 +36,7 @@ pub(crate) struct BucketWriter {
     upload: Option<Upload>,
 }
 
-/// A multipart upload, and its parts that were sent.
+/// A multipart upload, and the parts of it that were sent.
 struct Upload {
     id: MultipartId,
     parts: Vec<PartId>,

@@ -1,6 +1,7 @@
-//! Options that all verbs share, and the types of options. Each verb's own options are in its file.
+//! Options that all verbs share, and the types of options. The options of each verb are in the file
+//! of that verb.
 //!
-//! Values are read here too, so that a bad one is refused before anything begins.
+//! Values are also parsed here, so that an invalid one is refused before anything begins.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,12 +15,14 @@ use pinstripe_io::fault::{Fault, Plan};
 use crate::credential::CredentialArgs;
 pub use crate::values::{Size, one_line, rate, size};
 
-/// Less than this holds no strip, record and window at once.
+/// With less memory than this, there is no room for a strip, a record and a window at the same
+/// time.
 const MEMORY_MIN_BYTES: u64 = 64 * MIB;
-/// More threads than any machine has processors.
+/// No machine has more processors than this number of threads.
 const THREADS_MAX: u64 = 1024;
 
-/// Disks that spin up take some ten seconds; what takes longer without a sign of life is broken.
+/// A disk that spins up takes some ten seconds; a member that does not answer for longer is
+/// considered broken.
 const MEMBER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Options of every verb.
@@ -139,8 +142,8 @@ impl Common {
     /// All planned faults as one plan, for a verb that uses devices and no members of a store.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for an operation or a room that devices do not have: such a fault would
-    /// never strike.
+    /// Fails with [`Kind::Usage`] for an operation or a room that devices do not have, because a
+    /// fault for it would never occur.
     pub fn device_faults(&self) -> Result<Plan, Error> {
         let plan = self.fault_plan();
         let is_foreign = |fault: &&Fault| {
@@ -148,15 +151,17 @@ impl Common {
         };
         let Some(foreign) = plan.faults.iter().find(is_foreign).cloned() else { return Ok(plan) };
         let foreign = Plan { faults: vec![foreign] };
-        let what = format!("the fault '{foreign}' never applies: this verb uses devices");
+        let what = format!(
+            "the fault '{foreign}' never applies: this verb uses devices, not members of a store"
+        );
         Err(Error::new(Kind::Usage, what).advice(
-            "devices have the operations read, write, len, set_len, sync, discard and any, and no \
-             rooms",
+            "faults of devices have the operations read, write, len, set_len, sync, discard and \
+             any; only members of a store have rooms",
         ))
     }
 }
 
-/// A time as an option has it: `30s`.
+/// A time as it is written in an option: `30s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
@@ -169,9 +174,13 @@ impl fmt::Display for Time {
     }
 }
 
-/// Reads a time: numbers, each with its unit, as in `1h30m`. One may have a fraction, as in `1.5s`.
+/// Reads a time: numbers, each followed by its unit, as in `1h30m`. A number may have a fraction,
+/// as in `1.5s`.
 pub fn duration(text: &str) -> Result<Time, String> {
-    let wrong = || "write a number and ms, s, m or h, as in 500ms, 1.5s, 30min or 1h30m".to_owned();
+    let wrong = || {
+        "write a duration as a number with ms, s, m or h, as in 500ms, 1.5s, 30min or 1h30m"
+            .to_owned()
+    };
     let (mut rest, mut nanos) = (text, 0_u128);
     while !rest.is_empty() {
         let unit_at = rest.find(|it: char| !it.is_ascii_digit() && it != '.').ok_or_else(wrong)?;
@@ -195,7 +204,7 @@ pub fn duration(text: &str) -> Result<Time, String> {
     }
 }
 
-/// A decimal number of units of `unit` nanoseconds each.
+/// Converts a decimal number of units to nanoseconds; a unit has `unit` nanoseconds.
 fn nanos_of(number: &str, unit: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let is_number =
@@ -207,7 +216,7 @@ fn nanos_of(number: &str, unit: u128) -> Option<u128> {
     Some(whole.parse::<u128>().ok()? * unit + parts)
 }
 
-/// A part of a source: from a byte on, up to an optional end.
+/// A part of a source: from one byte to an optional end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteRange {
     start: u64,
@@ -221,7 +230,7 @@ impl ByteRange {
     }
 }
 
-/// Reads `A..B`, `A..` or `..B`, with sizes as everywhere.
+/// Reads `A..B`, `A..` or `..B`, where A and B are sizes with the usual units.
 pub fn range(text: &str) -> Result<ByteRange, String> {
     let wrong = || "write two sizes with '..' between them, as in 1G..2G or 4096..".to_owned();
     let (start, end) = text.split_once("..").ok_or_else(wrong)?;
@@ -236,7 +245,7 @@ pub fn range(text: &str) -> Result<ByteRange, String> {
 
 const TAG_MAX_BYTES: usize = 255;
 
-/// Reads a tag: one word, so that a rule about tags can list several.
+/// Reads a tag, which is one word, so that a rule about tags can list several.
 pub fn tag(text: &str) -> Result<String, String> {
     let is_odd = |c: char| c.is_control() || c.is_whitespace() || c == ',';
     if text.is_empty() || text.len() > TAG_MAX_BYTES || text.chars().any(is_odd) {
@@ -248,7 +257,7 @@ pub fn tag(text: &str) -> Result<String, String> {
 fn memory(text: &str) -> Result<Size, String> {
     let size = size(text)?;
     if size.0 < MEMORY_MIN_BYTES {
-        return Err(format!("at least {} are needed", Size(MEMORY_MIN_BYTES)));
+        return Err(format!("the memory must be at least {}", Size(MEMORY_MIN_BYTES)));
     }
     Ok(size)
 }
@@ -257,23 +266,23 @@ fn plan(text: &str) -> Result<Plan, String> {
     text.parse().map_err(one_line)
 }
 
-/// A value whose type lists the accepted texts.
+/// Parses a value whose type lists the accepted texts in its error.
 ///
 /// # Errors
-/// The advice, on one line.
+/// The error is the advice of the parser's error, on one line.
 pub fn parsed<T: std::str::FromStr<Err = Error>>(text: &str) -> Result<T, String> {
     text.parse().map_err(one_line)
 }
 
-/// Refuses a global option where it has no meaning, instead of ignoring it.
+/// Refuses a global option where it has no effect, instead of ignoring it.
 ///
 /// # Errors
-/// [`Kind::Usage`] when the option is given.
+/// Fails with [`Kind::Usage`] when the option is given.
 pub fn refuse_option(is_given: bool, option: &str, instead: &str) -> Result<(), Error> {
     if !is_given {
         return Ok(());
     }
-    Err(Error::new(Kind::Usage, format!("{option} does not apply here")).advice(instead))
+    Err(Error::new(Kind::Usage, format!("{option} does not apply to this verb")).advice(instead))
 }
 
 #[cfg(test)]

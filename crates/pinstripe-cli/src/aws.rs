@@ -2,7 +2,7 @@
 //! share.
 //!
 //! Invariants: a secret is never an argument, never printed and never in an event. Profiles are
-//! read as they are; nothing that a file names is run.
+//! only read: no command that a file names is run.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -14,25 +14,28 @@ use pinstripe_bucket::{Access, BucketPlace, EndpointDefaults, Provider};
 use crate::bucket_args::BucketArgs;
 use crate::xdg;
 
-/// A longer file is not a file of profiles or of authorities.
+/// A longer file is not a file of profiles or of certificate authorities.
 const FILE_MAX_BYTES: u64 = 1 << 20;
-/// The variable and the key of a profile that name a file of authorities.
+/// The environment variable, and the key of a profile, that name a file of certificate authorities.
 const AUTHORITIES: [&str; 2] = ["AWS_CA_BUNDLE", "ca_bundle"];
 
-/// Variables of Google's tools. Without any the machine itself is not asked.
+/// The environment variables of Google's tools that hold credentials. Unless one of them is set,
+/// the machine itself is not asked for credentials.
 const GOOGLE: [&str; 4] = [
     "GOOGLE_SERVICE_ACCOUNT",
     "GOOGLE_SERVICE_ACCOUNT_PATH",
     "GOOGLE_SERVICE_ACCOUNT_KEY",
     "GOOGLE_APPLICATION_CREDENTIALS",
 ];
-/// What a place at Google is completed by, in place of Google's own host.
+/// The environment variable with the endpoint for places at Google, instead of Google's own host.
 const GOOGLE_ENDPOINT: &str = "STORAGE_EMULATOR_HOST";
-/// The same for Azure; the first that is set counts.
+/// The environment variables with the endpoint for places at Azure; the first one that is set is
+/// used.
 const AZURE_ENDPOINTS: [&str; 2] = ["AZURE_STORAGE_ENDPOINT", "AZURITE_BLOB_STORAGE_URL"];
-/// Keys of an account of Azure, which sign and are never sent.
+/// The environment variables with the key of an Azure account, which signs requests and is never
+/// sent.
 const AZURE_KEYS: [&str; 2] = ["AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"];
-/// Variables of Azure's tools.
+/// The environment variables of Azure's tools that hold credentials.
 const AZURE: [&str; 9] = [
     AZURE_KEYS[0],
     AZURE_KEYS[1],
@@ -45,20 +48,20 @@ const AZURE: [&str; 9] = [
     "AZURE_FEDERATED_TOKEN_FILE",
 ];
 
-/// What the environment and the files of profiles say.
+/// The settings in the environment and in the files of profiles.
 #[derive(Default)]
 pub struct AwsSettings {
     args: BucketArgs,
     profiles: Vec<Profile>,
-    /// The name of the profile to use where none is for the endpoint.
+    /// The name of the profile that is used if no profile belongs to the endpoint.
     profile: String,
     variable: Variable,
 }
 
-/// Finds what a variable has.
+/// Returns the value of an environment variable.
 type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// Reads a variable that is set and not empty.
+/// Reads an environment variable that is set and not empty.
 struct Variable(Box<Lookup>);
 
 impl Default for Variable {
@@ -80,7 +83,7 @@ impl Profile {
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// The keys of an access, where they are complete.
+    /// The credentials in a profile, if they are complete.
     fn credentials(&self) -> Option<Vec<(String, String)>> {
         let names = ["aws_access_key_id", "aws_secret_access_key"];
         let mut all = Vec::new();
@@ -95,7 +98,7 @@ impl Profile {
 }
 
 impl AwsSettings {
-    /// Reads the environment and the files that it names.
+    /// Reads the environment variables and the files that they name.
     pub fn load(args: &BucketArgs) -> Self {
         let variable = Variable::default();
         let file = |variable_name: &str, below_home: &str| {
@@ -116,7 +119,7 @@ impl AwsSettings {
         AwsSettings { args: args.clone(), profiles, profile, variable }
     }
 
-    /// What completes a place that names no endpoint.
+    /// The values that complete a place without an endpoint.
     pub fn defaults(&self) -> EndpointDefaults {
         let of_profile = |key| self.chosen().and_then(|it| it.get(key)).map(str::to_owned);
         let endpoint = (self.args.endpoint.clone())
@@ -128,12 +131,13 @@ impl AwsSettings {
         EndpointDefaults { endpoint, region: self.region(self.chosen()), google, azure }
     }
 
-    /// The credentials for an endpoint: a profile made for it, else the variables, else the chosen
-    /// profile, else those of the machine. Secrets that are sent as they are, such as tokens, go
-    /// only to the provider's own hosts: a place may come from a label that others can write.
+    /// The credentials for an endpoint: from the profile made for it, else from variables, else
+    /// from the chosen profile, else from the machine. Secrets that are sent in clear, such as
+    /// tokens, go only to the provider's own hosts, because a place may come from a label that
+    /// others can write.
     ///
     /// # Errors
-    /// [`Kind::Io`] when nothing says how, as when an endpoint refuses what was said.
+    /// Fails with [`Kind::Io`] when there are no credentials for the endpoint.
     pub fn access(&self, place: &BucketPlace) -> Result<Access> {
         let access = match place.provider() {
             Provider::S3 => self.of_s3(place),
@@ -147,7 +151,7 @@ impl AwsSettings {
         Ok(Access { authorities: self.authorities(place)?, ..access })
     }
 
-    /// The file of additional trusted authorities, if one is named and the endpoint uses TLS.
+    /// The file of additional certificate authorities, if one is named and the endpoint uses TLS.
     fn authorities(&self, place: &BucketPlace) -> Result<Vec<u8>> {
         if !place.is_secure() {
             return Ok(Vec::new());
@@ -170,8 +174,9 @@ impl AwsSettings {
         Ok(bytes)
     }
 
-    /// The variables of these names that are set, as options of the client. Without any of them
-    /// the client would ask the machine for its role, on an address that another host may have here.
+    /// The environment variables of these names that are set, as options of the client. At least
+    /// one of these variables must be set: without them, the client would ask the machine for its
+    /// role, at an address where another host may answer.
     fn of_names(&self, place: &BucketPlace, names: &[&str], first: &str) -> Result<Access> {
         let credentials = self.pairs(&[], names).filter(|pairs| !pairs.is_empty());
         let credentials = credentials.ok_or_else(|| {
@@ -179,7 +184,9 @@ impl AwsSettings {
                 .at(place.path())
                 .advice(match names.len() > AZURE_KEYS.len() {
                     true => format!("set {first}, or another variable that doc/buckets.md names"),
-                    false => format!("set {first}: no other is used at a host of others"),
+                    false => {
+                        format!("set {first}: at a custom endpoint, no other variable is used")
+                    }
                 })
         })?;
         Ok(Access { credentials, ..Access::default() })
@@ -230,7 +237,7 @@ impl AwsSettings {
             .or_else(|| profile.and_then(|it| it.get("region")).map(str::to_owned))
     }
 
-    /// Variables as pairs of options, if those that must be there are.
+    /// Environment variables as pairs of options, if all needed ones are set.
     fn pairs(&self, needed: &[&str], more: &[&str]) -> Option<Vec<(String, String)>> {
         let pair = |name: &&str| Some((name.to_ascii_lowercase(), self.variable(name)?));
         let mut all = needed.iter().map(pair).collect::<Option<Vec<_>>>()?;
@@ -242,7 +249,8 @@ impl AwsSettings {
         self.pairs(&["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"], &["AWS_SESSION_TOKEN"])
     }
 
-    /// Web identity, container and instance: what a machine of AWS offers, and no other is asked.
+    /// Credentials that AWS offers on its machines: web identity, container and instance; the
+    /// instance is asked only for endpoints of AWS.
     fn of_machine(&self, place: &BucketPlace) -> Option<Vec<(String, String)>> {
         let web = ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"];
         let pod = ["AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"];
@@ -257,14 +265,15 @@ impl AwsSettings {
     }
 }
 
-/// The first bytes of a file: those that a file of settings may have, and one more.
+/// Reads a file, up to one byte more than a settings file may have.
 fn read(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The profiles of a file. Lines that begin with a space belong to a key of another tool.
+/// The profiles of a file. Lines that begin with a space belong to a key of another tool, and are
+/// ignored.
 fn parse(text: &str) -> Vec<Profile> {
     let mut profiles: Vec<Profile> = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with([' ', '\t', '#', ';'])) {
@@ -282,7 +291,7 @@ fn parse(text: &str) -> Vec<Profile> {
     profiles
 }
 
-/// Adds profiles; those of one name become one.
+/// Adds profiles; profiles with the same name are merged.
 fn merge(all: &mut Vec<Profile>, more: Vec<Profile>) {
     for profile in more {
         match all.iter_mut().find(|known| known.name == profile.name) {

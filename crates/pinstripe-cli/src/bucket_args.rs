@@ -10,9 +10,9 @@ use pinstripe_rados::is_pool;
 
 use crate::values::{Size, rate, size};
 
-/// A smaller cache is of no use.
+/// A smaller cache has no benefit.
 const CACHE_MIN_BYTES: u64 = 16 * MIB;
-/// S3 locks for a hundred years at most.
+/// S3 locks objects for a hundred years at most.
 const RETENTION_MAX: u32 = 100 * 365 * 86_400;
 
 /// Options about buckets.
@@ -98,7 +98,7 @@ pub struct NewBucketArgs {
 }
 
 impl NewBucketArgs {
-    /// One that was given.
+    /// The name of an option for new members in buckets that was given, if any.
     pub fn given(&self) -> Option<&'static str> {
         match (self.retain.is_some(), self.one_writer) {
             (true, _) => Some("--retain"),
@@ -112,24 +112,24 @@ impl NewBucketArgs {
         self.one_writer
     }
 
-    /// For how long what is put there is locked.
+    /// The time for which new objects in the bucket are locked.
     pub fn retention(&self) -> Option<Retention> {
         let is_compliance = self.retain_mode == RetainMode::Compliance;
         self.retain.map(|seconds| Retention { seconds, is_compliance })
     }
 }
 
-/// Whether a place is in a bucket: neither a directory nor in a pool of Ceph.
+/// Whether a place is in a bucket, and so is neither a directory nor in a Ceph pool.
 pub fn is_bucket(place: &Path) -> bool {
     is_remote(place) && !is_pool(place)
 }
 
-/// Reads a time of retention.
+/// Reads a retention time.
 fn retention(text: &str) -> std::result::Result<u32, String> {
     let seconds = crate::time::parse_span(text)?;
     match u32::try_from(seconds) {
         Ok(seconds @ 3600..=RETENTION_MAX) => Ok(seconds),
-        _ => Err("between 1h and 100y".to_owned()),
+        _ => Err("a retention between 1h and 100y".to_owned()),
     }
 }
 
@@ -137,12 +137,12 @@ fn retention(text: &str) -> std::result::Result<u32, String> {
 pub fn cache_size(text: &str) -> std::result::Result<Size, String> {
     match size(text)? {
         size if size.0 == 0 || size.0 >= CACHE_MIN_BYTES => Ok(size),
-        _ => Err("at least 16M, or 0 for none".to_owned()),
+        _ => Err("a cache size of at least 16M, or 0 for no cache".to_owned()),
     }
 }
 
 impl BucketArgs {
-    /// The limits to each endpoint.
+    /// The limits of bandwidth to each endpoint.
     pub fn bandwidth(&self) -> Bandwidth {
         Bandwidth { up: self.bandwidth_up, down: self.bandwidth_down }
     }

@@ -1,6 +1,6 @@
 //! The command line as a table: the verbs, and the options that all of them share.
 //!
-//! Help, man pages and shell completions are made from here.
+//! Help, man pages and shell completions are generated from this table.
 
 use std::ffi::OsString;
 
@@ -45,7 +45,7 @@ pub struct Cli {
 }
 
 /// The command line with the options of all verbs, for help and for messages about mistakes.
-/// Building it takes longer than many verbs run.
+/// Building the complete command line takes longer than many verbs run.
 pub fn whole_command() -> Command {
     let mut command = Cli::command();
     command.build();
@@ -61,8 +61,8 @@ pub fn command_of(verb: &str) -> Option<Command> {
     Some(Common::augment_args(root).subcommand(verb))
 }
 
-/// Refuses an argument without text, which no option and no path accepts: usually a variable of a
-/// script that is not set.
+/// Refuses an empty argument, which no option and no path accepts: usually, a script passes a
+/// variable that is not set.
 pub fn empty_argument(words: &[OsString]) -> Option<clap::Error> {
     let options = words.iter().take_while(|word| *word != "--").count();
     let is_empty = |(at, word): &(usize, &OsString)| {

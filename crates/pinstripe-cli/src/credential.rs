@@ -1,8 +1,8 @@
-//! The sources of passwords and key files: options, the environment, the user's own key files,
+//! The sources of passwords and key files: options, the environment, the user's own key files, and
 //! a prompt.
 //!
 //! Invariants: a secret is never an argument, never printed and never in an event; a key file is
-//! durable before anything is sealed that only it opens.
+//! durable before anything is sealed that only this file can open.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{IsTerminal, Write, stderr, stdin};
@@ -24,11 +24,12 @@ use crate::xdg;
 
 /// The environment variable that holds the password.
 const VARIABLE: &str = "PINSTRIPE_PASSWORD";
-/// The environment variables that name its place, like the options of the same names.
+/// The environment variables that name the place of the password or key file, like the options of
+/// the same names.
 const FILE_VARIABLE: &str = "PINSTRIPE_PASSWORD_FILE";
 const COMMAND_VARIABLE: &str = "PINSTRIPE_PASSWORD_COMMAND";
 const KEY_FILE_VARIABLE: &str = "PINSTRIPE_KEY_FILE";
-/// A longer file is not a password and not a key file.
+/// A longer file is neither a password file nor a key file.
 const FILE_MAX_BYTES: u64 = 64 << 10;
 
 /// Options for the place of the key of an encrypted store.
@@ -73,7 +74,7 @@ impl CredentialArgs {
     /// The credential that the options or the environment give.
     ///
     /// # Errors
-    /// The errors of [`of_options`](Self::of_options).
+    /// Fails with the errors of [`of_options`](Self::of_options).
     pub fn read(&self, monitor: &Monitor) -> Result<Option<Credential>> {
         if let Some(given) = self.of_options(monitor)? {
             return Ok(Some(given));
@@ -84,7 +85,8 @@ impl CredentialArgs {
         }
     }
 
-    /// The sources that the environment names; the first one counts.
+    /// The options that the environment variables give; only the first variable that is set is
+    /// used.
     fn of_variables() -> Self {
         let password_file = xdg::set(FILE_VARIABLE).map(PathBuf::from);
         let command = xdg::set(COMMAND_VARIABLE).and_then(|it| it.into_string().ok());
@@ -98,7 +100,7 @@ impl CredentialArgs {
     /// The credential that the options give.
     ///
     /// # Errors
-    /// When a file cannot be read or is not a key file, or the command fails.
+    /// Fails when a file cannot be read or is not a key file, or the command fails.
     pub fn of_options(&self, monitor: &Monitor) -> Result<Option<Credential>> {
         if let Some(file) = &self.password_file {
             return password(&read_file(file, monitor)?).map_err(|error| error.at(file)).map(Some);
@@ -109,10 +111,11 @@ impl CredentialArgs {
         self.key_file.as_deref().map(|file| key_file(file, monitor)).transpose()
     }
 
-    /// Makes the key file that the options name, if it is missing: for a new store or slot.
+    /// Creates the key file that the options name, if it does not exist; used for a new store or
+    /// slot.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Fails when the key file cannot be created.
     pub fn make_key_file(&self) -> Result<Option<PathBuf>> {
         let Some(file) = self.key_file.as_ref().filter(|file| !file.exists()) else {
             return Ok(None);
@@ -122,7 +125,7 @@ impl CredentialArgs {
     }
 }
 
-/// The variable with a password or key file that is set, if one is.
+/// The first environment variable that is set of those that name a password or a key file.
 pub fn variable_at_hand() -> Option<&'static str> {
     let variables = [VARIABLE, FILE_VARIABLE, COMMAND_VARIABLE, KEY_FILE_VARIABLE];
     variables.into_iter().find(|variable| xdg::set(variable).is_some())
@@ -131,7 +134,8 @@ pub fn variable_at_hand() -> Option<&'static str> {
 /// Asks for a new password twice.
 ///
 /// # Errors
-/// [`Kind::Usage`] when there is no terminal, when it is empty, or when both answers differ.
+/// Fails with [`Kind::Usage`] when there is no terminal, when the password is empty, or when the
+/// two answers differ.
 pub fn ask_new(without: &str) -> Result<Credential> {
     if !is_terminal() {
         return Err(Error::new(Kind::Usage, "a password or a key file is needed").advice(without));
@@ -144,7 +148,7 @@ pub fn ask_new(without: &str) -> Result<Credential> {
     Ok(credential)
 }
 
-/// Whether there is a terminal to ask at.
+/// Whether there is a terminal to ask for a password.
 pub fn is_terminal() -> bool {
     stdin().is_terminal() && stderr().is_terminal()
 }
@@ -152,7 +156,7 @@ pub fn is_terminal() -> bool {
 /// Asks for a password; what is typed is not shown.
 ///
 /// # Errors
-/// The errors of the terminal.
+/// Fails with the errors of the terminal.
 pub fn ask(question: &str) -> Result<Vec<u8>> {
     rpassword::prompt_password(question)
         .map(String::into_bytes)
@@ -167,7 +171,7 @@ pub fn own_key_file(store: StoreId) -> Option<PathBuf> {
 /// Writes a key file, durably. An existing file is never changed.
 ///
 /// # Errors
-/// [`Kind::Exists`] if the file exists; the system's.
+/// Fails with [`Kind::Exists`] if the file exists; with the errors of the system.
 pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
     let text = credential.key_file_text().expect("only keys of key files are written");
     let told = |what: &str| {
@@ -198,8 +202,8 @@ pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
 /// The advice about a new key file.
 pub fn key_file_advice(file: &Path) -> String {
     format!(
-        "the key file is {}: keep a copy of it away from the members; without it nothing can be \
-         read",
+        "the key file is {}: keep a copy of the key file away from the members; without the key \
+         file nothing in the store can be read",
         escape::path(file)
     )
 }
@@ -207,7 +211,7 @@ pub fn key_file_advice(file: &Path) -> String {
 /// Reads a key file.
 ///
 /// # Errors
-/// When it cannot be read or is not a key file.
+/// Fails when the file cannot be read or is not a key file.
 pub fn key_file(file: &Path, monitor: &Monitor) -> Result<Credential> {
     Credential::of_key_file(&read_file(file, monitor)?).map_err(|error| error.at(file))
 }
@@ -219,8 +223,8 @@ fn read_file(file: &Path, monitor: &Monitor) -> Result<Zeroizing<Vec<u8>>> {
     let opened = File::open(file).map_err(told)?;
     let about = opened.metadata().map_err(told)?;
     if let Some(what) = exposed(&about, system::owner().0) {
-        let advice = "chmod 600 this file, and chown it to its user; if others may have read it: \
-                      pinstripe key rotate";
+        let advice = "chmod 600 this file, and chown it to the user who runs pinstripe; if others \
+                      may have read the file, run 'pinstripe key rotate'";
         monitor.warning(file, Error::new(Kind::Usage, what).advice(advice));
     }
     // Growing would leave copies behind.
@@ -229,17 +233,17 @@ fn read_file(file: &Path, monitor: &Monitor) -> Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// The other users that can read a file, if any. The mode is meaningful for regular files only.
+/// The other users that can read a file, if any. File modes are meaningful only for regular files.
 fn exposed(file: &Metadata, user: u32) -> Option<String> {
     if !file.is_file() {
         return None;
     }
     let mode = file.mode() & 0o7777;
     if mode & 0o077 != 0 {
-        return Some(format!("others can read or change this secret (mode {mode:04o})"));
+        return Some(format!("other users can read or change this secret file (mode {mode:04o})"));
     }
     let is_others = file.uid() != user && file.uid() != 0;
-    is_others.then(|| format!("this secret belongs to another user (number {})", file.uid()))
+    is_others.then(|| format!("this secret file belongs to another user (user id {})", file.uid()))
 }
 
 fn output_of(command: &str) -> Result<Vec<u8>> {
@@ -250,20 +254,20 @@ fn output_of(command: &str) -> Result<Vec<u8>> {
         .stdin(Stdio::inherit())
         .stderr(Stdio::inherit())
         .output()
-        .map_err(|error| failed(format!("cannot be run: {error}")))?;
+        .map_err(|error| failed(format!("cannot be executed: {error}")))?;
     if !output.status.success() {
         return Err(failed(format!("ended with {}", output.status)));
     }
     Ok(output.stdout)
 }
 
-/// The first line, as a password.
+/// Takes the first line as the password.
 fn password(bytes: &[u8]) -> Result<Credential> {
     let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
     Credential::password(line.strip_suffix(b"\r").unwrap_or(line))
 }
 
-/// Removes a key file that was made for something that then failed.
+/// Removes a key file that was created for an operation that then failed.
 pub fn remove_key_file(made: Option<&Path>) {
     if let Some(file) = made {
         let _ = fs::remove_file(file);

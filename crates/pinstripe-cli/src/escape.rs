@@ -1,15 +1,15 @@
-//! Names and texts as a terminal may safely show them.
+//! Makes names and texts safe to show on a terminal.
 //!
-//! Names are bytes chosen by the file's creator: one that holds control characters could move the
-//! cursor, change the window's title or forge another line of output. Nothing reaches the terminal
-//! except through here.
+//! A file's creator chooses its name: control characters in a name could move the cursor, change
+//! the window's title or forge another line of output. All text for the terminal goes through this
+//! module.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A name: what is not printable becomes `\n`, `\x1b` or `\u{202e}`, and `\` becomes `\\`, so that
-/// two names never look the same.
+/// Escapes a name: an unprintable character becomes `\n`, `\x1b` or `\u{202e}`, and `\` becomes
+/// `\\`, so that two names never look the same.
 pub fn name(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -23,12 +23,12 @@ pub fn name(bytes: &[u8]) -> String {
     out
 }
 
-/// A path, as [`name`].
+/// Escapes a path, like [`name`].
 pub fn path(path: &Path) -> String {
     name(path.as_os_str().as_bytes())
 }
 
-/// A sentence of ours, which may quote a name: backslashes stay.
+/// Escapes a sentence of pinstripe that may quote a name; backslashes stay.
 pub fn text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     text.chars().for_each(|character| push(&mut out, character));
@@ -50,7 +50,8 @@ fn push(out: &mut String, character: char) {
     }
 }
 
-/// Characters that turn or end a line without being control characters.
+/// Whether a character changes the direction of a line or ends it without being a control
+/// character.
 fn is_invisible(character: char) -> bool {
     matches!(character,
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')

@@ -1,7 +1,8 @@
 //! Events: what `--json` prints, one object on each line (doc/json.md).
 //!
 //! Invariants: keys are printed in the order in which they were added, `event` first; a name that
-//! is not UTF-8 is printed twice, readable under its key and exact, in base 16, under `KEY_bytes`.
+//! is not UTF-8 is printed twice: readable under its key, and exactly, as hex digits, under
+//! `KEY_bytes`.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -17,12 +18,12 @@ use serde_json::Value;
 pub struct Event(Vec<(String, Value)>);
 
 impl Event {
-    /// An event of this name.
+    /// An event with this name.
     pub fn new(name: &str) -> Self {
         Event::default().with("event", name)
     }
 
-    /// Adds a value. It replaces a value with the same key.
+    /// Adds a value. Adds a value; replaces an earlier value with the same key.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
@@ -33,7 +34,7 @@ impl Event {
         self
     }
 
-    /// Adds a value if there is one.
+    /// Adds a value, unless it is `None`.
     #[must_use]
     pub fn with_some(self, key: &str, value: Option<impl Into<Value>>) -> Self {
         match value {
@@ -51,7 +52,7 @@ impl Event {
         event.with_some(&format!("{key}_bytes"), exact)
     }
 
-    /// Adds a list of names; if one is not UTF-8, adds all of them in exact form, too.
+    /// Adds a list of names; if one of them is not UTF-8, also adds all of them as hex digits.
     #[must_use]
     pub fn with_names(self, key: &str, names: &[Vec<u8>]) -> Self {
         let readable = |name: &Vec<u8>| String::from_utf8_lossy(name).into_owned();
@@ -67,13 +68,13 @@ impl Event {
         self.with_name(key, path.as_os_str().as_bytes())
     }
 
-    /// Adds all that another part holds.
+    /// Adds all keys of another event.
     #[must_use]
     pub fn with_all(self, part: Event) -> Self {
         part.0.into_iter().fold(self, |event, (key, value)| event.with(&key, value))
     }
 
-    /// Adds the fields of a plain struct.
+    /// Adds the fields of a plain struct to the event.
     #[must_use]
     pub fn with_fields(self, plain: &impl Serialize) -> Self {
         match serde_json::to_value(plain) {
@@ -84,7 +85,7 @@ impl Event {
         }
     }
 
-    /// A problem that the run survived.
+    /// The event of a problem that did not end the run.
     pub fn problem(problem: &Problem) -> Self {
         let severity = match problem.severity {
             Severity::Warning => "warning",
@@ -99,7 +100,7 @@ impl Event {
         }
     }
 
-    /// The error that ended the run.
+    /// The event of the error that ended the run.
     pub fn error(error: &Error) -> Self {
         let event = Event::new("error");
         match error.place() {

@@ -1,49 +1,50 @@
-//! Exit codes for scripts. The same table is in `--help` and doc/exit-codes.md.
+//! Exit codes for scripts. The same table is in the help of the program and in doc/exit-codes.md.
 //!
-//! Invariant: the code follows from the kind of the error, or from the ledger when there was
-//! none; no message decides about it.
+//! Invariant: the exit code follows from the kind of the error, or from the ledger if there was no
+//! error; the text of a message never determines it.
 
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::{Counter, Monitor};
 
 /// All was done.
 pub const DONE: u8 = 0;
-/// It failed; no incomplete file has a final name.
+/// The run failed; no incomplete file has a final name.
 pub const FAILED: u8 = 1;
 /// The command line is invalid.
 pub const USAGE: u8 = 2;
-/// It was done, except for losses; each was reported.
+/// The run reached its end with losses; each loss was reported.
 pub const LOSSES: u8 = 3;
-/// It was done, but a member that should have taken part did not. Nothing is lost.
+/// The run reached its end, but a member that should have taken part did not. Nothing is lost.
 pub const DEGRADED: u8 = 4;
-/// `check` found damage that `repair` can mend.
+/// `check` found damage that `repair` can repair.
 pub const REPAIRABLE: u8 = 10;
-/// No such store, snapshot or path.
+/// There is no such store, snapshot or path.
 pub const NOT_FOUND: u8 = 11;
-/// A member of another store, or not the member that it should be.
+/// A member belongs to another store, or is not the expected member.
 pub const WRONG_MEMBER: u8 = 12;
-/// Written by a newer version.
+/// The data was written by a newer version.
 pub const UNSUPPORTED: u8 = 13;
-/// Refused for safety; an option overrides it.
+/// The run was refused for safety; an option overrides the refusal.
 pub const REFUSED: u8 = 14;
-/// More is lost than parity replaces.
+/// More members are lost than parity replaces.
 pub const TOO_MANY_LOSSES: u8 = 15;
-/// Sealed, and no password or key file was given.
+/// The store is sealed, and no password or key file was given.
 pub const LOCKED: u8 = 16;
-/// The password or key file opens nothing.
+/// The password or key file does not open the store.
 pub const WRONG_KEY: u8 = 17;
-/// Another process has to finish something first.
+/// Another process has to finish first.
 pub const BUSY: u8 = 18;
-/// Not encrypted, where an encrypted store is expected.
+/// The store is not encrypted, but an encrypted one is expected.
 pub const NOT_ENCRYPTED: u8 = 19;
-/// An endpoint lets several writers make the same object.
+/// An endpoint lets several writers create the same object.
 pub const NO_ONE_WINNER: u8 = 20;
-/// Ended early by an interrupt, with what it had done kept: what a shell reports for SIGINT.
+/// An interrupt ended the run early, and its work so far is kept; a shell reports the same code for
+/// SIGINT.
 pub const INTERRUPTED: u8 = 130;
-/// The reader of standard output went away: what a shell reports for a death by SIGPIPE.
+/// The reader of standard output closed it; a shell reports the same code for SIGPIPE.
 pub const BROKEN_PIPE: u8 = 141;
 
-/// The end of `pinstripe --help`.
+/// The table of exit codes at the end of `pinstripe --help`.
 pub const HELP: &str = "\
 Exit codes:
     0  done
@@ -65,7 +66,8 @@ Exit codes:
   130  interrupted (143: terminated); run the same command again to continue
   141  the reader of standard output closed the pipe";
 
-/// The code of a run that failed. After a signal, `signals::exit_code` has the one to report.
+/// The exit code of a run that failed. After a signal, the exit code comes from
+/// `signals::exit_code` instead.
 pub fn of_error(kind: Kind) -> u8 {
     match kind {
         Kind::Usage => USAGE,
@@ -84,8 +86,8 @@ pub fn of_error(kind: Kind) -> u8 {
     }
 }
 
-/// The code of a run that reached its end: losses outrank what the verb has to say, and that
-/// outranks a member that took no part.
+/// The exit code of a run that reached its end: losses take precedence over the code of the verb,
+/// and that takes precedence over a member that did not take part.
 pub fn of_ledger(monitor: &Monitor, said_by_verb: u8) -> u8 {
     if monitor.get(Counter::Losses) > 0 {
         LOSSES

@@ -1,17 +1,18 @@
-//! Jobs that serve something together: when one ends, all are stopped.
+//! Runs jobs that serve something together: when one ends, all are stopped.
 
 use std::sync::Mutex;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, lock};
 
-/// A job; it ends soon after the stop that all share is set.
+/// A job; it ends soon after the shared stop is set.
 pub type Job<'a> = Box<dyn FnOnce() -> Result<()> + Send + 'a>;
 
-/// Runs each job in a thread of its own. The first one that ends, in whatever way, sets `stop`.
+/// Runs each job in a thread of its own. The first job that ends, with or without an error, sets
+/// `stop`.
 ///
 /// # Errors
-/// The first of the jobs'; all of them have ended by then.
+/// Fails with the first error of a job; all jobs have ended by then.
 pub fn run_until_first_exit(stop: &Stop, jobs: Vec<Job<'_>>) -> Result<()> {
     let failed: Mutex<Option<Error>> = Mutex::new(None);
     let keep = |error: Error| _ = lock(&failed).get_or_insert(error);

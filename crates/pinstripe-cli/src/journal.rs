@@ -1,4 +1,4 @@
-//! A log that outlives the run: one JSON object on each line, appended, each line in one write.
+//! A log that is kept after the run: each line is a JSON object, appended with one write.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -21,15 +21,15 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens it for appending; it is made with the directories above it where it is missing, for
-    /// its owner's eyes only.
+    /// Opens the log for appending; a missing log is created together with its directories, and
+    /// only its owner can read it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails when the log cannot be written.
     pub fn open(path: &Path) -> Result<Self> {
         let told = |error| {
-            Error::io("cannot write this log", path, error)
-                .advice("name a file that can be written with --log FILE")
+            Error::io("cannot write this log file", path, error)
+                .advice("use --log FILE with a file that can be written")
         };
         if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
             fs::create_dir_all(above).map_err(told)?;
@@ -52,7 +52,7 @@ impl Journal {
         }
     }
 
-    /// Whether every line was written.
+    /// Returns whether every line was written.
     ///
     /// # Errors
     /// The last failure.
@@ -62,7 +62,7 @@ impl Journal {
         match failure.map_or(synced, Err) {
             Ok(()) => Ok(()),
             Err(error) => {
-                Err(Error::io("lines of this log could not be written", self.path, error))
+                Err(Error::io("some lines of this log file could not be written", self.path, error))
             }
         }
     }

@@ -1,9 +1,10 @@
-//! Settings that were measured (`pinstripe lab tune`), taken for options that are not given.
+//! Settings that were measured (`pinstripe lab tune`), which are used for options that are not
+//! given.
 //!
-//! Invariants: options on the command line outrank the file. A file with an unknown verb, an option
-//! that its verb lacks or an invalid value is refused with its line, whichever verb is run; so is a
-//! config file that cannot be parsed and may name such a file. Settings taken from a file are
-//! reported.
+//! Invariants: options on the command line take precedence over the file. A file with an unknown
+//! verb, an option that its verb lacks or an invalid value is refused with its line, even if
+//! another verb is run; so is an invalid config file, because it may name such a file. Settings
+//! taken from a file are reported.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,30 +20,32 @@ use crate::args::Common;
 use crate::cli::{Cli, command_of, whole_command};
 use crate::config::{Config, Source};
 
-/// The file is written by a program, and has a handful of options.
+/// A longer file is not a file of knobs, which a program writes with a handful of options.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
-/// Verbs that take nothing from a file, and that report a broken config file themselves if they
-/// read it.
+/// Verbs that take no settings from a file, and that report an invalid config file themselves if
+/// they read it.
 const WITHOUT: [&str; 3] = ["config", "completions", "man"];
 
-/// The command line as it was given, and what a file of knobs adds to it.
+/// The command line as it was given, and the options that a file of knobs adds to it.
 pub struct Completed {
-    /// All of it, read.
+    /// The parsed command line, with the added options.
     pub cli: Cli,
-    /// The options that were added, as they would be typed, and their file.
+    /// The added options in the form in which they would be typed, and the file that they come
+    /// from.
     pub added: Option<(Vec<String>, PathBuf)>,
 }
 
 /// Why a command line is refused.
 pub enum Refused {
-    /// For its own arguments.
+    /// Refused because of its own arguments.
     Line(clap::Error),
-    /// For a file that it names.
+    /// Refused because of a file that it names.
     File(Box<Cli>, Error),
 }
 
-/// Parses the command line, and takes options that it does not set from the file of knobs, if any.
+/// Parses the command line, and adds options from the file of knobs that the command line does not
+/// set, if there is such a file.
 ///
 /// # Errors
 /// As [`Refused`] says.
@@ -68,14 +71,16 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
             let what = what.lines().next().unwrap_or_default();
             let names = |it: &&FileSetting| what.contains(&format!("'--{} ", it.option));
             let place = settings.iter().find(names).map_or(file, |it| it.place.clone());
-            let error = Error::new(Kind::Usage, format!("its values are invalid: {what}"));
+            let error =
+                Error::new(Kind::Usage, format!("a value in the knobs file is invalid: {what}"));
             Err(Refused::File(Box::new(cli), error.at(place).advice(ADVICE)))
         }
     }
 }
 
-/// Parses the command line, with only the options of its verb if it begins with one. Help and
-/// messages about a refused line may name any verb, and need all.
+/// Parses the command line; if it begins with a verb, only the options of that verb are built.
+/// Help, and messages about a refused command line, may name any verb, so that they need the
+/// options of all verbs.
 fn parse(given: &[OsString]) -> std::result::Result<ArgMatches, clap::Error> {
     let verb = given.get(1).and_then(|word| word.to_str());
     let command = verb.and_then(command_of).unwrap_or_else(Cli::command);
@@ -85,10 +90,10 @@ fn parse(given: &[OsString]) -> std::result::Result<ArgMatches, clap::Error> {
     })
 }
 
-/// The advice about a file that cannot be parsed.
-const ADVICE: &str = "recreate it with 'pinstripe lab tune', or edit it";
+/// The advice about a file of knobs that cannot be parsed.
+const ADVICE: &str = "recreate the knobs file with 'pinstripe lab tune', or edit it";
 
-/// An option that a file sets.
+/// An option that a file of knobs sets.
 struct FileSetting {
     verb: String,
     option: String,
@@ -125,7 +130,7 @@ fn is_given(command: &Command, matches: &ArgMatches, option: &str) -> bool {
     found.is_some_and(|it| source(it.get_id().as_str()) == Some(ValueSource::CommandLine))
 }
 
-/// The innermost verb, found by all words of its name.
+/// The innermost verb, found by all words of the verb's name.
 fn leaf<'a>(
     mut command: &'a Command,
     mut matches: &'a ArgMatches,
@@ -139,7 +144,7 @@ fn leaf<'a>(
     (words.join(" "), command, matches)
 }
 
-/// The file that was named, or that the config file names.
+/// The file of knobs that was named on the command line, or in the config file.
 fn file_of(common: &Common) -> Result<Option<PathBuf>> {
     match &common.knobs {
         Some(file) => Ok(Some(file.clone())),
@@ -147,17 +152,21 @@ fn file_of(common: &Common) -> Result<Option<PathBuf>> {
     }
 }
 
-/// All that a file sets.
+/// All options that a file of knobs sets.
 fn read(file: &Path, root: &Command) -> Result<Vec<FileSetting>> {
-    let io = |error| Error::io("cannot read the knobs", file, error);
+    let io = |error| Error::io("cannot read the knobs file", file, error);
     if std::fs::metadata(file).map_err(io)?.len() > FILE_MAX_BYTES {
-        return Err(Error::new(Kind::Usage, "is not a knobs file: it is too long").at(file));
+        return Err(
+            Error::new(Kind::Usage, "this is not a knobs file: the file is too long").at(file)
+        );
     }
     let text = std::fs::read_to_string(file).map_err(io)?;
     let source = Source { file, text: &text, home: None };
     let parsed = DeTable::parse(&text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        source.error(at, format!("this is not TOML: {}", error.message())).advice(ADVICE)
+        source
+            .error(at, format!("the knobs file is not valid TOML: {}", error.message()))
+            .advice(ADVICE)
     })?;
     let mut settings = Vec::new();
     check_version(&source, parsed.get_ref())?;
@@ -183,7 +192,10 @@ fn read(file: &Path, root: &Command) -> Result<Vec<FileSetting>> {
                 continue;
             }
             if !known.contains(&option) {
-                return Err(refuse(format!("it sets '{option}', which '{verb}' does not have")));
+                return Err(refuse(format!(
+                    "the knobs file sets the option '{option}', which the verb '{verb}' does not \
+                     have"
+                )));
             }
             let DeValue::String(value) = value.get_ref() else {
                 return Err(refuse(format!("the value of '{option}' is not a string")));
@@ -198,7 +210,7 @@ fn check_version(source: &Source<'_>, table: &DeTable<'_>) -> Result<()> {
     let found = table.iter().find(|(name, _)| name.get_ref() == "version");
     let Some((name, DeValue::Integer(number))) = found.map(|(name, it)| (name, it.get_ref()))
     else {
-        let what = "is not a knobs file: it has no version";
+        let what = "this is not a knobs file: the file has no version";
         return Err(Error::new(Kind::Usage, what).at(source.file).advice(ADVICE));
     };
     match i64::from_str_radix(number.as_str(), number.radix()) {
@@ -209,12 +221,12 @@ fn check_version(source: &Source<'_>, table: &DeTable<'_>) -> Result<()> {
             Err(error
                 .at(source.place(name.span().start))
                 .expected(KNOBS_VERSION, number.as_str())
-                .advice("recreate it with 'pinstripe lab tune'"))
+                .advice("recreate the knobs file with 'pinstripe lab tune'"))
         }
     }
 }
 
-/// Whether an earlier version wrote an option that its verb does not have.
+/// Whether an earlier version wrote an option that the verb does not have any more.
 fn is_past(verb: &str, option: &str) -> bool {
     PAST_KNOBS.contains(&(verb, option))
 }

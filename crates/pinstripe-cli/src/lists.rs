@@ -1,7 +1,7 @@
 //! Lists from files: paths for `--files-from`, patterns for `--exclude-file`.
 //!
-//! A list is bytes, because names are. Nothing is ignored silently: an invalid line is an error
-//! that names the list and the line.
+//! A list is read as bytes, because file names are bytes. Nothing is ignored silently: an invalid
+//! line is an error that names the list and the line.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use pinstripe::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// A longer list is an error: it is probably a device, or another file by mistake.
+/// A longer list is an error: the path is probably a device, or another file by mistake.
 const LIST_MAX_BYTES: u64 = 256 << 20;
 
-/// The paths that a list names, one on each line, or each up to a zero byte. `-` is standard
-/// input. Empty lines name nothing.
+/// The paths in a list, one per line, or each ended by a zero byte. `-` is standard input. Empty
+/// lines name nothing.
 ///
 /// # Errors
-/// When the list cannot be read, is too long, or names nothing.
+/// Fails when the list cannot be read, is too long, or is empty.
 pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
     let bytes = if list == Path::new("-") {
         read(io::stdin().lock(), Path::new("standard input"))?
@@ -30,25 +30,28 @@ pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for (number, name) in bytes.split(|&byte| byte == end).enumerate() {
         if name.contains(&0) {
-            return Err(Error::new(Kind::Usage, format!("line {} has a NUL byte", number + 1))
-                .at(list)
-                .advice("a list of names that end with a NUL byte needs --from0"));
+            return Err(Error::new(
+                Kind::Usage,
+                format!("line {} of the list has a NUL byte", number + 1),
+            )
+            .at(list)
+            .advice("use --from0 for a list of names that end with a NUL byte"));
         }
         if !name.is_empty() {
             paths.push(PathBuf::from(OsStr::from_bytes(name)));
         }
     }
     if paths.is_empty() {
-        return Err(Error::new(Kind::Usage, "the list names no path").at(list));
+        return Err(Error::new(Kind::Usage, "the list contains no path").at(list));
     }
     Ok(paths)
 }
 
-/// The patterns of a list, one on each line; empty lines and lines that begin with `#` are skipped.
-/// As in .gitignore, spaces at the end of a line do not count, unless a backslash is before them.
+/// The patterns in a list, one per line; empty lines and lines that begin with `#` are skipped. As
+/// in .gitignore, spaces at the end of a line do not count, unless a backslash is before them.
 ///
 /// # Errors
-/// When the list cannot be read or a pattern makes no sense.
+/// Fails when the list cannot be read or a pattern is invalid.
 pub fn patterns(list: &Path) -> Result<Vec<Vec<u8>>> {
     let bytes = read_file(list)?;
     let mut patterns = Vec::new();
@@ -91,7 +94,7 @@ fn read(source: impl Read, place: &Path) -> Result<Vec<u8>> {
     if bytes.len() as u64 > LIST_MAX_BYTES {
         return Err(Error::new(Kind::Usage, "the list is too long")
             .at(place)
-            .expected(format!("at most {LIST_MAX_BYTES} bytes"), "more"));
+            .expected(format!("a list of at most {LIST_MAX_BYTES} bytes"), "more"));
     }
     Ok(bytes)
 }
@@ -115,7 +118,7 @@ mod tests {
         let zeros = list(b"/a\nb\0/c\0");
         assert_eq!(paths(zeros.path(), true).unwrap(), ["/a\nb", "/c"].map(PathBuf::from));
         let refused = paths(zeros.path(), false).unwrap_err();
-        assert!(refused.to_string().contains("line 2 has a NUL byte"), "{refused}");
+        assert!(refused.to_string().contains("line 2 of the list has a NUL byte"), "{refused}");
         assert_eq!(paths(list(b"\n").path(), false).unwrap_err().kind(), Kind::Usage);
         let missing = paths(Path::new("/no/such/list"), false).unwrap_err();
         assert_eq!(missing.kind(), Kind::NotFound);

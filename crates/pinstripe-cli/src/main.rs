@@ -1,6 +1,7 @@
-//! The pinstripe command: reads the arguments, runs the verb, tells how it ended.
+//! The pinstripe command: parses the arguments, runs the verb, and reports how it ended.
 //!
-//! Floors, from the top; a module uses only those below it, and verbs use each other in one direction.
+//! Floors of modules, highest first; a module uses only those below it, and verbs use each other in
+//! one direction only.
 //!
 //! ```text
 //!   main                      begins, and reports how it ended
@@ -101,10 +102,10 @@ fn run(Completed { cli: Cli { verb, common }, added }: Completed) -> ExitCode {
     })
 }
 
-/// The usual stack of a process's first thread.
+/// The usual stack size of a process's first thread.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Shows help and version, or what is wrong with the command line.
+/// Shows help or version, or an error in the command line.
 fn refuse(refused: &clap::Error) -> ExitCode {
     let is_mistake = refused.use_stderr();
     // A closed stream is not an error: the reader does not want the text.
@@ -126,7 +127,7 @@ fn refuse(refused: &clap::Error) -> ExitCode {
     ExitCode::from(exit::USAGE)
 }
 
-/// The first paragraph of what clap says, on one line.
+/// The first paragraph of clap's message, on one line.
 fn reason(refused: &clap::Error) -> String {
     let text = refused.to_string();
     let lines = text.lines().take_while(|line| !line.is_empty());
@@ -134,7 +135,7 @@ fn reason(refused: &clap::Error) -> String {
     reason.strip_prefix("error: ").unwrap_or(&reason).to_owned()
 }
 
-/// A panic is a mistake of ours: one line that can be reported, instead of a backtrace.
+/// A panic is a bug in pinstripe: prints one line that can be reported, instead of a backtrace.
 fn report_bug(panic: &std::panic::PanicHookInfo<'_>) {
     let payload = panic.payload();
     let text = payload.downcast_ref::<String>().map(String::as_str);

@@ -1,5 +1,5 @@
 //! The wording of problems and errors: `PLACE: what (expected .., found ..): cause`, and on the
-//! next line what to do.
+//! next line an advice.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use pinstripe_base::units;
 
 use crate::escape;
 
-/// One message of one or two lines, without a newline at the end.
+/// A message of one or two lines, without a newline at the end.
 pub fn message(level: &str, place: Option<&Path>, error: &Error) -> String {
     let mut out = format!("pinstripe: {level}: ");
     if let Some(place) = whole_place(place, error.place()) {
@@ -22,7 +22,7 @@ pub fn message(level: &str, place: Option<&Path>, error: &Error) -> String {
     out
 }
 
-/// The failure and its cause, without place and advice.
+/// The failure and its cause, without the place and the advice.
 pub fn facts(error: &Error) -> String {
     let mut out = escape::text(error.what());
     if let Some((expected, found)) = error.expected_found() {
@@ -35,7 +35,8 @@ pub fn facts(error: &Error) -> String {
     out
 }
 
-/// The subject of the problem and the place of the error, or one of them if it contains the other.
+/// The path that the problem is about and the path of the error; only one of them if it contains
+/// the other.
 fn whole_place(about: Option<&Path>, arose: Option<&Path>) -> Option<String> {
     match (about, arose) {
         (None, None) => None,
@@ -52,7 +53,7 @@ fn whole_place(about: Option<&Path>, arose: Option<&Path>) -> Option<String> {
     }
 }
 
-/// The system's words without its number, which says nothing to people.
+/// The system's message without the error number.
 fn plain_cause(cause: &std::io::Error) -> String {
     let text = cause.to_string();
     match cause.raw_os_error() {
@@ -64,7 +65,7 @@ fn plain_cause(cause: &std::io::Error) -> String {
     }
 }
 
-/// `1 pack`, `2 packs`.
+/// A count with its noun: `1 pack`, `2 packs`.
 pub fn counted(count: u64, name: &str) -> String {
     units::counted(count, name, &format!("{name}s"))
 }

@@ -1,4 +1,4 @@
-//! The rules that select which snapshots stay, as written on the command line and in the config
+//! The rules that select which snapshots are kept, as written on the command line and in the config
 //! file.
 
 use std::str::FromStr;
@@ -57,7 +57,7 @@ pub struct Rules {
     pub keep_within: Option<TimeSpan>,
 }
 
-/// A span of time as it was written, and its seconds.
+/// A span of time: its text, and its length in seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct TimeSpan {
@@ -80,7 +80,7 @@ impl Rules {
         *self == Rules::default()
     }
 
-    /// The same rules as the library takes them.
+    /// Converts the rules to the form that the library takes.
     pub fn policy(&self) -> Policy {
         Policy {
             last: self.keep_last,

@@ -1,9 +1,9 @@
-//! Ending a backup in order: the first SIGINT, SIGTERM or SIGHUP asks the run to reach an end, the
-//! second ends the process at once. The exit code is the shell's: 128 and the signal's number. A
-//! recorder takes no notice of a second one that comes within a moment: see [`ignore_doubles`].
+//! Ends a run cleanly: the first SIGINT, SIGTERM or SIGHUP asks the run to finish early, the second
+//! ends the process at once. The exit code is 128 plus the signal's number, as in a shell. A
+//! recorder ignores a second signal that comes shortly after the first: see [`ignore_doubles`].
 //!
-//! A signal never damages anything, caught or not: an orderly end only means that the work done so
-//! far is kept.
+//! A signal never damages anything, whether it is caught or not: a clean end only means that the
+//! work done so far is kept.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,25 +17,25 @@ use signal_hook::low_level;
 
 use crate::exit;
 
-/// The time that an interrupted run may show no sign of life.
+/// How long an interrupted run may make no progress before it is ended.
 const HUNG: Duration = Duration::from_secs(1);
-/// The interval of that check.
+/// The interval at which the progress of an interrupted run is checked.
 const PROGRESS_POLL: Duration = Duration::from_millis(50);
 
 /// Set by the first signal that is caught.
 static STOP: OnceLock<Stop> = OnceLock::new();
-/// The flag of `STOP`, which may be asked for before signals are caught.
+/// The flag of `STOP`, which can be read before signals are caught.
 static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-/// The number of the signal that was caught last.
+/// The number of the last signal that was caught.
 static CAUGHT: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// When the first signal was caught, in nanoseconds of the monotonic clock.
 static CAUGHT_AT: AtomicU64 = AtomicU64::new(0);
-/// The time after the first signal in which others do nothing, in nanoseconds.
+/// The time after the first signal in which further signals are ignored, in nanoseconds.
 static DEAF: AtomicU64 = AtomicU64::new(0);
 
 /// Ignores signals within two seconds of the first: a key that was pressed twice, or a program that
-/// signals both a process and its group (as `timeout` does), does not mean to lose the last second
+/// signals both a process and its group (as `timeout` does), is not meant to lose the last second
 /// of a recording. Called before [`catch`].
 pub fn ignore_doubles() {
     DEAF.store(2_000_000_000, Ordering::Relaxed);
@@ -44,17 +44,18 @@ pub fn ignore_doubles() {
 /// Keeps the process running when a file reaches the limit of `ulimit -f`: the write fails with EFBIG,
 /// as on a file system with that limit.
 pub fn survive_size_limit() {
-    // Without the handler the signal ends the process, which is all that can be said about a refusal.
+    // If the system refuses the handler, the signal ends the process as before.
     let _ = hook::register(SIGXFSZ, Arc::default());
 }
 
-/// A system call that a signal handler may make.
+/// Reads the monotonic clock, with a system call that a signal handler may make.
 fn monotonic_nanos() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What any signal does before the first has set the flag, and what later ones do.
+/// Handles a signal: the first one records its time; a later one ends the process, unless it comes
+/// while doubles are ignored.
 fn end_if_caught_before(signal: i32, flag: &AtomicBool) {
     let now = monotonic_nanos();
     if !flag.load(Ordering::SeqCst) {
@@ -65,10 +66,10 @@ fn end_if_caught_before(signal: i32, flag: &AtomicBool) {
     }
 }
 
-/// Catches signals from now on; the first sets the stop.
+/// Catches signals from now on; the first signal sets the stop.
 ///
 /// # Errors
-/// When the system does not let us.
+/// Fails when the system does not allow signals to be caught.
 pub fn catch() -> Result<&'static Stop> {
     if let Some(stop) = STOP.get() {
         return Ok(stop);
@@ -92,7 +93,7 @@ pub fn catch() -> Result<&'static Stop> {
     Ok(stop)
 }
 
-/// The flag that the first signal sets, if signals are caught, for code that only reads it.
+/// The flag that the first signal sets, if signals are caught; for code that only reads it.
 pub fn flag() -> Arc<AtomicBool> {
     Arc::clone(FLAG.get_or_init(Arc::default))
 }
@@ -102,9 +103,9 @@ pub fn is_caught() -> bool {
     STOP.get().is_some_and(Stop::is_set)
 }
 
-/// Ends the process if a signal was caught and there was no progress for a second since: a source,
-/// or something else without a deadline, does not answer. `progress` changes with any progress.
-/// Called after [`catch`].
+/// Ends the process if a signal was caught and there was no progress for a second: a source, or
+/// something else without a time limit, does not answer. The value of `progress` changes with any
+/// progress. Called after [`catch`].
 pub fn end_what_hangs(
     progress: impl Fn() -> u64 + Send + 'static,
     complain: impl Fn(&str) + Send + 'static,

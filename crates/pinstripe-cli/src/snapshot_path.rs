@@ -5,10 +5,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Splits at the first colon: no name of a snapshot has one.
+/// Splits at the first colon, because names of snapshots have no colons.
 ///
 /// # Errors
-/// [`Kind::Usage`] when the part before it is not UTF-8.
+/// Fails with [`Kind::Usage`] when the part before the colon is not UTF-8.
 pub fn parse(what: &OsStr) -> Result<(String, OsString)> {
     let bytes = what.as_bytes();
     let (name, path) = match bytes.iter().position(|&byte| byte == b':') {

@@ -1,4 +1,4 @@
-//! The requests of the command to the system before it begins.
+//! What the command requests from the system before it begins.
 
 use std::num::NonZero;
 use std::path::Path;
@@ -8,23 +8,24 @@ use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
 };
 
-/// Lets neither a crash nor another process of the same user copy this one's memory, where keys
-/// are: no core file, and no tracer but root. A sandbox that forbids this costs protection only.
+/// Prevents crashes and other processes of the same user from copying this process's memory, which
+/// has keys: disables core files, and tracing by anyone except root. If a sandbox forbids this,
+/// only the protection is lost.
 pub fn forbid_dumps() {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Takes as many open files as are allowed: a restore keeps hundreds open at once, and the usual
-/// soft limit of 1024 is there for programs that call select.
+/// Raises the limit of open files to the highest allowed value: a restore has hundreds of files
+/// open at once, and the usual soft limit of 1024 exists for programs that call select.
 pub fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     // When it cannot be raised, whatever needs more files says so itself.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Lets others go first, on the processors and at the disks, where the system allows that. Threads
-/// that are started from now on inherit it.
+/// Lowers the priority of this process for processors and disks, where the system allows it.
+/// Threads that are started later inherit the priority.
 pub fn lower_priority() {
     const WHO_PROCESS: libc::c_int = 1;
     const CLASS_IDLE: libc::c_int = 3;
@@ -39,8 +40,8 @@ pub fn lower_priority() {
 /// The nice value of a run that yields the processors.
 const NICE: i32 = 19;
 
-/// Memory that this process may still take, as far as the system tells: what is free on the machine
-/// and within the limits of its control group and its address space, whichever is least.
+/// The memory that this process may still take, as far as the system tells: the least of the
+/// machine's free memory, the limit of its control group and the limit of its address space.
 pub fn free_memory_bytes() -> Option<u64> {
     let number = |path: &Path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|it| available(&it));
@@ -63,7 +64,7 @@ fn available(meminfo: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * KIB)
 }
 
-/// The machine's name, as snapshots keep it.
+/// The machine's name, as it is stored in snapshots.
 pub fn host_name() -> Vec<u8> {
     rustix::system::uname().nodename().to_bytes().to_vec()
 }
@@ -74,7 +75,7 @@ pub fn owner() -> (u32, u32) {
     (user.as_raw(), group.as_raw())
 }
 
-/// Processors that this process may use.
+/// The number of processors that this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }

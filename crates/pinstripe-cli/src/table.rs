@@ -1,6 +1,7 @@
-//! Tables that line up: numbers to the right, words to the left, the last column as it comes.
+//! Tables with aligned columns: numbers to the right, words to the left, the last column without
+//! padding.
 
-/// On which side a column is filled up.
+/// The side on which a column is padded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Words.
@@ -9,7 +10,7 @@ pub enum Side {
     Right,
 }
 
-/// Lines of a table with a head, two spaces between columns, nothing behind the last.
+/// The lines of a table with a head, with two spaces between columns and none after the last.
 pub fn lines(head: &[(&str, Side)], rows: &[Vec<String>]) -> Vec<String> {
     let names = head.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
     let is_headless = names.iter().all(String::is_empty);

@@ -1,4 +1,4 @@
-//! Times as people read them, in the zone of this machine; and amounts per time.
+//! Times in readable form, in the time zone of this machine; and amounts per time.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// `2024-05-01 12:34:56`; a time beyond all calendars is given in seconds since 1970.
+/// Formats a time as `2024-05-01 12:34:56`; a time outside the calendar is given in seconds since
+/// 1970.
 pub fn date(seconds: i64) -> String {
     match Timestamp::from_second(seconds) {
         Ok(time) => {
@@ -17,12 +18,13 @@ pub fn date(seconds: i64) -> String {
     }
 }
 
-/// `2024-05-01T12:34:56`: a time as the name of a file, which sorts and needs no quotes.
+/// Formats a time for the name of a file, `2024-05-01T12:34:56`, which sorts by time and needs no
+/// quotes.
 pub fn name(seconds: i64) -> String {
     date(seconds).replace(' ', "T")
 }
 
-/// The offset of this machine's clock from UTC at a moment, in seconds to the east.
+/// The offset of local time from UTC at a moment, in seconds to the east.
 pub fn offset_seconds(seconds: i64) -> i32 {
     let time = Timestamp::from_second(seconds);
     time.map_or(0, |time| TimeZone::system().to_offset(time).seconds())
@@ -47,15 +49,15 @@ pub fn parse_span(text: &str) -> Result<u64, String> {
     number.checked_mul(hours * 3600).ok_or_else(refuse)
 }
 
-/// `2024-05-01T12:34:56Z` in UTC, where the calendar has it.
+/// Formats a time as `2024-05-01T12:34:56Z` in UTC; returns `None` outside the calendar.
 pub fn utc(seconds: i64, nanos: u32) -> Option<String> {
     Timestamp::new(seconds, nanos as i32).ok().map(|time| time.to_string())
 }
 
-/// Reads a local time as an option has it: `2024-05-01`, `2024-05-01 12:30:00`, or `@` and seconds
-/// since 1970.
+/// Reads a local time in the form of options: `2024-05-01`, `2024-05-01 12:30:00`, or `@` and
+/// seconds since 1970.
 pub fn parse(text: &str) -> Result<i64, String> {
-    let bad = "a time is written 2024-05-01, '2024-05-01 12:30:00', or @SECONDS since 1970";
+    let bad = "write a time as 2024-05-01, as '2024-05-01 12:30:00', or as @SECONDS since 1970";
     if let Some(seconds) = text.strip_prefix('@') {
         return seconds.parse().map_err(|_| bad.to_owned());
     }
@@ -64,7 +66,7 @@ pub fn parse(text: &str) -> Result<i64, String> {
     Ok(zoned.timestamp().as_second())
 }
 
-/// `0.04 s`, `12.3 s`, `3 min 20 s`.
+/// Formats a duration as `0.04 s`, `12.3 s` or `3 min 20 s`.
 pub fn span(elapsed: Duration) -> String {
     let seconds = elapsed.as_secs();
     match seconds {
@@ -75,7 +77,7 @@ pub fn span(elapsed: Duration) -> String {
     }
 }
 
-/// The same in whole seconds: for what is only guessed.
+/// Formats an estimated duration in whole seconds.
 pub fn rough_span(span: Duration) -> String {
     match span.as_secs() {
         seconds @ 0..60 => format!("{seconds} s"),
@@ -83,7 +85,7 @@ pub fn rough_span(span: Duration) -> String {
     }
 }
 
-/// `412.3 MB/s`: millions of bytes per second, as disks are sold.
+/// Formats a rate as `412.3 MB/s`, where MB is a million bytes, as for disks.
 pub fn rate(bytes: u64, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-6);
     format!("{:.1} MB/s", bytes as f64 / seconds / 1e6)

@@ -1,11 +1,11 @@
-//! Users and groups as people name them: a number, or a name that this system knows.
+//! Users and groups in options: a number, or a name that this system knows.
 
 use std::fs;
 
 /// Reads `FROM:TO` for users.
 ///
 /// # Errors
-/// A line that says what is wrong.
+/// Fails with a line that says what is invalid.
 pub fn user_pair(text: &str) -> Result<(u32, u32), String> {
     pair(text, "user", "/etc/passwd")
 }
@@ -13,7 +13,7 @@ pub fn user_pair(text: &str) -> Result<(u32, u32), String> {
 /// Reads `FROM:TO` for groups.
 ///
 /// # Errors
-/// A line that says what is wrong.
+/// Fails with a line that says what is invalid.
 pub fn group_pair(text: &str) -> Result<(u32, u32), String> {
     pair(text, "group", "/etc/group")
 }

@@ -1,5 +1,5 @@
-//! The places that the environment names: variables, and the directories of the XDG base directory
-//! specification.
+//! The places that the environment names, in variables and in the directories of the XDG base
+//! directory specification.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,10 +9,11 @@ use pinstripe::CATALOG_FILE;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 
-/// The default store: in the user's data directory, as the XDG base directory specification has it.
+/// The path of the default store, in the user's data directory according to the XDG base directory
+/// specification.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
+/// Fails with [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
 pub fn default_store() -> Result<PathBuf> {
     let data = xdg("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
         Error::new(Kind::NotFound, "no store was named, and HOME is not set")
@@ -21,35 +22,37 @@ pub fn default_store() -> Result<PathBuf> {
     Ok(data.join("pinstripe/store"))
 }
 
-/// The catalog of a store where none was named: in the user's cache, since it can be made again.
+/// The default path of a store's catalog, in the user's cache directory, since a catalog can be
+/// rebuilt.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is neither `XDG_CACHE_HOME` nor `HOME`.
+/// Fails with [`Kind::NotFound`] when there is neither `XDG_CACHE_HOME` nor `HOME`.
 pub fn catalog(store: StoreId) -> Result<PathBuf> {
     let cache = xdg("XDG_CACHE_HOME", ".cache").ok_or_else(|| {
         Error::new(Kind::NotFound, "there is no place for the catalog: HOME is not set")
-            .advice("name a file for it with --catalog FILE")
+            .advice("name a file for the catalog with --catalog FILE")
     })?;
     Ok(cache.join("pinstripe").join(store.to_string()).join(CATALOG_FILE))
 }
 
-/// What this host keeps of a store in buckets: in the user's cache, if there is one.
+/// The directory of this host's cache of a store in buckets, in the user's cache directory, if
+/// there is one.
 #[cfg(feature = "s3")]
 pub fn sealed_cache(store: StoreId) -> Option<PathBuf> {
     let cache = xdg("XDG_CACHE_HOME", ".cache")?;
     Some(cache.join("pinstripe").join(store.to_string()).join("sealed"))
 }
 
-/// A directory of the XDG specification, which has relative paths ignored.
+/// A directory of the XDG specification; as the specification demands, relative paths are ignored.
 fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))
 }
 
-/// The directory for state that outlives a run and is not data: below `XDG_STATE_HOME`, as in the
-/// XDG base directory specification.
+/// The directory for state that outlives a run and is not data: below `XDG_STATE_HOME`, according
+/// to the XDG base directory specification.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
+/// Fails with [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
 pub fn state() -> Result<PathBuf> {
     let state = xdg("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
         Error::new(Kind::NotFound, "neither XDG_STATE_HOME nor HOME is set")
@@ -58,11 +61,11 @@ pub fn state() -> Result<PathBuf> {
     Ok(state.join("pinstripe"))
 }
 
-/// The directory for what outlives a run and that services share: for root the system's, for others
-/// their own, as of [`state`].
+/// The directory for state that outlives a run and is shared with services: for root a system
+/// directory, for other users that of [`state`].
 ///
 /// # Errors
-/// Without a home.
+/// Fails without a home.
 pub fn lasting() -> Result<PathBuf> {
     match absolute("XDG_STATE_HOME") {
         None if rustix::process::geteuid().is_root() => Ok(PathBuf::from("/var/lib/pinstripe")),
@@ -70,10 +73,10 @@ pub fn lasting() -> Result<PathBuf> {
     }
 }
 
-/// The directory for sockets: for root the system's, for others their own.
+/// The directory for sockets: for root a system directory, for other users their own.
 ///
 /// # Errors
-/// Without a home.
+/// Fails without a home.
 pub fn runtime() -> Result<PathBuf> {
     match absolute("XDG_RUNTIME_DIR") {
         Some(runtime) => Ok(runtime.join("pinstripe")),
@@ -84,17 +87,18 @@ pub fn runtime() -> Result<PathBuf> {
     }
 }
 
-/// The user's configuration directory, if there is one.
+/// The user's configuration directory, if the environment names one.
 pub fn config_dir() -> Option<PathBuf> {
     absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))
 }
 
-/// A path from the environment; the XDG specification has relative ones ignored.
+/// An absolute path from an environment variable; as the XDG specification demands, relative paths
+/// are ignored.
 fn absolute(name: &str) -> Option<PathBuf> {
     set(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// An environment variable that is not empty.
+/// The value of an environment variable, if it is not empty.
 pub fn set(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| value != OsStr::new(""))
 }

@@ -1,4 +1,4 @@
-//! The attributes of a node in the form of the kernel.
+//! Converts the attributes of a node to the form that the kernel uses.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,12 +6,12 @@ use fuser::{FileAttr, FileType, INodeNo};
 
 use pinstripe_io::file_tree::{FileKind, Node};
 
-/// What never changes: names and attributes of a tree that lasts.
+/// The cache time of names and attributes that never change: those of a tree that lasts.
 const CACHED_FOREVER: Duration = Duration::from_secs(1 << 30);
-/// The rest may change at any time.
+/// The cache time of names and attributes that may change at any time.
 const CACHED_BRIEFLY: Duration = Duration::from_secs(1);
 pub(crate) const BLOCK_BYTES: u32 = 4096;
-/// The kernel's own blocks in st_blocks (man 2 stat).
+/// The unit of st_blocks (stat(2)), in bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// The time for which the kernel may cache the attributes of a node.
@@ -52,7 +52,7 @@ pub(crate) fn attributes(node: &Node) -> FileAttr {
     }
 }
 
-/// A time before or after 1970; one that the system cannot hold is 1970.
+/// Converts a time before or after 1970; a time that the system cannot represent becomes 1970.
 fn time_of((seconds, nanos): (i64, u32)) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let time = match seconds >= 0 {

@@ -1,14 +1,14 @@
-//! The way in which programs tell a tree what they will read: an ioctl, since a file system that is
-//! mounted read-only takes no extended attributes.
+//! How programs tell a tree what they will read: by an ioctl, because a file system that is mounted
+//! read-only accepts no extended attributes.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Bytes of a hint, with the NUL behind it.
+/// The most bytes of a hint, including the final NUL.
 const HINT_BYTES: usize = 4096;
-/// `_IOW('P', 0x52, char[4096])`, as ioctl(2) has it.
+/// The number of the ioctl, `_IOW('P', 0x52, char[4096])`.
 pub(crate) const HINT_REQUEST: u64 =
     1 << 30 | (HINT_BYTES as u64) << 16 | (b'P' as u64) << 8 | 0x52;
 
@@ -16,11 +16,11 @@ pub(crate) const HINT_REQUEST: u64 =
 ///
 /// # Errors
 /// [`Kind::Usage`] for a hint that is too long or unknown; [`Kind::Unsupported`] if the file is not
-/// in a tree that is shown here.
+/// in a tree that pinstripe has mounted.
 pub fn send_hint(file: &File, hint: &str) -> Result<()> {
     let mut text = [0_u8; HINT_BYTES];
     if hint.len() >= HINT_BYTES {
-        return Err(Error::new(Kind::Usage, "a hint has less than 4096 bytes"));
+        return Err(Error::new(Kind::Usage, "a hint must have less than 4096 bytes"));
     }
     text[..hint.len()].copy_from_slice(hint.as_bytes());
     // SAFETY: the request says that it reads 4096 bytes, which `text` has; whatever the file is, the

@@ -1,9 +1,9 @@
-//! What programs see in a directory that this process answers for, by FUSE.
+//! File systems that this process serves by FUSE.
 //!
-//! [`Mount`] shows any file system of the crate `fuser`; [`TreeFileSystem`] is the one of a
-//! read-only tree of files. Nothing stays mounted however serving ends, unless the process is
-//! killed. The threads that answer the kernel are those of `fuser`. Not in this crate: where the
-//! files come from.
+//! [`Mount`] mounts any file system that implements the trait of the crate `fuser`;
+//! [`TreeFileSystem`] implements it for a read-only tree of files. The file system is always
+//! unmounted when serving ends, unless the process is killed. The threads that answer the kernel
+//! are those of the crate `fuser`. This crate does not know where the files come from.
 
 #![allow(clippy::disallowed_methods, reason = "mounts file systems")]
 

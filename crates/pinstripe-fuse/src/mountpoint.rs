@@ -1,4 +1,4 @@
-//! Places in the file system that something is shown at: whether it can be, and how that ends.
+//! Mountpoints: checks them, mounts file systems on them, and unmounts.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
@@ -14,17 +14,17 @@ use rustix::mount::UnmountFlags;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, wait_readable};
 
-/// The kernel's device for file systems of programs.
+/// The kernel's FUSE device.
 const DEVICE: &str = "/dev/fuse";
 /// The number of attempts to unmount while a file is open.
 const UNMOUNT_ATTEMPTS: usize = 10;
-/// The time between two of them.
+/// The time between two attempts to unmount.
 const UNMOUNT_RETRY: Duration = Duration::from_millis(50);
-/// The read-ahead that the kernel is asked for: as much as one answer may hold (FUSE_MAX_PAGES in
+/// The read-ahead that the kernel is set to: as much as one answer may contain (FUSE_MAX_PAGES in
 /// fs/fuse/fuse_i.h).
 const READ_AHEAD_KIB: u32 = 1024;
 
-/// A file system that is shown at a place.
+/// A file system mounted on a directory.
 pub struct Mount {
     session: BackgroundSession,
     mountpoint: PathBuf,
@@ -38,9 +38,9 @@ impl Mount {
     /// destroyed.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the directory or /dev/fuse does not exist, [`Kind::Usage`] if it is
-    /// not a directory, [`Kind::Exists`] if it is not empty, [`Kind::Busy`] if something is mounted
-    /// there; [`Kind::Io`] when the system refuses to mount.
+    /// [`Kind::NotFound`] if the directory or /dev/fuse does not exist, [`Kind::Usage`] if the path
+    /// is not a directory, [`Kind::Exists`] if the directory is not empty, [`Kind::Busy`] if
+    /// something is mounted there; [`Kind::Io`] if the system refuses to mount.
     pub fn new(
         file_system: impl Filesystem,
         mountpoint: &Path,
@@ -57,13 +57,13 @@ impl Mount {
         Ok(Mount { session, mountpoint, reads_far_ahead, ended })
     }
 
-    /// The full path of the directory.
+    /// The absolute path of the mountpoint.
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
     }
 
-    /// Whether the kernel reads ahead as far as one answer may be long. Only root can have it do so;
-    /// for others it asks for 128 KiB at a time.
+    /// Whether the kernel reads ahead as far as one answer may be long. Only root can set this; for
+    /// other users, the kernel requests 128 KiB at a time.
     pub fn reads_far_ahead(&self) -> bool {
         self.reads_far_ahead
     }
@@ -71,8 +71,8 @@ impl Mount {
     /// Serves until the file system is unmounted or `stop` is set, and then unmounts it.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when a program still had a file open: it is out of sight then, and ends with
-    /// this process; [`Kind::Io`] as reported by the system.
+    /// [`Kind::Busy`] if a program still had a file open: the mount is then detached, and ends with
+    /// this process; [`Kind::Io`] for errors of the system.
     pub fn serve(self, stop: &Stop) -> Result<()> {
         let Mount { session, mountpoint, ended, .. } = self;
         let waited = wait_readable(&[stop.as_fd(), ended.as_fd()], None);
@@ -87,13 +87,16 @@ impl Mount {
             let joined = ManuallyDrop::into_inner(session).umount_and_join();
             joined.map_err(|error| Error::io("cannot unmount", &mountpoint, error))?;
         }
-        waited.map(drop).map_err(|error| Error::io("cannot wait for the end", &mountpoint, error))
+        waited
+            .map(drop)
+            .map_err(|error| Error::io("cannot wait for the end of the mount", &mountpoint, error))
     }
 }
 
-/// Unmounts, unless the session has ended, as it does when another process unmounts; `false` if
-/// this process may not. A program that is about to close the file, or that has just inherited it,
-/// gets a little time; then the mount is detached even if it is in use.
+/// Unmounts the file system, unless the session has already ended because another process unmounted
+/// it; returns `false` if this process may not unmount. A program that is about to close a file, or
+/// has just inherited it, gets a little time; after that the mount is detached even if it is in
+/// use.
 fn unmount(mountpoint: &Path, ended: &Stop) -> Result<bool> {
     for _ in 0..UNMOUNT_ATTEMPTS {
         if ended.is_set() {
@@ -109,9 +112,12 @@ fn unmount(mountpoint: &Path, ended: &Stop) -> Result<bool> {
         }
     }
     match rustix::mount::unmount(mountpoint, UnmountFlags::DETACH) {
-        Ok(()) => Err(Error::new(Kind::Busy, "a program still had a file open")
+        Ok(()) => Err(Error::new(Kind::Busy, "a program still had a file of the mount open")
             .at(mountpoint)
-            .advice("stop the readers first; their reads fail from now on")),
+            .advice(
+                "stop the programs that read from the mount before you unmount it; from now on, \
+                 reads of these programs fail",
+            )),
         Err(errno) => Err(Error::io("cannot unmount", mountpoint, errno)),
     }
 }
@@ -119,39 +125,47 @@ fn unmount(mountpoint: &Path, ended: &Stop) -> Result<bool> {
 fn check_device() -> Result<()> {
     let device = std::fs::File::options().read(true).write(true).open(DEVICE);
     device.map(drop).map_err(|error| {
-        Error::io("cannot be opened, so no file system can be shown", DEVICE, error).advice(
-            "load the kernel module with 'modprobe fuse', or run where the device is permitted",
-        )
+        Error::io("this device cannot be opened, so no file system can be mounted", DEVICE, error)
+            .advice(
+                "load the kernel module with 'modprobe fuse', or run where the device is permitted",
+            )
     })
 }
 
-/// Removes what is left of a file system whose program was killed: nothing can be read or written there any
-/// more. Where this process may not, the mountpoint is refused.
+/// Removes the stale mount of a file system whose program was killed, in which nothing can be read
+/// or written any more. If this process may not remove the mount, the mountpoint is refused.
 fn remove_stale(mountpoint: &Path) {
     if rustix::fs::statfs(mountpoint).is_err_and(|errno| errno == Errno::NOTCONN) {
         let _ = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH);
     }
 }
 
-/// The directory's full name.
+/// Returns the absolute path of the directory, if it can be a mountpoint.
 fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     let busy = || {
-        Error::new(Kind::Busy, "something is mounted there already")
+        Error::new(Kind::Busy, "a file system is already mounted on this directory")
             .at(mountpoint)
-            .advice("unmount it ('fusermount3 -u' or 'umount'), or name another directory")
+            .advice(
+                "unmount that file system ('fusermount3 -u' or 'umount'), or name another \
+                 directory",
+            )
     };
     let stale = || {
-        Error::new(Kind::Busy, "the program that showed a file system there has ended")
-            .at(mountpoint)
-            .advice("remove what is left of it with 'fusermount3 -u' or 'umount', then try again")
+        Error::new(
+            Kind::Busy,
+            "the program that served the file system on this directory has ended",
+        )
+        .at(mountpoint)
+        .advice("remove the dead mount with 'fusermount3 -u' or 'umount', then try again")
     };
     let refused = |error: std::io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
         // The mountpoint of a server that was killed.
         Some(Errno::NOTCONN) => stale(),
         Some(Errno::NOTDIR) => {
-            Error::new(Kind::Usage, "is not a directory to mount on").at(mountpoint)
+            Error::new(Kind::Usage, "this is not a directory, so nothing can be mounted on it")
+                .at(mountpoint)
         }
-        _ => Error::io("cannot be mounted on", mountpoint, error),
+        _ => Error::io("nothing can be mounted on this directory", mountpoint, error),
     };
     let found = rustix::fs::statx(CWD, mountpoint, AtFlags::empty(), StatxFlags::TYPE)
         .map_err(|errno| refused(errno.into()))?;
@@ -163,7 +177,7 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     if std::fs::read_dir(mountpoint).map_err(refused)?.next().is_some() {
         return Err(Error::new(Kind::Exists, "the directory is not empty")
             .at(mountpoint)
-            .advice("name an empty one: its content would be hidden by the mount"));
+            .advice("name an empty directory: the mount would hide the content of this one"));
     }
     mountpoint.canonicalize().map_err(refused)
 }
@@ -174,7 +188,7 @@ fn refused(mountpoint: &Path, error: std::io::Error) -> Error {
 }
 
 /// Raises the kernel's read-ahead for this file system, which is 128 KiB for FUSE whatever a server
-/// asks for; whether it could be.
+/// requests; returns whether this worked.
 fn read_far_ahead(mountpoint: &Path) -> bool {
     let Ok(stat) = rustix::fs::stat(mountpoint) else { return false };
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));

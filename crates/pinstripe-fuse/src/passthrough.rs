@@ -1,8 +1,9 @@
-//! Files that the kernel reads from other files by itself, without asking this process (Linux 6.9).
+//! Passthrough: files that the kernel reads directly from other files, without asking this process
+//! (Linux 6.9).
 //!
-//! Invariants, which the kernel demands of an inode while it is open: all of its opens are passed
-//! through to one backing file, or none is; and that file stays registered until the last of them
-//! is closed.
+//! Invariants, which the kernel requires for an inode while it is open: either all of its opens are
+//! passed through to one backing file, or none is; and that file stays registered until the last
+//! open is closed.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,23 +17,24 @@ use rustix::io::Errno;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::sync::lock;
 
-/// How deep file systems may be stacked below: backing files are on a plain one.
+/// The greatest stacking depth of file systems: backing files are on a file system that is not
+/// stacked.
 const STACK_DEPTH: u32 = 1;
 
-/// Takes the reason for which nothing is passed through.
+/// The function that receives the reason why nothing is passed through.
 pub(crate) type TellRefusal = Box<dyn Fn(Error) + Send + Sync>;
 
 /// The opens of a file system that passes files through.
 pub(crate) struct Passthrough {
-    /// The kernel and the rights of this process allow it, as far as is known.
+    /// Whether the kernel and the rights of this process allow passthrough, as far as is known.
     is_possible: AtomicBool,
     tell: TellRefusal,
     open: Mutex<HashMap<u64, OpenedInode>>,
 }
 
-/// An inode while programs have it open.
+/// An inode that programs have open.
 struct OpenedInode {
-    /// The file behind it; none where this process answers its reads.
+    /// The backing file of the inode; `None` if this process answers its reads.
     backing: Option<Arc<BackingId>>,
     handles: u64,
 }
@@ -42,7 +44,7 @@ impl Passthrough {
         Passthrough { is_possible: AtomicBool::new(true), tell, open: Mutex::default() }
     }
 
-    /// Asks the kernel for it.
+    /// Requests passthrough from the kernel.
     pub(crate) fn negotiate(&self, config: &mut KernelConfig) {
         let offered = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(STACK_DEPTH).is_ok();
@@ -52,17 +54,15 @@ impl Passthrough {
         }
     }
 
-    /// Passes no further files through; the reason is reported once.
+    /// Stops passing files through; the reason is reported once.
     fn refuse(&self, error: Error) {
         if self.is_possible.swap(false, Ordering::Relaxed) {
-            (self.tell)(
-                error.advice("reads go through this process, as they do without the option"),
-            );
+            (self.tell)(error.advice("reads go through this process, as without the option"));
         }
     }
 
-    /// Answers an open: as all opens of the inode that there are, or else with the file behind it,
-    /// if `find` has one. Opens that this process answers get `cached`.
+    /// Answers an open: in the same way as existing opens of the inode, or else with the backing
+    /// file if `find` returns one. Opens whose reads this process answers get the flags `cached`.
     pub(crate) fn open(
         &self,
         inode: u64,
@@ -104,13 +104,17 @@ impl Passthrough {
             _ => {
                 let number = error.raw_os_error();
                 let cause = number.map_or(error.kind().into(), io::Error::from_raw_os_error);
-                return self.refuse(Error::io("cannot be passed through", "a file", cause));
+                return self.refuse(Error::io(
+                    "this file cannot be passed through",
+                    "a file",
+                    cause,
+                ));
             }
         };
         self.refuse(Error::new(Kind::Refused, what));
     }
 
-    /// Takes back one open of an inode.
+    /// Removes one open of an inode.
     pub(crate) fn release(&self, inode: u64) {
         let mut open = lock(&self.open);
         let Some(opened) = open.get_mut(&inode) else { return };

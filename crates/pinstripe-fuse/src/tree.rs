@@ -1,8 +1,9 @@
-//! The file system of a read-only tree.
+//! The FUSE file system of a read-only tree.
 //!
-//! Requests cost more than what they ask for (some 50 us each), so the kernel is spared as many as
-//! it can be: a directory is listed with the attributes of its entries, what never changes is never
-//! asked for again, and directories, and files of a tree that lasts, are opened without a word.
+//! A request costs more (some 50 us) than the work it asks for, so the number of requests is
+//! reduced: a directory is listed together with the attributes of its entries, the kernel caches
+//! what never changes, and directories, and files of a tree that lasts, are opened without a
+//! request.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -24,35 +25,35 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_io::file_tree::{FileKind, FileOpening, FileTree, Node};
 
-/// Requests that the kernel may have open for read-ahead at once.
+/// The most background requests that the kernel may have pending for read-ahead.
 const BACKGROUND: u16 = 64;
-/// Bytes of a name, as statfs(2) tells it.
+/// The greatest length of a name in bytes, as reported by statfs(2).
 const NAME_BYTES: u32 = 255;
-/// What names of attributes with ACLs begin with.
+/// The prefix of the names of extended attributes that contain ACLs.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
-/// Places of "." and ".." in a directory come before those of the tree.
+/// The number of directory offsets that are used for "." and "..", before the entries of the tree.
 const DOTS: u64 = 2;
 
 thread_local! {
-    /// The buffer for answers of a thread, as long as the longest.
+    /// The buffer for a thread's answers, as long as its longest answer.
     static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How a tree is shown.
+/// Options for serving a tree.
 #[derive(Debug, Clone)]
 pub struct TreeOptions {
-    /// The name of what is shown, as mount(8) tells it.
+    /// The name of the file system's source, as mount(8) shows it.
     pub name: String,
-    /// Threads that answer the kernel.
+    /// The number of threads that answer the kernel.
     pub threads: usize,
-    /// Whether other users may look: the kernel then checks permissions.
+    /// Whether other users may access the tree; the kernel then checks permissions.
     pub allow_other: bool,
-    /// Whether extended attributes are left out, which saves a request per file that is listed.
+    /// Whether extended attributes are hidden, which saves a request for each listed file.
     pub leaves_out_xattrs: bool,
 }
 
 impl TreeOptions {
-    /// The options of the session.
+    /// The mount options of the FUSE session.
     pub fn config(&self) -> Config {
         let mut config = Config::default();
         config.mount_options = vec![
@@ -85,7 +86,7 @@ pub struct TreeFileSystem<T> {
 }
 
 impl<T: FileTree> TreeFileSystem<T> {
-    /// A file system of a tree; sets `ended` when nothing is answered any more.
+    /// The file system of a tree; it sets `ended` when it does not answer requests any more.
     pub fn new(tree: Arc<T>, options: &TreeOptions, ended: Arc<Stop>) -> Self {
         TreeFileSystem {
             tree,
@@ -96,21 +97,22 @@ impl<T: FileTree> TreeFileSystem<T> {
         }
     }
 
-    /// The same, but the kernel reads [files of this machine](FileTree::backing) directly: such a
-    /// file shows changes while it is open. `tell` gets the reason once if this is not available.
+    /// Makes the kernel read [files of this machine](FileTree::backing) directly; such a file shows
+    /// changes while it is open. `tell` receives the reason once if passthrough is not available.
     #[must_use]
     pub fn with_passthrough(self, tell: impl Fn(Error) + Send + Sync + 'static) -> Self {
         TreeFileSystem { passthrough: Some(Passthrough::new(Box::new(tell))), ..self }
     }
 
-    /// Whether programs may hear that no file has an attribute of this name. A kernel that checks
-    /// ACLs would take that for a failure of each check, and let no one in.
+    /// Whether programs may get the answer that no file has an extended attribute with this name.
+    /// For the attributes of ACLs this is not permitted: a kernel that checks ACLs would treat it
+    /// as a failure of each check, and deny all access.
     fn is_nowhere(&self, name: &[u8]) -> bool {
         let is_checked = self.checks_permissions && name.starts_with(ACL_PREFIX);
         !is_checked && self.tree.has_nowhere(name)
     }
 
-    /// The next data or hole of a file from an offset on.
+    /// Returns the offset of the next data or hole of a file from an offset on.
     fn seek(&self, inode: u64, offset: u64, is_hole: bool) -> Result<Option<u64>> {
         let size = self.tree.node(inode)?.size;
         if offset >= size {
@@ -136,8 +138,8 @@ impl<T: FileTree> TreeFileSystem<T> {
         Ok(found)
     }
 
-    /// Gives "." and "..", and then what the tree has, from a place on; `take` returns whether the
-    /// answer is full.
+    /// Lists ".", "..", and then the entries of the tree, beginning with an offset; `take` returns
+    /// whether the answer is full.
     fn list(
         &self,
         inode: INodeNo,
@@ -212,8 +214,8 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
         }
     }
 
-    /// Asked only where the kernel checks no permissions: then all may be read by who may look, and
-    /// what has no mode to be run is not run.
+    /// Called only if the kernel does not check permissions: everything may be read by a user who
+    /// may access the mount, and a file without a mode for execution is not executed.
     fn access(&self, _: &Request, inode: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         match self.tree.node(inode.0) {
             Ok(node) if mask.contains(AccessFlags::X_OK) && !may_be_run(&node) => {
@@ -421,7 +423,7 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
     }
 }
 
-/// Whether the kernel runs a file, or goes through a directory, where it checks no permissions.
+/// Whether the kernel executes a file, or enters a directory, if it does not check permissions.
 fn may_be_run(node: &Node) -> bool {
     node.kind == FileKind::Directory || node.mode & 0o111 != 0
 }
@@ -434,7 +436,7 @@ fn answer_xattr(value: &[u8], size: u32, reply: ReplyXattr) {
     }
 }
 
-/// The number that the kernel gives to a program.
+/// The errno value that the kernel returns to a program for an error.
 fn number_of(error: &Error) -> Errno {
     match error.kind() {
         Kind::NotFound => Errno::ENOENT,

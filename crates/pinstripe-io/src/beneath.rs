@@ -1,13 +1,14 @@
-//! Opening paths below a directory and nowhere else.
+//! Opens paths that stay below a directory.
 //!
-//! A path that came out of a snapshot, or that a directory listing named a moment ago, may now hold
-//! a symlink that an attacker planted. Every open of `source` and `sink` therefore goes through
-//! here: from an open root directory, down through true directories only.
+//! A path that came from a snapshot, or that a directory listing just returned, may now contain a
+//! symlink that an attacker created. Every open in `source` and `sink` therefore uses this module:
+//! from an open root directory, down through real directories only.
 //!
 //! Invariants: no symlink is followed, neither on the way nor at the end; no path climbs above the
 //! root, even when directories are renamed meanwhile; every descriptor is closed on exec. A path
-//! may be longer than the system's PATH_MAX: it is walked in pieces. Crossing into a mounted file
-//! system is allowed. Never checks permissions itself, never creates the directories above it.
+//! may be longer than the system's PATH_MAX: it is opened piece by piece. Crossing into a mounted
+//! file system is allowed. This module checks no permissions itself, and creates no parent
+//! directories.
 
 #![allow(clippy::disallowed_methods, reason = "opens paths, and never leaves the directory")]
 
@@ -23,24 +24,24 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::descriptors::patiently;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The longest path that one system call takes: PATH_MAX without its NUL.
+/// The longest path that one system call accepts: PATH_MAX without its NUL.
 const MAX_PIECE_BYTES: usize = 4095;
 
-/// The flags for a directory that is only passed through: no right to list it is needed.
+/// The flags for a directory on the way, which need no right to list it.
 const PASSAGE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
-/// Refuses every path that is not a clean relative one: absolute, with an empty component, with
-/// `.` or `..`, or with a NUL byte.
+/// Refuses every path that is not a clean relative one: absolute paths, and paths with an empty
+/// component, with `.` or `..`, or with a NUL byte.
 ///
 /// # Errors
-/// [`Kind::Refused`], naming the path and what is wrong with it.
+/// Fails with [`Kind::Refused`]; the error names the path and what is wrong with the path.
 pub fn check_relative(path: &[u8]) -> Result<()> {
     let flaw = if path.is_empty() {
         "the path is empty"
     } else if path[0] == b'/' {
         "the path is absolute and tries to leave its directory"
     } else if path.contains(&0) {
-        "the path holds a NUL byte"
+        "the path contains a NUL byte"
     } else {
         let flaw_of = |component: &[u8]| match component {
             b"" => Some("the path has an empty component"),
@@ -56,13 +57,13 @@ pub fn check_relative(path: &[u8]) -> Result<()> {
     Err(Error::new(Kind::Refused, flaw).at(shown(path)))
 }
 
-/// Opens `path` below `root`, through no symlink. `O_CLOEXEC` and `O_NOFOLLOW` are implied;
-/// with `O_PATH` and without `O_DIRECTORY`, a symlink at the end is itself what is opened.
-/// `mode` must be empty unless `flags` create.
+/// Opens `path` below `root`, without following symlinks. `O_CLOEXEC` and `O_NOFOLLOW` are implied;
+/// with `O_PATH` and without `O_DIRECTORY`, a symlink at the end of the path is itself opened.
+/// `mode` must be empty unless `flags` create a file.
 ///
 /// # Errors
-/// [`Kind::Refused`] for a path that [`check_relative`] refuses and for a symlink in the way;
-/// otherwise as reported by the system.
+/// Fails with [`Kind::Refused`] for a path that [`check_relative`] refuses and for a symlink in the
+/// way; otherwise with the errors of the system.
 pub fn open_beneath(
     root: BorrowedFd<'_>,
     path: &[u8],
@@ -74,26 +75,26 @@ pub fn open_beneath(
     opened.map_err(|errno| failure("cannot open", path, errno))
 }
 
-/// Opens the directory that holds the last component of `path`, for the calls that make, link or
-/// remove a name, and returns it with that last component.
+/// Opens the parent directory of `path`, for calls that create, link or remove a name, and returns
+/// it with the last component of the path.
 ///
 /// # Errors
-/// The errors of [`open_beneath`].
+/// Fails with the errors of [`open_beneath`].
 pub fn parent_beneath<'r, 'p>(
     root: BorrowedFd<'r>,
     path: &'p [u8],
 ) -> Result<(Passage<'r>, &'p [u8])> {
     check_relative(path)?;
     let opened = Resolver::of_this_kernel().parent(root, path);
-    opened.map_err(|errno| failure("cannot open its directory", path, errno))
+    opened.map_err(|errno| failure("cannot open the directory of this path", path, errno))
 }
 
-/// A directory on the way: the root itself, or one opened below it.
+/// A directory on the way to a path: the root itself, or one opened below it.
 #[derive(Debug)]
 pub enum Passage<'r> {
     /// The root, still owned by the caller.
     Root(BorrowedFd<'r>),
-    /// A directory below it, opened with `O_PATH`.
+    /// A directory below the root, opened with `O_PATH`.
     Below(OwnedFd),
 }
 
@@ -106,17 +107,17 @@ impl AsFd for Passage<'_> {
     }
 }
 
-/// The way down. Both keep every invariant of this module.
+/// The way down. How paths are opened; both ways keep every invariant of this module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolver {
-    /// The kernel walks and refuses symlinks: one call for a path.
+    /// `openat2(2)`: the kernel resolves the entire path and refuses symlinks, in one call.
     Openat2,
-    /// Component by component, for sandboxes whose filter does not let `openat2` through.
+    /// Component by component, for sandboxes whose filter does not allow `openat2`.
     Steps,
 }
 
 impl Resolver {
-    /// The better one of those that work here; found out once.
+    /// The better way of those that work on this kernel; determined once.
     pub fn of_this_kernel() -> Self {
         static CHOSEN: OnceLock<Resolver> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
@@ -128,8 +129,8 @@ impl Resolver {
         })
     }
 
-    /// [`open_beneath`] for a path that is already checked, with the system's bare answer
-    /// (ELOOP for a symlink in the way). The empty path is the root itself.
+    /// [`open_beneath`] for a path that was checked before; returns the system's error number
+    /// (ELOOP for a symlink on the way). The empty path stands for the root itself.
     pub fn open(
         self,
         root: BorrowedFd<'_>,
@@ -160,7 +161,7 @@ impl Resolver {
         self.open_piece(passage.as_fd(), rest, flags, mode)
     }
 
-    /// [`parent_beneath`] for a path that is already checked, with the system's bare answer.
+    /// [`parent_beneath`] for a path that was checked before; returns the system's error number.
     pub fn parent<'r, 'p>(
         self,
         root: BorrowedFd<'r>,
@@ -175,7 +176,7 @@ impl Resolver {
         }
     }
 
-    /// The end of the first piece of `rest` (at a slash), if one call cannot take all of it.
+    /// The end of the first piece of `rest`, at a slash, if the path is too long for one call.
     fn first_piece_end(self, rest: &[u8]) -> Option<usize> {
         let is_slash = |&byte: &u8| byte == b'/';
         match self {
@@ -222,7 +223,7 @@ fn is_symlink(directory: BorrowedFd<'_>, name: &[u8]) -> bool {
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
-/// The error for an attempt on `path` that the system refused.
+/// The error for an operation on `path` that the system refused.
 pub fn failure(attempt: &str, path: &[u8], errno: Errno) -> Error {
     match errno {
         Errno::LOOP => Error::new(
@@ -234,18 +235,18 @@ pub fn failure(attempt: &str, path: &[u8], errno: Errno) -> Error {
     }
 }
 
-/// Path bytes as the path that messages show.
+/// Converts path bytes to a path for messages.
 pub fn shown(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
 }
 
-/// A path below the file system's root as people know it: with its leading slash.
+/// Converts a path below the file system's root to the usual form with a leading slash.
 pub fn shown_from_root(path: &[u8]) -> PathBuf {
     Path::new("/").join(shown(path))
 }
 
-/// The name under which the kernel reaches the very inode of `fd`, for calls that take no `O_PATH`
-/// descriptor. Never resolves to another file, even after a rename.
+/// The name in /proc that leads to the inode of `fd`, for calls that do not accept `O_PATH`
+/// descriptors. The name never resolves to another file, even after a rename.
 pub fn magic_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

@@ -1,12 +1,13 @@
-//! Calls with a deadline, made by threads that can be left behind: a call that the kernel or a
+//! Calls with a time limit, made by threads that can be left behind: a call that the kernel or a
 //! remote end does not answer can only be abandoned.
 //!
-//! A call goes to one of the threads, and the caller waits for its answer as long as it wants to. A
-//! thread whose call does not return is lost until it does: when all are, further calls wait.
+//! A call is given to one of the threads, and the caller waits for its answer as long as it wants.
+//! A thread whose call does not return is not available until it does; if no thread is available,
+//! further calls wait.
 //!
-//! Invariants: a caller waits no longer than it asks for; a call that was abandoned before it was
-//! begun is never made; ending the threads waits for none of them. A thread counts as idle before
-//! its answer is available, so the next call of the same caller finds it.
+//! Invariants: a caller waits no longer than it asked for; a call that was abandoned before it was
+//! begun is never made; ending the threads does not wait for any of them. A thread counts as idle
+//! before its answer is available, so that the next call of the same caller finds it idle.
 
 #![allow(clippy::disallowed_methods, reason = "starts the threads that make the calls")]
 
@@ -19,18 +20,18 @@ use std::time::Duration;
 use pinstripe_base::ranked::RankedMutex;
 
 pinstripe_base::lock_ranks! {
-    /// The locks of the calls. No thread takes one under another.
+    /// The locks of this module. No thread takes one of these locks while it holds another.
     enum CallLock {
-        /// Calls that wait for a thread.
+        /// Protects the calls that wait for a thread.
         Queue,
-        /// The answer of one call.
+        /// Protects the answer of one call.
         Answer,
     }
 }
 
 type CallTask = Box<dyn FnOnce(&CallQueue) + Send>;
 
-/// The threads, and the calls that wait for one.
+/// The threads, and the calls that wait for a thread.
 pub struct CallThreads {
     queue: Arc<CallQueue>,
     threads_max: usize,
@@ -46,7 +47,7 @@ struct CallQueue {
 struct WaitingCall {
     tasks: VecDeque<CallTask>,
     threads: usize,
-    /// Threads that make no call.
+    /// The number of threads that make no call.
     idle: usize,
     is_over: bool,
 }
@@ -54,7 +55,7 @@ struct WaitingCall {
 /// A call that was given to a thread.
 pub struct Call<T>(Arc<CallSlot<T>>);
 
-/// Where the answer of a call goes.
+/// The place where a thread stores the answer of a call.
 pub struct CallReply<T>(Arc<CallSlot<T>>);
 
 struct CallSlot<T> {
@@ -68,22 +69,22 @@ enum CallStage<T> {
     Answered(std::thread::Result<T>),
     /// The answer was taken.
     Taken,
-    /// The caller does not wait any more.
+    /// The caller no longer waits.
     Abandoned,
 }
 
 impl CallThreads {
-    /// At most this many threads of this name, started when they are needed.
+    /// A pool of at most this many threads with this name, started when they are needed.
     pub fn new(threads_max: usize, name: &'static str) -> Self {
         let waiting = RankedMutex::new(CallLock::Queue, WaitingCall::default());
         let queue = Arc::new(CallQueue { waiting, work: Condvar::new() });
         CallThreads { queue, threads_max, name }
     }
 
-    /// Has a thread make a call; the answer is what it returns.
+    /// Makes a call in a thread; the answer is what the call returns.
     ///
     /// # Errors
-    /// If no thread is idle and none can be started.
+    /// Fails if no thread is idle and none can be started.
     pub fn start<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> T + Send + 'static,
@@ -100,10 +101,10 @@ impl CallThreads {
         Ok(Call(slot))
     }
 
-    /// Has a thread make a call that gives its answer before it ends.
+    /// Makes a call in a thread; the call gives its answer before it ends.
     ///
     /// # Errors
-    /// The errors of [`start`](Self::start).
+    /// Fails with the errors of [`start`](Self::start).
     pub fn start_with_reply<T: Send + 'static>(
         &self,
         call: impl FnOnce(CallReply<T>) + Send + 'static,
@@ -120,7 +121,7 @@ impl CallThreads {
         Ok(Call(slot))
     }
 
-    /// Gives a task to a thread that is idle, to a new one, or to the first that ends its call.
+    /// Gives a task to an idle thread, to a new one, or to the first thread that ends its call.
     fn queue(&self, task: CallTask) -> io::Result<()> {
         let mut waiting = self.queue.waiting.lock();
         waiting.tasks.push_back(task);
@@ -162,7 +163,7 @@ impl Drop for CallThreads {
 }
 
 impl CallQueue {
-    /// Makes calls until the end: the body of a thread.
+    /// The body of a thread: makes calls until the pool ends.
     fn run(&self) {
         let mut waiting = self.waiting.lock();
         while !waiting.is_over {
@@ -179,8 +180,9 @@ impl CallQueue {
 }
 
 impl<T> Call<T> {
-    /// The answer, or the panic of the call; none if it does not come within `timeout`. It may return
-    /// without an answer earlier. The answer is given once.
+    /// Waits for the answer or the panic of the call; returns `None` if it does not come within
+    /// `timeout`. `wait` may also return `None` before the timeout. The answer is returned only
+    /// once.
     pub fn wait(&self, timeout: Duration) -> Option<std::thread::Result<T>> {
         let mut stage = self.0.stage.lock();
         if matches!(*stage, CallStage::Waiting) {
@@ -195,28 +197,28 @@ impl<T> Call<T> {
         }
     }
 
-    /// Waits no more. If the call was not begun, it is never made.
+    /// Waits no more. Abandons the call; if it was not begun, it is never made.
     pub fn abandon(self) {
         *self.0.stage.lock() = CallStage::Abandoned;
     }
 }
 
 impl<T> CallReply<T> {
-    /// Gives the answer; the call may continue afterwards.
+    /// Gives the answer to the caller; the call may continue afterwards.
     pub fn give(self, answer: T) {
         self.0.give(Ok(answer));
     }
 }
 
 impl<T> Drop for CallReply<T> {
-    /// A call that ends without an answer has failed.
+    /// A call that ends without an answer counts as failed.
     fn drop(&mut self) {
         self.0.give(Err(Box::new("the call gave no answer")));
     }
 }
 
 impl<T> CallSlot<T> {
-    /// A slot, once for the caller and once for the thread.
+    /// A slot for the answer of a call, as two handles: one for the caller and one for the thread.
     fn new() -> (Arc<Self>, Arc<Self>) {
         let stage = RankedMutex::new(CallLock::Answer, CallStage::Waiting);
         let slot = Arc::new(CallSlot { stage, changed: Condvar::new() });

@@ -1,11 +1,12 @@
-//! File descriptors of this process: their number, and the way out when none is left.
+//! File descriptors of this process: how many there are, and what is done when none is left.
 //!
-//! The limit belongs to the process, not to a store: code that keeps files open for later registers
-//! here, and closes them when another open finds none left. Files in use by running work are closed
-//! soon, so an open that still finds none waits.
+//! The limit applies to the process, not to a store: code that keeps files open for later use
+//! registers here, and closes them when another open needs a descriptor. Files that are in use are
+//! closed soon, so an open that still finds no descriptor waits.
 //!
-//! Invariants: no file in use is ever closed; a wait ends. A thread that waits must hold nothing
-//! that the others wait for: what is planned together opens no more than its [`share`].
+//! Invariants: no file that is in use is ever closed; every wait ends. A thread that waits must
+//! hold nothing for which other threads wait: work that is planned together opens at most its
+//! [`share`] of files.
 
 #![allow(clippy::disallowed_methods, reason = "waits until descriptors are free again")]
 
@@ -19,24 +20,24 @@ use rustix::process::{Resource, getrlimit};
 use pinstripe_base::clock;
 use pinstripe_base::sync::lock;
 
-/// Keeps files open for later.
+/// An object that keeps files open for later use.
 pub trait Keeper: Send + Sync {
-    /// Closes all that is not in use.
+    /// Closes all files that are not in use.
     fn give_up(&self);
 }
 
 static KEEPERS: Mutex<Vec<Weak<dyn Keeper>>> = Mutex::new(Vec::new());
-/// The last wait was in vain: until one succeeds, no open waits.
+/// Whether the last wait failed: until an open succeeds, no open waits.
 static IS_HOPELESS: AtomicBool = AtomicBool::new(false);
 
-/// The time an open waits for other threads to close files.
+/// How long an open waits for other threads to close files.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 const PAUSE_MOST: Duration = Duration::from_millis(50);
-/// Files that any run has open: its streams, members, a database.
+/// The number of files that every run has open: its streams, members, a database.
 const SET_ASIDE: u64 = 24;
 
-/// Registers a keeper, for as long as it lives.
+/// Registers a keeper until it is dropped.
 pub fn register(keeper: &Arc<impl Keeper + 'static>) {
     let keeper: Weak<dyn Keeper> = Arc::downgrade(keeper) as Weak<dyn Keeper>;
     let mut keepers = lock(&KEEPERS);
@@ -44,11 +45,12 @@ pub fn register(keeper: &Arc<impl Keeper + 'static>) {
     keepers.push(keeper);
 }
 
-/// Opens something; when no descriptor is left, has those closed that are kept for later, and waits
-/// for those in use.
+/// Opens something; if no descriptor is left, has files closed that are kept for later use, and
+/// waits for files in use.
 ///
 /// # Errors
-/// The errors of `open`; the lack of descriptors when it lasts.
+/// Fails with the errors of `open`; with the error for too many open files if no descriptor becomes
+/// free.
 pub fn patiently<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     match open() {
         Err(Errno::MFILE | Errno::NFILE) => wait(&mut open),
@@ -84,7 +86,7 @@ fn give_up() {
 }
 
 /// The number of files that one part of a run may have open at once: `wanted` if the limit allows
-/// it, else one in `parts` of the limit, and a few at least. The limit is read once.
+/// it, else the limit divided by `parts`, but at least a few. The limit is read once.
 pub fn share(wanted: usize, parts: u64) -> usize {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     let allowed = *LIMIT.get_or_init(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));

@@ -1,8 +1,8 @@
-//! The disk that a path is really on: two partitions of one disk share its failures and its arm.
+//! The physical disk of a path: two partitions of one disk share its failures and its arm.
 //!
 //! Read from sysfs. A file system without a block device (btrfs, overlay, tmpfs, network) counts as
-//! a disk of its own. Never guesses across several disks: a RAID or a volume over more than one
-//! disk is itself.
+//! a disk of its own. No guess is made across several disks: a RAID or a volume over more than one
+//! disk counts as a disk of its own.
 
 #![allow(clippy::disallowed_methods, reason = "reads sysfs")]
 
@@ -10,10 +10,10 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The depth of stacked devices: dm-crypt on LVM on a partition is three.
+/// The most stacked devices that are followed: dm-crypt on LVM on a partition are three.
 const MAX_STACK: usize = 8;
 
-/// A whole disk. Equal when it is the same one.
+/// A whole disk. Two values are equal if they are the same disk.
 #[derive(Debug, Clone)]
 pub struct Disk {
     major: u32,
@@ -22,12 +22,12 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The kernel's name for it, such as `sda`.
+    /// The kernel's name of the disk, such as `sda`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The kernel's number for it, `(major, minor)`.
+    /// The kernel's number of the disk, `(major, minor)`.
     pub fn number(&self) -> (u32, u32) {
         (self.major, self.minor)
     }
@@ -54,7 +54,8 @@ pub fn physical_disk(path: impl AsRef<Path>) -> Option<Disk> {
     Some(disk_of_device(Path::new("/sys/dev/block"), major, minor))
 }
 
-/// The disk that a device is, or that holds a file; `None` when the path cannot be examined.
+/// The disk of a device, or of the file system that holds a file; `None` when the path cannot be
+/// examined.
 pub fn disk_of(path: impl AsRef<Path>) -> Option<Disk> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let found = fs::metadata(path.as_ref()).ok()?;
@@ -65,7 +66,7 @@ pub fn disk_of(path: impl AsRef<Path>) -> Option<Disk> {
     Some(disk_of_device(Path::new("/sys/dev/block"), major, minor))
 }
 
-/// Follows a device down to its disk; `by_number` is sysfs's directory of devices.
+/// Follows a device down to its disk; `by_number` is sysfs's directory of devices by number.
 fn disk_of_device(by_number: &Path, major: u32, minor: u32) -> Disk {
     let own = |name| Disk { major, minor, name };
     // Major 0 is not a device: the number only distinguishes file systems.
@@ -84,7 +85,7 @@ fn disk_of_device(by_number: &Path, major: u32, minor: u32) -> Disk {
     }
 }
 
-/// From a device's directory to that of the one disk under it.
+/// Follows a device's sysfs directory to that of the one disk below it.
 fn lowest(mut device: PathBuf) -> PathBuf {
     for _ in 0..MAX_STACK {
         let below = if device.join("partition").exists() {
@@ -100,7 +101,7 @@ fn lowest(mut device: PathBuf) -> PathBuf {
     device
 }
 
-/// The device below a mapped device (encryption, a plain volume), if there is only one.
+/// The device below a mapped device (encryption, a plain volume), if there is exactly one.
 fn only_slave(device: &Path) -> Option<PathBuf> {
     let mut slaves = fs::read_dir(device.join("slaves")).ok()?;
     let first = slaves.next()?.ok()?;

@@ -1,11 +1,11 @@
-//! The seam of read-only file systems: one part of the program has a tree of files,
-//! another one shows it.
+//! The interface of read-only file systems: one part of the program provides a tree of files,
+//! another part shows it.
 //!
-//! Inode numbers are the tree's own; 1 is its root, and a number names the same thing as long as the
+//! The tree assigns inode numbers; 1 is its root, and a number names the same file as long as the
 //! tree is shown. Names are bytes. Calls come from many threads at once.
 //!
-//! A tree that keeps something for each inode counts its mentions: an answer of `lookup` and an
-//! entry that `list` gives are one each, and `forget` takes them back.
+//! A tree that keeps state for each inode counts its mentions: each answer of `lookup` and each
+//! entry from `list` adds one, and `forget` subtracts them.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ pub enum FileKind {
     File,
     /// A directory.
     Directory,
-    /// A symbolic link; its target is a string of bytes, and is never followed here.
+    /// A symbolic link; its target is a string of bytes, and is not followed by this module.
     Symlink,
     /// A named pipe.
     Fifo,
@@ -36,7 +36,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind in the type bits of an `st_mode`; `None` when they are of no kind that exists.
+    /// The kind given by the type bits of an `st_mode`; `None` if these bits are invalid.
     pub fn from_st_mode(st_mode: u32) -> Option<Self> {
         Some(match st_mode & 0o170_000 {
             0o100_000 => FileKind::File,
@@ -50,7 +50,7 @@ impl FileKind {
         })
     }
 
-    /// The word for people, with its article, as in messages.
+    /// The name of the kind in messages, with an article.
     pub fn name(self) -> &'static str {
         match self {
             FileKind::File => "a regular file",
@@ -79,65 +79,69 @@ pub struct Node {
     pub gid: u32,
     /// Bytes.
     pub size: u64,
-    /// Bytes of data: without holes.
+    /// Bytes of data, without holes.
     pub data_bytes: u64,
     /// Hard links.
     pub links: u32,
-    /// Major and minor number of a device.
+    /// Major and minor number of a device node.
     pub rdev: (u32, u32),
-    /// Last change of the content: seconds since 1970, and nanoseconds.
+    /// Time of the last change of the content: seconds since 1970, and nanoseconds.
     pub mtime: (i64, u32),
-    /// Last change of the inode, in the same way.
+    /// Time of the last change of the inode, in the same form.
     pub ctime: (i64, u32),
-    /// Whether names and attributes never change: the kernel need not ask again.
+    /// Whether names and attributes never change, so that the kernel need not ask again.
     pub is_lasting: bool,
 }
 
-/// Receives the entries of a directory: the offset of the next entry, the name, the entry. Returns
-/// whether it takes another one.
+/// A function that receives the entries of a directory: the offset of the next entry, the name, the
+/// entry. The function returns whether it accepts another entry.
 pub type TakeEntry<'t> = &'t mut dyn FnMut(u64, &[u8], &Node) -> bool;
 
-/// The way in which files of a tree are opened.
+/// How files of a tree are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileOpening {
-    /// The tree is not asked: the kernel keeps the content from one open to the next.
+    /// The tree is not asked when a file is opened; the kernel keeps cached content from one open
+    /// to the next.
     Untold,
-    /// The inode still names what its path names, so that content which the kernel has is good.
+    /// The inode is still the one at its path, so that content in the kernel's cache is valid.
     Current,
 }
 
 /// A read-only tree of files.
 pub trait FileTree: Send + Sync + 'static {
-    /// The entry of a directory that has a name.
+    /// The entry with a given name in a directory.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is none.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when the directory has
+    /// no such name.
     fn lookup(&self, directory: u64, name: &[u8]) -> Result<Node>;
 
-    /// What an inode number names.
+    /// The file that an inode number names.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is none any more.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when the file no longer
+    /// exists.
     fn node(&self, inode: u64) -> Result<Node>;
 
-    /// Gives the entries of a directory, without "." and "..", from the offset `from` on: 0, or the
-    /// offset that was passed with an entry.
+    /// Passes the entries of a directory, without "." and "..", from the offset `from` on: 0, or
+    /// the offset that was passed with an entry.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if the inode is not a directory.
+    /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if the inode is not a
+    /// directory.
     fn list(&self, directory: u64, from: u64, take: TakeEntry<'_>) -> Result<()>;
 
-    /// Appends to `out` the bytes of a file from `range`, as far as there are any.
+    /// Appends the bytes of a file in `range` to `out`, up to the end of the file.
     ///
     /// # Errors
-    /// When one of the bytes cannot be read.
+    /// Fails when any byte of the range cannot be read.
     fn read(&self, inode: u64, range: Range<u64>, out: &mut Vec<u8>) -> Result<()>;
 
-    /// Gives the bytes of a file from `range` in one piece, as far as there are any: those that the
-    /// tree has, where they lie together, else as they were gathered in `buffer`.
+    /// Passes the bytes of a file in `range`, up to the end of the file, in one piece: directly
+    /// from the tree's memory if they are contiguous there, else gathered in `buffer`.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read); nothing was given then.
+    /// Fails with the errors of [`read`](Self::read); in that case nothing was passed.
     fn give(
         &self,
         inode: u64,
@@ -154,51 +158,55 @@ pub trait FileTree: Send + Sync + 'static {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if the inode is not a symbolic link.
+    /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if the inode is not a
+    /// symbolic link.
     fn target(&self, inode: u64) -> Result<Vec<u8>>;
 
     /// Extended attributes: names and values.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such inode.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such
+    /// inode.
     fn xattrs(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
-    /// Whether no entry of the tree has an extended attribute of this name. Programs get this
-    /// answer and do not ask again. `ls -l` asks for ACLs and labels of every entry.
+    /// Whether no entry of the tree has an extended attribute of this name. The kernel then answers
+    /// programs itself, and does not ask the tree again. Caching the answer matters because `ls -l`
+    /// asks for ACLs and labels of every entry.
     fn has_nowhere(&self, _name: &[u8]) -> bool {
         false
     }
 
-    /// Receives the hint of a program about its reads of a file.
+    /// Receives a hint from a program about how it will read a file.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for an unknown hint.
+    /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for an unknown hint.
     fn hint(&self, inode: u64, text: &[u8]) -> Result<()>;
 
-    /// The ranges of a file that are data; the rest are holes.
+    /// The ranges of a file that are data; all other ranges are holes.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such inode.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such
+    /// inode.
     fn data(&self, inode: u64) -> Result<Vec<Range<u64>>>;
 
-    /// Bytes and entries of the whole tree, as statfs(2) tells them.
+    /// The number of bytes and entries of the entire tree, as for statfs(2).
     fn totals(&self) -> (u64, u64);
 
-    /// Takes in that a program opens a file.
+    /// Called when a program opens a file.
     ///
     /// # Errors
-    /// [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when the path of the inode names
-    /// something else now: the kernel then looks the path up again.
+    /// Fails with [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when another file is at
+    /// the path of the inode now: the kernel then looks the path up again.
     fn open(&self, _inode: u64) -> Result<FileOpening> {
         Ok(FileOpening::Untold)
     }
 
-    /// A file of this machine whose bytes are those of an inode now, which the kernel may read by
-    /// itself; none where reads are to be asked of the tree.
+    /// A local file with the present bytes of an inode, which the kernel may read directly; `None`
+    /// if reads must go through the tree.
     fn backing(&self, _inode: u64) -> Option<OwnedFd> {
         None
     }
 
-    /// Takes back mentions of an inode.
+    /// Subtracts mentions of an inode.
     fn forget(&self, _inode: u64, _mentions: u64) {}
 }

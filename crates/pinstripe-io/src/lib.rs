@@ -1,14 +1,13 @@
-//! Bytes at places: devices, several writes in flight on one, their faults, and paths.
+//! Input and output: devices, several writes in flight on a device, simulated faults, and paths.
 //!
-//! [`device`] is the block seam: files, block devices, memory. [`lane`] keeps several writes in
-//! flight on one device. [`fault`] wraps devices so that they fail as real disks do. [`beneath`]
-//! opens paths that cannot leave a directory; [`descriptors`] shares out the open files that the
-//! system allows; [`disk`] names the disk that a path is on, [`mounts`] the mount; [`paths`] says what
-//! is at a path.
-//! [`remove`] removes a directory with everything in it, but no mount.
-//! [`pool`] has the threads that work side by side, [`calls`] those that make calls with a deadline.
-//! [`control`] is the socket at which a process answers others of its user.
-//! [`process`] runs other programs, [`library`] loads C libraries that may be missing.
+//! [`device`] is the interface to block devices: files, disks, memory. [`lane`] keeps several
+//! writes in flight on one device. [`fault`] wraps devices so that they fail as real disks do.
+//! [`beneath`] opens paths that cannot leave a directory; [`descriptors`] shares the open files
+//! that the system allows; [`disk`] finds the disk of a path, [`mounts`] its mount; [`paths`]
+//! examines paths. [`remove`] removes a directory with its content, except for mounts. [`pool`] has
+//! threads that work in parallel, [`calls`] threads that make calls with a time limit. [`control`]
+//! is the socket at which a process answers other processes of its user. [`process`] runs other
+//! programs, [`library`] loads C libraries that may be missing.
 //!
 //! Not in this crate: the meaning of the bytes.
 

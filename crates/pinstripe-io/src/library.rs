@@ -1,11 +1,11 @@
-//! C libraries that are found when they are first needed (dlopen(3)), so that the binary is built and
-//! runs without them.
+//! Loads C libraries when they are first needed (dlopen(3)), so that the binary is built and runs
+//! without them.
 //!
-//! [`foreign_functions!`](crate::foreign_functions) declares a table of functions; all of them are
-//! found in a [`LoadedLibrary`], or none. A library that was loaded stays loaded: its threads and its
-//! static data may outlive every handle that it gave.
+//! [`foreign_functions!`](crate::foreign_functions) declares a table of functions; either all of
+//! them are found in a [`LoadedLibrary`], or the table cannot be used. A loaded library is never
+//! unloaded: its threads and its static data may outlive every handle that it returned.
 //!
-//! Not in this module: what a library is for, and which package has it. Its caller says that.
+//! This module does not know what a library is for, or which package has it.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -23,12 +23,12 @@ unsafe impl Send for LoadedLibrary {}
 unsafe impl Sync for LoadedLibrary {}
 
 impl LoadedLibrary {
-    /// Loads the first of these names that the system has; the names of older releases come last.
+    /// Loads the first library of this list that the system has; names of older releases come last.
     ///
     /// # Errors
-    /// The system's error for the last name.
+    /// Fails with the system's error for the last name.
     pub fn open(names: &[&CStr]) -> Result<Self, LoadFailure> {
-        let mut failure = LoadFailure("not a name of a library".to_owned());
+        let mut failure = LoadFailure("this is not a valid name of a library".to_owned());
         for name in names {
             // SAFETY: the name ends with a NUL. The library's constructors run, as they would if this
             // program were linked with it.
@@ -41,21 +41,21 @@ impl LoadedLibrary {
         Err(failure)
     }
 
-    /// The address of a function or of data.
+    /// The address of a function or a variable.
     pub fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the handle is one of dlopen(3) that is never closed, the name ends with a NUL.
         NonNull::new(unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) })
     }
 }
 
-/// Why a library cannot be used.
+/// The reason why a library cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadFailure(String);
 
 impl LoadFailure {
-    /// A library that lacks a function.
+    /// The failure of a library that lacks a function.
     pub fn without(symbol: &CStr) -> Self {
-        LoadFailure(format!("it has no function {}", symbol.to_string_lossy()))
+        LoadFailure(format!("the library has no function {}", symbol.to_string_lossy()))
     }
 }
 
@@ -76,9 +76,9 @@ fn last_error() -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Declares a table of functions of a C library by their types and symbols, with `find`, which
-/// finds them all in a [`LoadedLibrary`](crate::library::LoadedLibrary) or fails with the first
-/// that is missing. The types are those of the library's header: nothing checks them.
+/// Declares a table of functions of a C library by their types and symbols, with a function `find`,
+/// which finds all of them in a [`LoadedLibrary`](crate::library::LoadedLibrary) or fails with the
+/// first missing one. The types must be those in the library's header, because nothing checks them.
 #[macro_export]
 macro_rules! foreign_functions {
     ($(#[$about:meta])* $vis:vis struct $library:ident {

@@ -1,5 +1,5 @@
-//! Mounts: the kernel's table of them, `/proc/self/mountinfo` (proc(5)), and which one an open file
-//! was reached through.
+//! Mounts: the kernel's table of mounts, `/proc/self/mountinfo` (proc(5)), and the mount through
+//! which an open file was reached.
 
 #![allow(clippy::disallowed_methods, reason = "reads the kernel's table of mounts")]
 
@@ -13,25 +13,25 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-/// A line of the table.
+/// A line of the kernel's table of mounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountInfo {
-    /// The numbers of the device, as `MAJOR:MINOR`.
+    /// The numbers of the mounted device, as `MAJOR:MINOR`.
     pub device: String,
-    /// The place where it is mounted.
+    /// The path at which the file system is mounted.
     pub at: PathBuf,
     /// The type of the file system: ext4, xfs, tmpfs.
     pub kind: String,
-    /// The device, or what the file system calls its source.
+    /// The device, or the name that the file system gives as its source.
     pub source: PathBuf,
     /// The options of this mount.
     pub options: String,
-    /// The options of the file system, however often it is mounted.
+    /// The options of the file system, which are the same for all of its mounts.
     pub super_options: String,
 }
 
 impl MountInfo {
-    /// Parses a line; `None` if it is not a line of this table.
+    /// Parses a line of the table; returns `None` if the line is invalid.
     pub fn parse(line: &str) -> Option<Self> {
         let (mount, file_system) = line.split_once(" - ")?;
         let mount: Vec<&str> = mount.split(' ').collect();
@@ -62,15 +62,15 @@ pub fn parse(table: &str) -> impl Iterator<Item = MountInfo> + '_ {
     table.lines().filter_map(MountInfo::parse)
 }
 
-/// The mounts that this process sees; none where the kernel does not say.
+/// The mounts that this process sees; empty if the kernel does not show them.
 pub fn of_this_process() -> Vec<MountInfo> {
     // A place that is not UTF-8 must not hide the others.
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     parse(&String::from_utf8_lossy(&table)).collect()
 }
 
-/// The mount that holds a path with a canonical name, which is on a device with these numbers: of
-/// all of that device, the one with the longest place above the path.
+/// The mount on the device with these numbers that holds a canonical path: of all mounts of that
+/// device, the one with the longest mountpoint above the path.
 pub fn holding<M: Borrow<MountInfo>>(
     mounts: impl IntoIterator<Item = M>,
     path: &Path,
@@ -81,7 +81,7 @@ pub fn holding<M: Borrow<MountInfo>>(
 }
 
 /// The mount that holds a path, which may be relative. Files of btrfs have other device numbers
-/// than its mounts, so there only the path decides.
+/// than the mounts of btrfs, so that only the path is compared there.
 pub fn of_path(path: &Path) -> Option<MountInfo> {
     let (path, device) = (fs::canonicalize(path).ok()?, fs::metadata(path).ok()?.dev());
     let mounts = of_this_process();
@@ -93,15 +93,15 @@ fn innermost<M: Borrow<MountInfo>>(mounts: impl IntoIterator<Item = M>, path: &P
     mounts.into_iter().filter(|it| path.starts_with(&it.borrow().at)).max_by_key(depth)
 }
 
-/// The numbers of a device as the table has them.
+/// The numbers of a device in the form of the table.
 pub fn numbers(device: u64) -> String {
     format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
 }
 
-/// The mount through which something was reached, and the device of its file system.
+/// The mount through which a file was reached, and the device of its file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MountIdentity {
-    /// The number of the mount. `None` where neither statx (since Linux 5.8) nor `/proc` gives it.
+    /// The number of the mount. `None` if neither statx (since Linux 5.8) nor `/proc` returns it.
     id: Option<u64>,
     device: u64,
     is_directory: bool,
@@ -111,18 +111,18 @@ impl MountIdentity {
     /// The mount of an open file.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub fn of_open(file: BorrowedFd<'_>) -> Result<Self, Errno> {
         let id = by_statx(file, b"", AtFlags::EMPTY_PATH).or_else(|| by_fdinfo(file));
         let stat = rustix::fs::fstat(file)?;
         Ok(Self::new(id, &stat))
     }
 
-    /// The mount of what has this name in a directory: another one than the directory's, if
-    /// something is mounted there. A symlink is not followed.
+    /// The mount of a name in a directory: another mount than the directory's, if something is
+    /// mounted there. A symlink is not followed.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub fn of_name(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Self, Errno> {
         let Some(id) = by_statx(directory, name, AtFlags::empty()) else {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -138,8 +138,9 @@ impl MountIdentity {
         MountIdentity { id, device: stat.st_dev, is_directory }
     }
 
-    /// Whether both are on one mount. Directories on different devices never are: a subvolume of
-    /// btrfs has a device of its own. Some file systems give files other devices than directories.
+    /// Whether both files are on the same mount. Directories on different devices are never on the
+    /// same mount: a subvolume of btrfs has a device of its own. Some file systems give files other
+    /// device numbers than directories.
     pub fn is_same(self, other: MountIdentity) -> bool {
         let is_one_mount = match (self.id, other.id) {
             (Some(one), Some(other)) => one == other,
@@ -157,14 +158,14 @@ fn by_statx(at: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Option<u64> {
     is_given.then_some(statx.stx_mnt_id)
 }
 
-/// The kernel gives the mount of each open file there since Linux 3.15.
+/// The mount number of an open file in /proc, where the kernel shows it since Linux 3.15.
 fn by_fdinfo(file: BorrowedFd<'_>) -> Option<u64> {
     let table = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
     let id = table.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     id.trim().parse().ok()
 }
 
-/// Decodes a path of this table, or of `/proc/swaps`, in which blanks, tabs, line ends and
+/// Decodes a path in this table, or in `/proc/swaps`, in which blanks, tabs, line ends and
 /// backslashes are written as three octal digits.
 pub(crate) fn unescaped(text: &str) -> PathBuf {
     let (bytes, mut out) = (text.as_bytes(), Vec::with_capacity(text.len()));

@@ -1,6 +1,6 @@
-//! Checks of paths that a user named, before they are opened.
+//! Examines paths that a user named, before they are opened.
 //!
-//! Verbs use this module, so that no other room asks the file system about a path. Symlinks are
+//! Verbs use this module, so that no other module asks the file system about a path. Symlinks are
 //! followed unless a function says otherwise. Not in this module: the content of files.
 
 #![allow(clippy::disallowed_methods, reason = "examines paths that a caller names")]
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The path without symlinks, `.` and `..`.
 ///
 /// # Errors
-/// As realpath(3) says, for example when there is nothing.
+/// Fails with the errors of realpath(3), for example if the path does not exist.
 pub fn real(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
@@ -22,23 +22,23 @@ pub fn exists(path: &Path) -> bool {
     path.exists()
 }
 
-/// Whether it is a directory; false also if this cannot be determined.
+/// Whether the path is a directory; false also if this cannot be determined.
 pub fn is_directory(path: &Path) -> bool {
     path.is_dir()
 }
 
-/// The metadata of what exists.
+/// The metadata of an existing file.
 ///
 /// # Errors
-/// As stat(2) says.
+/// Fails with the errors of stat(2).
 pub fn metadata(path: &Path) -> io::Result<Metadata> {
     fs::metadata(path)
 }
 
-/// The metadata of what exists, of a symlink itself.
+/// The metadata of an existing file; for a symlink, its own.
 ///
 /// # Errors
-/// As lstat(2) says.
+/// Fails with the errors of lstat(2).
 pub fn own_metadata(path: &Path) -> io::Result<Metadata> {
     fs::symlink_metadata(path)
 }
@@ -46,7 +46,7 @@ pub fn own_metadata(path: &Path) -> io::Result<Metadata> {
 /// Removes a name of a file.
 ///
 /// # Errors
-/// As unlink(2) says.
+/// Fails with the errors of unlink(2).
 pub fn remove_file(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }

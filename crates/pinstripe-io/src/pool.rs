@@ -1,9 +1,8 @@
-//! Threads that work side by side: a pool of threads that wait for jobs, rounds in which the pool
+//! Threads that work in parallel: a pool of threads that wait for jobs, rounds in which the pool
 //! does one step for each of many items, and threads that are started for one list.
 //!
-//! Invariants: each item of a round is done once; a round has ended only when no thread is in one
-//! of its steps. A job owns what it uses, so that no thread is left with a reference to what has
-//! gone.
+//! Invariants: each item of a round is done once; a round ends only when no thread is in one of its
+//! steps. A job owns the data that it uses, so that no thread holds a reference to freed data.
 
 #![allow(clippy::disallowed_methods, reason = "starts the threads that work through a list")]
 
@@ -27,23 +26,23 @@ use pinstripe_base::clock;
 use pinstripe_base::each::each_of;
 use pinstripe_base::error::Result;
 
-/// The threads that a round begins with: on a disk that answers quickly a few do all, and waking
-/// hundreds would cost more than the round.
+/// The number of threads with which a round begins: on a disk that answers quickly, a few threads
+/// do all items, and waking hundreds would cost more than the round.
 const FIRST_WORKERS: usize = 4;
-/// The time in which each of a round's threads does one item at least, or more of them join.
+/// If fewer items than threads are done within this time, more threads join the round.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// What a thread of a pool does.
+/// A job for the threads of a pool.
 pub trait Job: Send + Sync {
-    /// Does it. Several threads may, if it was added several times.
+    /// Does it. Several threads may run it at once, if it was added several times.
     fn run(&self);
 }
 
-/// A queue of jobs for the threads that [`work`](Self::work) for it.
+/// A queue of jobs for the threads that call [`work`](Self::work).
 #[derive(Default)]
 pub struct WorkerPool<'a> {
     waiting: Mutex<Waiting<'a>>,
-    /// A job was added, or the pool is at its end.
+    /// Notifies threads that a job was added, or that the pool ends.
     changed: Condvar,
 }
 
@@ -60,8 +59,8 @@ impl<'a> WorkerPool<'a> {
         self.changed.notify_one();
     }
 
-    /// Does jobs until [`end`](Self::end), and until no job waits: the body of a thread. Calls
-    /// `after` behind each job.
+    /// The body of a thread: does jobs until [`end`](Self::end) was called and no job waits. Calls
+    /// `after` after each job.
     pub fn work(&self, after: &dyn Fn()) {
         loop {
             let mut waiting = held(self.waiting.lock());
@@ -81,17 +80,17 @@ impl<'a> WorkerPool<'a> {
         }
     }
 
-    /// Lets the threads end.
+    /// Lets the threads end when no job is left.
     pub fn end(&self) {
         held(self.waiting.lock()).is_over = true;
         self.changed.notify_all();
     }
 
-    /// Has the threads do a step for each item, and waits until all are done. Calls `meanwhile` each
-    /// `every`, so that one item that takes long holds no other up.
+    /// Does a step for each item on the threads of the pool, and waits until all are done. Calls
+    /// `meanwhile` at the interval `every`, so that one slow item does not delay other work.
     ///
-    /// A few threads begin, and more join as long as the round hardly moves: where items wait, as
-    /// syncs do, they wait side by side.
+    /// A few threads begin, and more join while the round makes little progress: items that wait,
+    /// as for syncs, then wait in parallel.
     pub fn each<T: Send + Sync + 'a>(
         &self,
         items: Vec<T>,
@@ -128,28 +127,29 @@ impl<'a> WorkerPool<'a> {
         held(self.waiting.lock()).jobs.retain(is_other);
     }
 
-    /// Calls this number of threads to a round.
+    /// Asks this number of threads to join a round.
     fn call<J: Job + 'a>(&self, round: &Arc<J>, threads: usize) -> usize {
         (0..threads).for_each(|_| self.add(Arc::<J>::clone(round)));
         threads
     }
 }
 
-/// A step for each of several items.
+/// A round: a step for each of several items.
 struct PoolRound<T, S> {
     items: Vec<T>,
     step: S,
     next: AtomicUsize,
-    /// Threads that may be in a step. A thread counts itself before it takes an item.
+    /// The number of threads that may be in a step. A thread counts itself in this number before it
+    /// takes an item.
     working: Mutex<usize>,
-    /// No thread is in a step any more. Only the caller waits for it, so that threads, maybe
-    /// hundreds, do not wake each other.
+    /// Notifies the caller that no thread is in a step any more. Only the caller waits for this, so
+    /// that the threads, maybe hundreds, do not wake each other.
     done: Condvar,
 }
 
 impl<T, S> PoolRound<T, S> {
-    /// The number of items that were begun. Under the lock of `working`, a thread that began one is
-    /// counted there.
+    /// The number of items that were begun. If read under the lock of `working`, every thread that
+    /// began an item is counted in `working`.
     fn begun(&self) -> usize {
         self.next.load(Ordering::Relaxed).min(self.items.len())
     }
@@ -157,7 +157,7 @@ impl<T, S> PoolRound<T, S> {
 
 impl<T: Send + Sync, S: Fn(&T) + Send + Sync> Job for PoolRound<T, S> {
     fn run(&self) {
-        /// Leaves the round, by a panic too.
+        /// Counts a thread as a member of a round, which it leaves on drop, also after a panic.
         struct RoundMember<'a>(&'a Mutex<usize>, &'a Condvar);
         impl Drop for RoundMember<'_> {
             fn drop(&mut self) {
@@ -179,13 +179,13 @@ impl<T: Send + Sync, S: Fn(&T) + Send + Sync> Job for PoolRound<T, S> {
     }
 }
 
-/// The guard of a lock, poisoned or not, as `pinstripe_base::sync::lock` has it.
+/// The guard of a lock, whether or not it is poisoned, as in `pinstripe_base::sync::lock`.
 fn held<G>(result: LockResult<G>) -> G {
     result.unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `task` with each of these numbers, by at most `most` threads, the calling one included.
-/// Returns by how many.
+/// Calls `task` with each of these numbers, on at most `most` threads, including the calling one.
+/// Returns the number of threads used.
 pub fn side_by_side(most: usize, numbers: Range<usize>, task: &(dyn Fn(usize) + Sync)) -> usize {
     let next = std::sync::atomic::AtomicUsize::new(numbers.start);
     let work = || {
@@ -207,11 +207,11 @@ pub fn side_by_side(most: usize, numbers: Range<usize>, task: &(dyn Fn(usize) + 
     threads
 }
 
-/// Does `work` for every item on `threads` threads; results come in the order of the items.
-/// Every item is worked on, also after one has failed.
+/// Calls `work` for every item on `threads` threads; the results are in the order of the items. All
+/// items are processed, even after one has failed.
 ///
 /// # Errors
-/// The first error in the order of the items.
+/// Fails with the first error, in the order of the items.
 pub fn each<T: Sync, R: Send>(
     threads: usize,
     items: &[T],
@@ -233,7 +233,7 @@ mod loom_tests {
         model.check(run);
     }
 
-    /// A round of two items by two threads: when it has ended, all its steps are.
+    /// A round of two items on two threads: when the round has ended, all of its steps have.
     #[test]
     fn loom_a_round_is_over_when_all_its_steps_are() {
         model(2, || {
@@ -253,7 +253,7 @@ mod loom_tests {
         });
     }
 
-    /// The threads of a pool do what waits before they end, and miss no wake.
+    /// The threads of a pool do all waiting jobs before they end, and miss no wake.
     #[test]
     fn loom_a_job_that_was_added_before_the_end_is_done() {
         struct RoundCount(AtomicUsize);
@@ -286,7 +286,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// What `with` gives, called with a pool of this many threads.
+    /// Calls `with` with a pool of this many threads, and returns its result.
     fn with<'a, R>(threads: usize, with: impl FnOnce(&WorkerPool<'a>) -> R) -> R {
         let pool = WorkerPool::default();
         std::thread::scope(|scope| {

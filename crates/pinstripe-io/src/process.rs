@@ -1,10 +1,10 @@
-//! Foreign programs, run to their end, or killed with all that they have started.
+//! Runs other programs to their end, or kills them together with all processes that they started.
 //!
-//! Invariants: a program runs in a process group of its own; its input and what it prints are files
-//! in memory, so that neither one that reads nothing nor one that prints much can block; when
-//! [`run`] returns, it has ended.
+//! Invariants: a program runs in a process group of its own; its input and its output are files in
+//! memory, so that neither a program that reads nothing nor one that prints much can block; when
+//! [`run`] returns, the program has ended.
 //!
-//! Not in this module: what a program is run for, and what its failure means.
+//! This module does not know what a program is run for, or what its failure means.
 
 #![allow(clippy::disallowed_methods, reason = "waits for programs")]
 
@@ -22,25 +22,25 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_parent_process_death_signal,
 };
 
-/// The interval at which the stop is polled, which is a flag and wakes nothing; and the end of the
-/// program, where the kernel does not report it (before Linux 5.3).
+/// The interval at which the stop flag is polled, which wakes no thread, and at which the end of
+/// the program is polled on kernels that do not report it (before Linux 5.3).
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What ends a program before its own end.
+/// The limits that end a program early.
 #[derive(Default)]
 pub struct ProgramLimits<'a> {
-    /// It is killed after this time.
+    /// The program is killed after this time.
     pub deadline: Option<Duration>,
-    /// It is killed soon after this has become true.
+    /// The program is killed soon after this returns true.
     pub is_stopped: Option<&'a dyn Fn() -> bool>,
-    /// It is killed when the calling thread ends, by whatever it ends.
+    /// Whether the program is killed when the calling thread ends, for any reason.
     pub ends_with_caller: bool,
 }
 
-/// How a program ended, and what it printed.
+/// The exit status and the output of a program.
 #[derive(Debug)]
 pub struct ProgramOutput {
-    /// The exit status; none when it was killed for one of the limits.
+    /// The exit status; `None` if the program was killed because of a limit.
     pub status: Option<ExitStatus>,
     /// The standard output.
     pub out: String,
@@ -51,9 +51,9 @@ pub struct ProgramOutput {
 /// Runs a program with `input` on its standard input.
 ///
 /// # Errors
-/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) if the program does not exist,
-/// [`Kind::Io`](pinstripe_base::error::Kind::Io) if it cannot be started. A program that fails or
-/// is killed is not an error.
+/// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) if the program does not
+/// exist; with [`Kind::Io`](pinstripe_base::error::Kind::Io) if the program cannot be started. A
+/// program that fails or is killed is not an error.
 pub fn run(
     command: &mut Command,
     input: &[u8],
@@ -88,7 +88,7 @@ fn read(file: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Waits for its end; none when it was killed.
+/// Waits for the end of the program; returns `None` if it was killed.
 fn wait(mut child: Child, limits: &ProgramLimits<'_>) -> io::Result<Option<ExitStatus>> {
     let pid = Pid::from_child(&child);
     let end = pidfd_open(pid, PidfdFlags::empty()).ok();

@@ -1,7 +1,7 @@
-//! Removing a directory with everything in it.
+//! Removes a directory with its content.
 //!
-//! Invariants: no symlink is followed; what is mounted in the directory, or on it, stays with all
-//! that is in it, also if the mount appears meanwhile.
+//! Invariants: no symlink is followed; a file system that is mounted on the directory or in it is
+//! never touched, even if it is mounted during the removal.
 
 #![allow(clippy::disallowed_methods, reason = "removes what a caller names")]
 
@@ -14,11 +14,11 @@ use rustix::io::Errno;
 
 use crate::mounts::MountIdentity;
 
-/// Removes what is at `path`, with everything in it if it is a directory.
+/// Removes the file or directory at `path`; a directory is removed with its content.
 ///
 /// # Errors
-/// As reported by the system; `ResourceBusy` if something is mounted there or below. Entries that
-/// were reached before the error are removed.
+/// Fails with the errors of the system; with `ResourceBusy` if something is mounted at the path or
+/// below. Entries that were reached before the error are already removed.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

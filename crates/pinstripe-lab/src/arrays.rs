@@ -1,5 +1,5 @@
-//! Loads on an array of ours, and their cost: for the case `stripe`, and for other measurements of
-//! arrays.
+//! Loads on a pinstripe array, and what they cost; used by the case `stripe` and by other
+//! measurements of arrays.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::histogram::Histogram;
 use crate::io::at_once;
 use crate::run::Live;
 
-/// Bytes of a chunk.
+/// The size of an array chunk in bytes.
 pub const CHUNK_BYTES: u64 = 64 * KIB;
 /// The size of each member's log.
 pub const LOG_BYTES: u64 = 64 * MIB;
@@ -34,7 +34,7 @@ pub struct Load {
     pub bytes: usize,
     /// Whether it writes.
     pub is_write: bool,
-    /// Whether it goes anywhere, or in order.
+    /// Whether the requests go to random offsets; otherwise they are sequential.
     pub is_random: bool,
 }
 
@@ -56,10 +56,10 @@ pub const LOADS: [Load; 5] = [
 pub struct Requests {
     /// All of them.
     pub count: u64,
-    /// The number of concurrent requests. Each needs its own thread, because calls of an array are
-    /// synchronous.
+    /// The number of concurrent requests. Each request in flight needs its own thread, because
+    /// calls of an array are synchronous.
     pub at_once: usize,
-    /// The seed of their places and content: the same seed, the same requests.
+    /// The seed of the requests' offsets and content: the same seed gives the same requests.
     pub seed: u64,
 }
 
@@ -70,15 +70,15 @@ pub struct Cost {
     pub count: f64,
     /// The bytes.
     pub bytes: f64,
-    /// The time until all was durable.
+    /// The time until everything was durable.
     pub wall_s: f64,
     /// Processor time of this process.
     pub cpu_s: f64,
-    /// Bytes of all members: data read,
+    /// Data bytes that all members read.
     pub read: f64,
-    /// data written,
+    /// Data bytes that all members wrote.
     pub written: f64,
-    /// log written.
+    /// Log bytes that all members wrote.
     pub log: f64,
     /// Times of single reads or writes.
     pub times: Histogram,
@@ -96,13 +96,13 @@ impl Cost {
     }
 }
 
-/// Random bytes, always the same.
+/// Returns pseudorandom bytes, which are the same on each call.
 pub fn noise(bytes: usize) -> Vec<u8> {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     (0..bytes / 8).flat_map(|_| noise.next().to_le_bytes()).collect()
 }
 
-/// The defaults that arrays are made with.
+/// The default options for creating the measured arrays.
 pub fn making(level: Level) -> CreateOptions {
     CreateOptions {
         name: "lab".to_owned(),
@@ -115,10 +115,10 @@ pub fn making(level: Level) -> CreateOptions {
     }
 }
 
-/// Starts an array on devices, in this order, and writes all of it once.
+/// Creates and starts an array on devices, in this order, and writes all of it once.
 ///
 /// # Errors
-/// The errors of the array and its members; an interrupt.
+/// Errors of the array and its members; an interrupt.
 pub fn start(devices: Vec<SharedDevice>, making: &CreateOptions, live: &Live) -> Result<Volume> {
     let volume = Volume::start(create_on_members(making, devices)?, VolumeSettings::default())?;
     let noise = noise(1 << 20);
@@ -135,7 +135,7 @@ pub fn start(devices: Vec<SharedDevice>, making: &CreateOptions, live: &Live) ->
     Ok(volume)
 }
 
-/// Does reads or writes; writes are durable at the end.
+/// Runs the reads or writes of a load; writes are durable at the end.
 ///
 /// # Errors
 /// The errors of the array; an interrupt.
@@ -165,7 +165,7 @@ pub fn run(volume: &Volume, load: Load, requests: Requests, live: &Live) -> Resu
     })
 }
 
-/// The requests of one thread, until all are taken; answers their times.
+/// Carries out the requests of one thread until none is left; returns their times.
 fn one_by_one(
     volume: &Volume,
     load: Load,
@@ -202,7 +202,7 @@ fn sum(counters: &VolumeCounters, of: fn(&MemberTraffic) -> u64) -> u64 {
     counters.members.iter().flatten().map(of).sum()
 }
 
-/// Processor time of this process, all threads.
+/// Processor time that all threads of this process have used.
 pub fn cpu() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

@@ -1,8 +1,8 @@
-//! Measured values as people read them, with as many digits as they are worth.
+//! Formats measured values for people, with only the digits that are significant.
 
 use std::time::Duration;
 
-/// Three digits or more.
+/// Formats a value with three digits or more.
 pub fn figure(value: f64) -> String {
     match value.abs() {
         100.0.. => format!("{value:.0}"),
@@ -11,7 +11,7 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-/// `830 ns`, `41 us`, `3.2 ms`, `1.5 s`.
+/// Formats a time, for example `830 ns`, `41 us`, `3.2 ms`, `1.5 s`.
 pub fn duration(time: Duration) -> String {
     let nanos = time.as_nanos() as f64;
     match nanos {

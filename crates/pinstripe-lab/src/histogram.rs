@@ -1,14 +1,14 @@
-//! Times of single requests: counts in buckets that are never wider than 1 % of what they hold
-//! (HdrHistogram), with the smallest, the largest and the sum exact.
+//! Times of single requests: counts in buckets whose width is at most 1 % of the time
+//! (HdrHistogram); the minimum, the maximum and the sum are exact.
 //!
-//! Not in this module: a clock. Kept as JSON, a histogram is its non-empty buckets.
+//! This module reads no clock. In JSON, a histogram is stored as the list of its non-empty buckets.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Significant digits: buckets of at most 1 in 128, as fio has them.
+/// Significant digits; a bucket is then at most 1/128 of its value wide, as in fio.
 const DIGITS: u8 = 2;
 
 /// Times of requests.
@@ -61,7 +61,7 @@ impl Histogram {
         self.most = self.most.max(nanos);
     }
 
-    /// Adds all that another one holds.
+    /// Adds all counts of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         let _ = self.buckets.add(&other.buckets);
         // Histograms from a file may contain any sum.
@@ -75,7 +75,7 @@ impl Histogram {
         self.buckets.len()
     }
 
-    /// Whether there was none.
+    /// Whether the histogram contains no request.
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }
@@ -96,20 +96,21 @@ impl Histogram {
         Some(Duration::from_nanos(mean as u64))
     }
 
-    /// The deviation of times from their mean, within 1 %.
+    /// The standard deviation of the times, with an error of at most 1 %.
     pub fn deviation(&self) -> Option<Duration> {
         (!self.is_empty()).then(|| Duration::from_nanos(self.buckets.stdev() as u64))
     }
 
-    /// The time that the share `q`, from 0 to 1, of all requests did not exceed, within 1 %.
+    /// The time that the share `q`, from 0 to 1, of all requests did not exceed, with an error of
+    /// at most 1 %.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let value = self.buckets.value_at_quantile(q).clamp(self.least.min(self.most), self.most);
         (!self.is_empty()).then(|| Duration::from_nanos(value))
     }
 
-    /// The same in fewer buckets: `steps` for each halving of the requests that took longer, so
-    /// that the longest times keep theirs. Times of requests are rounded up; ends and sum stay
-    /// exact.
+    /// The histogram with fewer buckets: `steps` buckets for each halving of the share of slower
+    /// requests, so that the longest times keep their own buckets. Times are rounded up; minimum,
+    /// maximum and sum stay exact.
     #[must_use]
     pub(crate) fn coarser(&self, steps: u32) -> Histogram {
         let mut coarse = Histogram::default();
@@ -132,7 +133,8 @@ impl Histogram {
         coarse
     }
 
-    /// Non-empty buckets by rising time: nanoseconds in their middle, and how many requests.
+    /// The non-empty buckets in the order of time: the middle of the bucket in nanoseconds, and its
+    /// number of requests.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.buckets.iter_recorded().map(|it| {
             let middle = self.buckets.median_equivalent(it.value_iterated_to());
@@ -141,7 +143,7 @@ impl Histogram {
     }
 }
 
-/// The stored form: `[nanoseconds more than the bucket before, count, ...]`.
+/// The stored form: `[nanoseconds more than the previous bucket, count, ...]`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredHistogram {
@@ -177,16 +179,19 @@ impl<'de> Deserialize<'de> for Histogram {
                 return Err(de::Error::custom("a bucket of a histogram has no count"));
             };
             let next = nanos.checked_add(step).filter(|it| *it <= u64::MAX >> 1);
-            nanos =
-                next.ok_or_else(|| de::Error::custom("a bucket of a histogram is too far out"))?;
+            nanos = next.ok_or_else(|| {
+                de::Error::custom("a bucket of a histogram is outside the range of buckets")
+            })?;
             let all = histogram.count().checked_add(count);
-            all.ok_or_else(|| de::Error::custom("a histogram counts too much"))?;
+            all.ok_or_else(|| de::Error::custom("the counts of a histogram are too large"))?;
             histogram.record_many(nanos, count);
         }
         if !histogram.is_empty() {
             let (low, high) = (histogram.least, histogram.most);
             if kept.min_ns > low || kept.max_ns < high || kept.sum_ns < 0.0 {
-                return Err(de::Error::custom("a histogram is not what its ends say"));
+                return Err(de::Error::custom(
+                    "a histogram contradicts its smallest and largest value",
+                ));
             }
             (histogram.least, histogram.most) = (kept.min_ns, kept.max_ns);
             histogram.sum = kept.sum_ns as u128;

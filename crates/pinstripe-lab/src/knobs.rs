@@ -1,5 +1,5 @@
-//! A file of settings that were measured, each with what speaks for it: `pinstripe lab tune` writes
-//! it, the other verbs read it (`--knobs FILE`).
+//! A file of settings that were measured, each with its evidence: `pinstripe lab tune` writes the
+//! file, and the other verbs read it (`--knobs FILE`).
 //!
 //! ```text
 //! version = 1
@@ -7,13 +7,14 @@
 //! # question: the figures
 //! OPTION = "VALUE"
 //! ```
+//!
 //! This module does not contain the list of verbs and options, except for those that are
-//! [past](PAST). The reader of the file checks it against its own list.
+//! [past](PAST). The reader of the file checks the verbs and options against its own list.
 
 use crate::advice::Advice;
 use crate::questions::{self, Question, RECORDER};
 
-/// The version of the form.
+/// The version of the file format.
 pub const VERSION: i64 = 1;
 
 /// A setting of a verb.
@@ -23,20 +24,21 @@ pub struct Knob {
     pub verb: String,
     /// The option without dashes.
     pub option: String,
-    /// The value as it would be typed.
+    /// The value as a user would type it.
     pub value: String,
-    /// The reason for it, on one line.
+    /// The evidence for the value, on one line.
     pub evidence: String,
 }
 
-/// Options that earlier versions wrote and no verb has: a reader of the file passes over them.
+/// Options that earlier versions wrote and that no verb has any more; a reader of the file ignores
+/// them.
 pub const PAST: [(&str, &str); 1] = [(RECORDER, "policy")];
 
 fn answers(question: &Question, advice: &Advice) -> bool {
     advice.is_decided && advice.question == question.text && advice.setting == question.setting
 }
 
-/// The knobs that follow from advice: only from what was decided.
+/// Returns the knobs that follow from the advice that is decided.
 pub fn knobs(advice: &[Advice]) -> Vec<Knob> {
     let knob = |question: &Question| {
         let advice = advice.iter().find(|it| answers(question, it))?;
@@ -50,7 +52,7 @@ pub fn knobs(advice: &[Advice]) -> Vec<Knob> {
     questions::ALL.iter().filter_map(knob).collect()
 }
 
-/// Verbs and options that these cases were to decide on, and did not.
+/// Returns the verbs and options that these cases were to decide on but did not.
 pub fn undecided(cases: &[&str], advice: &[Advice]) -> Vec<(&'static str, &'static str)> {
     let is_open = |it: &&Question| {
         cases.contains(&it.case) && !advice.iter().any(|advice| answers(it, advice))
@@ -58,7 +60,8 @@ pub fn undecided(cases: &[&str], advice: &[Advice]) -> Vec<(&'static str, &'stat
     questions::ALL.iter().filter(is_open).map(|it| (it.verb, it.option)).collect()
 }
 
-/// The file. `about` says, line by line, where and when they were measured.
+/// The file. Formats knobs as TOML; `about` contains lines that say where and when they were
+/// measured.
 pub fn to_toml(knobs: &[Knob], about: &[String]) -> String {
     let mut out: String = about.iter().map(|line| format!("# {}\n", plain(line))).collect();
     out += &format!("version = {VERSION}\n");
@@ -77,7 +80,7 @@ pub fn to_toml(knobs: &[Knob], about: &[String]) -> String {
     out
 }
 
-/// A verb of two words is a name in quotes.
+/// Puts the name of a verb in quotes if it has two words.
 fn quoted_name(verb: &str) -> String {
     match verb.contains(' ') {
         true => format!("{verb:?}"),
@@ -100,7 +103,7 @@ mod tests {
             assert!(groups.iter().any(|it| it == question.text), "{}", question.text);
         }
         let advice = Advice {
-            question: "write 1 MiB in order".into(),
+            question: "write 1 MiB blocks sequentially".into(),
             setting: "policy".into(),
             value: "buffered".into(),
             is_usual: false,
@@ -118,7 +121,7 @@ mod tests {
     #[test]
     fn what_was_not_decided_is_no_knob() {
         let advice = Advice {
-            question: "write 1 MiB in order, direct".into(),
+            question: "write 1 MiB blocks sequentially, direct".into(),
             setting: "depth".into(),
             value: "4".into(),
             is_usual: true,

@@ -1,11 +1,10 @@
-//! Experiments on the user's own disks, with verdicts that can be trusted: `pinstripe lab`.
+//! Experiments on the user's own disks, with reliable verdicts: `pinstripe lab`.
 //!
-//! A case is a plan of variants; the `run` measures each of them several times in
-//! interleaved order, watched by the `guard`, until the [statistics](pinstripe_stats) are narrow enough; this
-//! gives a `result` with the `fingerprint` of the machine, which can be saved, shown,
-//! compared and kept.
+//! A case is a plan of variants. `run` measures each variant several times in interleaved order,
+//! watched by `guard`, until the [statistics](pinstripe_stats) are narrow enough. The `result`
+//! contains the `fingerprint` of the machine, and can be saved, shown and compared.
 //!
-//! A module imports from lower floors only:
+//! A module imports only from lower rows of this table:
 //!
 //! | floor | modules |
 //! |---|---|
@@ -19,8 +18,8 @@
 //! | what is observed | `fingerprint`, `guard` |
 //! | ground | `display`, `histogram`, `machine`, `questions`, `table` |
 //!
-//! Not in this crate: printing, reading the environment, and asking the user anything. Threads are
-//! started in `io/`, `run/` and `agents/` only, sockets opened in `agents/`.
+//! This crate does not print, read the environment, or ask the user anything. Threads are started
+//! only in `io/`, `run/` and `agents/`; sockets are opened only in `agents/`.
 
 #![allow(
     clippy::disallowed_methods,

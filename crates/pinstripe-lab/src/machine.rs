@@ -1,4 +1,4 @@
-//! The machine of a measurement: a figure without it says nothing.
+//! The machine on which a figure was measured, without which the figure says nothing.
 
 use std::fmt;
 use std::fs;
@@ -8,12 +8,13 @@ use pinstripe_base::units::format_size;
 use pinstripe_io::mounts;
 use serde::{Deserialize, Serialize};
 
-/// The machine on which something was measured; what the system does not tell is "unknown".
+/// The machine on which something was measured; a property that the system does not report is
+/// "unknown".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub processor: String,
-    /// Threads that can run at one time.
+    /// The number of threads that can run at the same time.
     pub cores: usize,
     /// All memory.
     pub memory_bytes: u64,

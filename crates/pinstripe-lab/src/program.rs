@@ -1,4 +1,4 @@
-//! Foreign programs, run to their end, or killed when the run is stopped.
+//! Runs other programs to their end, or kills them when the run is stopped.
 
 use std::process::{Command, ExitStatus};
 
@@ -7,7 +7,7 @@ use pinstripe_io::process::{self, ProgramLimits};
 
 use crate::run::Live;
 
-/// The outcome of a program.
+/// The outcome of a program that was run.
 #[derive(Debug)]
 pub struct Ran {
     /// The exit status.
@@ -18,12 +18,12 @@ pub struct Ran {
     pub err: String,
 }
 
-/// Runs a program without input. It ends with this process at the latest, however this process
-/// ends.
+/// Runs a program without input. The program ends at the latest with this process, however this
+/// process ends.
 ///
 /// # Errors
-/// [`Kind::NotFound`] if the program is missing, [`Kind::Interrupted`] after a stop, with the
-/// program ended; a program that fails is not an error.
+/// [`Kind::NotFound`] if the program is missing; [`Kind::Interrupted`] after a stop request, when
+/// the program has been ended. A failing exit code of the program is not an error.
 pub fn run(command: &mut Command, live: &Live) -> Result<Ran> {
     let is_stopped = || live.is_stopped();
     let limits =
@@ -32,7 +32,9 @@ pub fn run(command: &mut Command, live: &Live) -> Result<Ran> {
     // After a stop or a ^C, which reaches the program as well, its messages about its end are
     // irrelevant.
     live.check()?;
-    let stopped = || Error::new(Kind::Interrupted, "killed by a stop that was taken back");
+    let stopped = || {
+        Error::new(Kind::Interrupted, "the program was killed by a stop that was later withdrawn")
+    };
     Ok(Ran { status: ran.status.ok_or_else(stopped)?, out: ran.out, err: ran.err })
 }
 

@@ -1,5 +1,5 @@
-//! The questions whose answers are options of verbs, with the default of each verb: every answer is
-//! compared with it.
+//! The questions whose answers are options of verbs, with the default of each verb, with which
+//! every answer is compared.
 //!
 //! This module contains neither answers nor questions that no option depends on.
 
@@ -12,20 +12,20 @@ pub const RECORD: &str = "record during a storm";
 /// The verb that records.
 pub(crate) const RECORDER: &str = "record";
 
-/// Which verb's option a question about a setting answers.
+/// A question about a setting, and the verb and option that its answer applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
-    /// Which case asks it.
+    /// The case that asks the question.
     pub case: &'static str,
-    /// The group, or what several groups are about.
+    /// The name of the group, or the topic of several groups.
     pub text: &'static str,
-    /// The setting in which its variants differ.
+    /// The setting in which the variants of the question differ.
     pub setting: &'static str,
     /// The verb.
     pub verb: &'static str,
     /// The verb's option without dashes.
     pub option: &'static str,
-    /// The verb's default value; `None` if it measures first.
+    /// The verb's default value; `None` if the verb measures before it chooses.
     pub usual: Option<&'static str>,
 }
 
@@ -39,13 +39,23 @@ const fn question(
 }
 
 /// All questions. Measurements of one file do not apply to the strips of a store or the chunks of
-/// an array: no question is about these.
+/// an array, so no question is about these.
 pub const ALL: [Question; 7] = [
-    question("quick", ["write 1 MiB in order", "policy"], ["split", "policy"], Some("direct")),
-    question("quick", ["write 1 MiB in order, direct", "depth"], ["split", "depth"], Some("4")),
     question(
         "quick",
-        ["write in order, direct, 4 at a time", "strip-size"],
+        ["write 1 MiB blocks sequentially", "policy"],
+        ["split", "policy"],
+        Some("direct"),
+    ),
+    question(
+        "quick",
+        ["write 1 MiB blocks sequentially, direct", "depth"],
+        ["split", "depth"],
+        Some("4"),
+    ),
+    question(
+        "quick",
+        ["write sequentially, direct, 4 at a time", "strip-size"],
         ["split", "strip-size"],
         Some("256K"),
     ),
@@ -55,7 +65,7 @@ pub const ALL: [Question; 7] = [
     question("record-probe", [RECORD, "ring"], [RECORDER, "ring"], None),
 ];
 
-/// The value that a verb takes by itself of the setting that a question of a case is about.
+/// The default of a verb for the setting that a question of a case is about.
 pub fn usual(case: &str, text: &str, setting: &str) -> Option<&'static str> {
     let is_asked = |it: &&Question| (it.case, it.text, it.setting) == (case, text, setting);
     ALL.iter().find(is_asked).and_then(|it| it.usual)

@@ -1,11 +1,11 @@
-//! The decision whether a device may be overwritten: only if it is not in use, carries no known
-//! format, is blank, and the user has typed its serial number.
+//! Decides whether a device may be overwritten: only if it is not in use, has no signature of a
+//! known format, is blank, and the user has typed its serial number.
 //!
-//! A device that is not blank, but has no known format, passes if the user says that it may be
-//! overwritten anyway; nothing else can be overridden.
+//! A device without a known format that is not blank is accepted if the user says that it may be
+//! overwritten anyway. No other objection can be overridden.
 //!
-//! Invariant: anything that cannot be determined is a reason to refuse. This module neither writes
-//! nor prompts.
+//! Invariant: a property that cannot be determined is a reason to refuse. This module neither
+//! writes nor prompts.
 
 mod blank;
 mod blkid;
@@ -29,11 +29,11 @@ use crate::fingerprint;
 pub struct SafetyReport {
     /// The device.
     pub path: PathBuf,
-    /// The serial number to type; of a loop device the path of its file.
+    /// The serial number that the user has to type; for a loop device, the path of its file.
     pub serial: Option<String>,
     /// The length.
     pub bytes: u64,
-    /// Why it must not be overwritten; empty if there is no objection.
+    /// The reasons why the device must not be overwritten; empty if there is none.
     pub objections: Vec<Objection>,
     /// The offset of the first bytes that belong to no known format; `None` for a blank device.
     pub written_at: Option<u64>,
@@ -42,54 +42,63 @@ pub struct SafetyReport {
 /// The user's statements about a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Consent<'a> {
-    /// The serial number that was typed.
+    /// The serial number that the user typed.
     pub serial: Option<&'a str>,
-    /// Bytes of no known format may be overwritten.
+    /// Whether bytes of an unknown format may be overwritten.
     pub overwrite_unknown: bool,
 }
 
-/// Why a device must not be touched.
+/// A reason why a device must not be overwritten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Objection {
-    /// It is a file, a directory, anything else.
+    /// The path is not a block device, but a file, a directory or something else.
     NoBlockDevice,
-    /// It cannot be written to.
+    /// The device is read-only.
     ReadOnly,
-    /// It is mounted, used for swap, part of an array or a volume, or another device uses it.
+    /// The device is mounted, used for swap, part of an array or a volume, or used by another
+    /// device.
     InUse(String),
-    /// It has partitions, and all of them are unused now.
+    /// The device has partitions, and all of its partitions are unused now.
     HasParts(String),
-    /// The device below it is in use: its disk by another partition or as a whole, the file or
-    /// device behind a loop device by another process.
+    /// The device below it is in use: the disk of a partition, by another partition or as a whole
+    /// disk; or the file or device behind a loop device, by another process.
     WholeInUse(String, String),
-    /// It carries a file system, a table of parts, or is a member of something.
+    /// The device has a file system or a partition table, or is a member of an array or a volume.
     Carries(String),
-    /// The disk that it is a part of carries something as a whole, which reaches over it.
+    /// The disk that contains this partition has a signature of its own, for example of a file
+    /// system on the whole disk, whose data extends into the partition.
     WholeCarries(String, String),
-    /// There is no number to type.
+    /// The device has no serial number that the user could type.
     NoSerial,
-    /// It could not be examined.
+    /// The device could not be examined.
     Unknown(String),
 }
 
 impl fmt::Display for Objection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Objection::NoBlockDevice => f.write_str("it is not a block device"),
+            Objection::NoBlockDevice => f.write_str("the path is not a block device"),
             Objection::ReadOnly => f.write_str("it is read-only"),
             Objection::InUse(holder) => write!(f, "it is {holder}"),
-            Objection::HasParts(parts) => write!(f, "it has the partitions {parts}"),
-            Objection::WholeInUse(disk, holder) => write!(f, "{disk}, which it is on, is {holder}"),
+            Objection::HasParts(parts) => write!(f, "the device has the partitions {parts}"),
+            Objection::WholeInUse(disk, holder) => {
+                write!(f, "the underlying device {disk} is {holder}")
+            }
             Objection::Carries(what) => write!(f, "it carries {what}"),
-            Objection::WholeCarries(disk, what) => write!(f, "its disk {disk} carries {what}"),
-            Objection::NoSerial => f.write_str("it has no serial number to be typed"),
-            Objection::Unknown(why) => write!(f, "it cannot be examined: {why}"),
+            Objection::WholeCarries(disk, what) => {
+                write!(f, "the disk {disk} of the device carries {what}")
+            }
+            Objection::NoSerial => {
+                f.write_str("the device has no serial number that could be typed")
+            }
+            Objection::Unknown(why) => write!(f, "the device cannot be examined: {why}"),
         }
     }
 }
 
 impl Objection {
-    /// The same objection about the device that contains or backs this one.
+    /// Converts an objection to one about the device that contains this device, or that is below
+    /// it.
     fn of(self, whole: &str) -> Objection {
         match self {
             Objection::InUse(holder) => Objection::WholeInUse(whole.to_owned(), holder),
@@ -98,14 +107,14 @@ impl Objection {
     }
 }
 
-/// The kernel's mark on the name of a file that was removed.
+/// The kernel's suffix for the name of a file that was removed.
 const DELETED: &str = " (deleted)";
 
 /// Examines a device without changing anything.
 ///
 /// # Errors
-/// [`Kind::NotFound`] if the path does not exist. Anything else that cannot be determined is an
-/// objection.
+/// [`Kind::NotFound`] if the path does not exist. Any other property that cannot be determined is
+/// an objection.
 pub fn examine(path: &Path) -> Result<SafetyReport> {
     let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
     let mut examined = SafetyReport {
@@ -138,7 +147,7 @@ pub fn examine(path: &Path) -> Result<SafetyReport> {
 }
 
 impl SafetyReport {
-    /// Reads what sysfs has of it.
+    /// Reads the information about the device in sysfs.
     fn look_at(&mut self, sys: &Path) {
         let text = |name: &str| fs::read_to_string(sys.join(name)).unwrap_or_default();
         self.serial = fingerprint::serial_of(&self.path);
@@ -161,12 +170,15 @@ impl SafetyReport {
         if sys.join("partition").exists() {
             match sys.parent().and_then(Path::file_name) {
                 Some(name) => self.look_at_whole(&Path::new("/dev").join(name)),
-                None => self.objections.push(Objection::Unknown("it has no disk".to_owned())),
+                None => self
+                    .objections
+                    .push(Objection::Unknown("no disk belongs to the device".to_owned())),
             }
         }
     }
 
-    /// The same for the disk that contains it, except for the partition table.
+    /// Reads the same information for the disk that contains the partition, except for the
+    /// partition table.
     fn look_at_whole(&mut self, disk: &Path) {
         let name = disk.display().to_string();
         self.objections.extend(used(holder(disk)).map(|objection| objection.of(&name)));
@@ -184,7 +196,7 @@ impl SafetyReport {
         }
     }
 
-    /// Reads what it carries.
+    /// Reads the signatures on the device.
     fn read(&mut self) {
         let found = carried(&self.path).and_then(|(bytes, what)| {
             self.bytes = bytes;
@@ -208,11 +220,11 @@ impl SafetyReport {
         blank::written_at(&device, self.bytes)
     }
 
-    /// Lets it pass with the user's statements about it, if the serial number may still be
-    /// requested: a given number must match the device anyway.
+    /// Accepts the device with the user's statements, if the program can still ask for a missing
+    /// serial number; a given number must match the device.
     ///
     /// # Errors
-    /// The errors of [`SafetyReport::allow`], except for a missing number.
+    /// The errors of [`SafetyReport::allow`], except for a missing serial number.
     pub fn allow_to_ask(&self, consent: Consent<'_>) -> Result<()> {
         match consent.serial {
             Some(_) => self.allow(consent),
@@ -220,22 +232,23 @@ impl SafetyReport {
         }
     }
 
-    /// Lets it pass with the user's statements about it.
+    /// Accepts the device with the user's statements.
     ///
     /// # Errors
-    /// [`Kind::Refused`] with every objection; if it is not blank and may not be overwritten
-    /// anyway; if the number is wrong or missing.
+    /// [`Kind::Refused`] with every objection; if the device is not blank and may not be
+    /// overwritten anyway; if the serial number is wrong or missing.
     pub fn allow(&self, consent: Consent<'_>) -> Result<()> {
         self.allow_but_for_serial(consent)?;
         match (consent.serial.map(str::trim), &self.serial) {
             (Some(typed), Some(serial)) if typed == serial.trim() => Ok(()),
             (Some(_), _) => self.refuse(
-                "has another serial number than the one typed",
+                "this device has another serial number than the one typed",
                 "is this the intended device?",
             ),
             (None, _) => self.refuse(
-                "would be overwritten: its serial number must be typed",
-                "look it up, as with 'lsblk -o NAME,SIZE,SERIAL', then give it with --serial",
+                "this device would be overwritten: its serial number must be typed",
+                "look the serial number up, as with 'lsblk -o NAME,SIZE,SERIAL', then give it with \
+                 --serial",
             ),
         }
     }
@@ -244,19 +257,19 @@ impl SafetyReport {
         if !self.objections.is_empty() {
             let why: Vec<String> = self.objections.iter().map(ToString::to_string).collect();
             return self.refuse(
-                &format!("would be overwritten, and must not be: {}", why.join("; ")),
+                &format!("this device would be overwritten, but must not be: {}", why.join("; ")),
                 "name a device that is free and empty, or measure a directory with --dir",
             );
         }
         if let (Some(at), false) = (self.written_at, consent.overwrite_unknown) {
             return self.refuse(
                 &format!(
-                    "would be overwritten, and is not blank: there is data of no known format at \
-                     {}",
+                    "this device would be overwritten, but is not blank: there is data of no known \
+                     format at {}",
                     format_size(at)
                 ),
-                "if that data may be lost, add --overwrite-unknown to --serial; for a blank \
-                 device, see 'blkdiscard --zeroout' or 'dd if=/dev/zero'",
+                "if that data may be lost, add --overwrite-unknown to --serial; to make the device \
+                 blank, use 'blkdiscard --zeroout' or 'dd if=/dev/zero'",
             );
         }
         Ok(())
@@ -267,7 +280,7 @@ impl SafetyReport {
     }
 }
 
-/// The user of the device, by the kernel's tables.
+/// The user of the device according to the kernel's tables.
 fn used(found: Result<Option<Holder>>) -> Option<Objection> {
     match found {
         Ok(holder) => holder.map(|holder| Objection::InUse(holder.to_string())),
@@ -275,11 +288,12 @@ fn used(found: Result<Option<Holder>>) -> Option<Objection> {
     }
 }
 
-/// An objection to a use of the device that several looks agree on.
+/// Returns an objection to a use of the device only if several checks find the use.
 ///
-/// A program that looks for a free loop device, or at the content of a new one (udev), holds it for
-/// an instant: that does not count as use. On a busy machine the instant is long, and one such
-/// program follows another, so that the looks lie ever farther apart: 1.3 s in all.
+/// A program that looks for a free loop device, or reads the content of a new one (udev), opens the
+/// device for an instant; that does not count as use. On a busy machine the instant can be long,
+/// and one such program can follow another, so the intervals between the checks increase, up to 1.3
+/// s in total.
 fn agreed(look: impl Fn() -> Option<Objection>) -> Option<Objection> {
     const FIRST: Duration = Duration::from_millis(20);
     const WAITS: u32 = 6;
@@ -292,15 +306,15 @@ fn agreed(look: impl Fn() -> Option<Objection>) -> Option<Objection> {
     look()
 }
 
-/// The processes that have the device open, if not exclusively.
+/// An objection that names the processes that have the device open, not exclusively.
 fn opened_now(major: u32, minor: u32) -> Option<Objection> {
     let openers = openers::openers(major, minor);
     let names: Vec<String> = openers.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| Objection::InUse(format!("held open by {}", names.join(", "))))
 }
 
-/// Whether the device is open exclusively by a user that no table shows: a mount in another
-/// namespace, a file system of several devices, a program, another process of ours.
+/// An objection if the device is open exclusively by a user that no table shows: a mount in another
+/// namespace, a file system on several devices, another program, or another pinstripe process.
 fn taken_now(path: &Path) -> Option<Objection> {
     let mut options = fs::OpenOptions::new();
     let alone = options.read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
@@ -321,7 +335,7 @@ fn taken_now(path: &Path) -> Option<Objection> {
     }
 }
 
-/// The length of a device, and what it carries.
+/// Returns the length of a device, and the format of its content.
 fn carried(path: &Path) -> Result<(u64, Option<String>)> {
     let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;
     Ok((device.len()?, signature(&device)?.map(|it| it.to_string())))

@@ -1,7 +1,7 @@
-//! Results for people and for other programs: text, Markdown, CSV, JSON.
+//! Shows results to people and to other programs: text, Markdown, CSV, JSON.
 //!
-//! Invariant: a figure never stands without what it needs to be believed: runs that count of all
-//! runs, its interval, and its notes. Not in this module: a judgement of its own.
+//! Invariant: a figure is never shown without what is needed to judge it: the number of runs that
+//! count and of all runs, its interval, and its notes. This module adds no judgement of its own.
 
 mod csv;
 mod hosts;
@@ -31,20 +31,21 @@ pub(crate) use tables::{
 pub use tables::{change_lines, parameters_text, sides_line, table};
 pub(crate) use tables::{fingerprint_lines, verdict_lines};
 
-/// The form in which results are shown.
+/// The format in which results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputFormat {
     /// A table for a terminal.
     Text,
-    /// A table for a page.
+    /// A table for a Markdown page.
     Markdown,
-    /// One line for each run, with every figure of it.
+    /// CSV with one line for each run, with all its figures.
     Csv,
-    /// The tables, for spreadsheets: their own head over each, an empty line between two.
+    /// The tables as CSV, for spreadsheets: each table has its own heading, and an empty line
+    /// separates two tables.
     TableCsv,
-    /// All of it, as it is saved.
+    /// All results, as they are saved.
     Json,
-    /// Runs that count as jobs of fio, in the JSON that fio prints.
+    /// The runs that count, as jobs in the JSON that fio prints.
     Fio,
 }
 
@@ -60,7 +61,7 @@ impl FromStr for OutputFormat {
             "json" => Ok(OutputFormat::Json),
             "fio" => Ok(OutputFormat::Fio),
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is not an output format"))
-                .advice("one of text, markdown, csv, table-csv, json, fio")),
+                .advice("choose text, markdown, csv, table-csv, json or fio")),
         }
     }
 }
@@ -102,7 +103,7 @@ struct ShownResults<'a> {
     tables: Vec<serde_json::Value>,
 }
 
-/// That of all variants, those of several hosts, and those of the case.
+/// The table of all variants, the tables of several hosts, and the tables of the case.
 fn all_tables(results: &Results) -> Vec<Table> {
     let own = host_tables(results).into_iter().chain(cases::tables(results));
     std::iter::once(table(results)).chain(own).collect()
@@ -113,12 +114,12 @@ fn paragraphs(parts: &[Vec<String>], between: &str) -> String {
     parts.map(|lines| format!("{between}{}\n", lines.join("\n"))).collect()
 }
 
-/// Further information: disturbances, and whether it reached its end.
+/// Lines with further information: disturbances, and whether the measurement reached its end.
 fn note_lines(results: &Results) -> Vec<String> {
     let mut lines = [results.notes.clone(), tables::hump_lines(results)].concat();
     lines.extend(mood_text(results));
     if !results.is_complete {
-        lines.push("interrupted: these are the results until then".to_owned());
+        lines.push("the measurement was interrupted: these are the results until then".to_owned());
     }
     lines.extend(hosts::host_lines(results));
     lines.extend(tables::disturbance_lines(results));

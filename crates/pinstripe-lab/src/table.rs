@@ -1,7 +1,7 @@
 //! A table of results, shown as aligned text, as Markdown, or as JSON.
 //!
-//! A number keeps its full value for JSON and is rounded only where people read it. Numbers stand
-//! to the right, text to the left, whatever the column.
+//! A number keeps its full value in JSON and is rounded only in text for people. Numbers are
+//! aligned to the right and text to the left, whatever the column.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 pub enum Cell {
     /// Words.
     Text(String),
-    /// A number and the decimals that people see of it.
+    /// A number, and the number of decimals that are shown.
     Number(f64, usize),
 }
 
@@ -49,7 +49,7 @@ impl From<u64> for Cell {
     }
 }
 
-/// On which side of its column a cell stands.
+/// The side of its column to which a cell is aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// Words.
@@ -68,13 +68,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table. The note says what was measured and how, in whole sentences.
+    /// An empty table. The note describes what was measured and how, in complete sentences.
     pub fn new(title: &str, note: impl Into<String>, columns: &[(&str, Align)]) -> Table {
         let columns = columns.iter().map(|(name, align)| ((*name).to_owned(), *align)).collect();
         Table { title: title.to_owned(), note: note.into(), columns, rows: Vec::new() }
     }
 
-    /// A table from rows of words, the header first; what reads as a number becomes one.
+    /// Makes a table from rows of words: the first row is the heading, and a word that can be
+    /// parsed as a number becomes a number.
     pub fn from_rows(title: &str, note: impl Into<String>, rows: Vec<Vec<String>>) -> Table {
         let mut rows = rows.into_iter();
         let header = rows.next().unwrap_or_default();
@@ -91,22 +92,22 @@ impl Table {
     /// Adds a row.
     ///
     /// # Panics
-    /// When the row has another number of cells than there are columns.
+    /// Panics if the number of cells differs from the number of columns.
     pub fn row<const N: usize>(&mut self, cells: [Cell; N]) {
         assert_eq!(N, self.columns.len(), "a row has one cell for each column");
         self.rows.push(cells.into());
     }
 
-    /// Adds a row of words; what reads as a number becomes one.
+    /// Adds a row of words; a word that can be parsed as a number becomes a number.
     ///
     /// # Panics
-    /// When the row has another number of words than there are columns.
+    /// Panics if the number of words differs from the number of columns.
     pub fn words(&mut self, words: Vec<String>) {
         assert_eq!(words.len(), self.columns.len(), "a row has one word for each column");
         self.rows.push(words.into_iter().map(Cell::read).collect());
     }
 
-    /// Columns padded to one width, for a terminal.
+    /// Formats the table with columns padded to equal width, for a terminal.
     pub fn to_text(&self) -> String {
         let cells = self.shown();
         let widths = self.widths(&cells);
@@ -127,7 +128,7 @@ impl Table {
         text
     }
 
-    /// A Markdown table that is aligned in its source as well.
+    /// Formats a Markdown table that is aligned in its source, too.
     pub fn to_markdown(&self) -> String {
         let escaped = |row: Vec<String>| row.iter().map(|cell| cell.replace('|', "\\|")).collect();
         let cells: Vec<Vec<String>> = self.shown().into_iter().map(escaped).collect();
@@ -152,7 +153,8 @@ impl Table {
         text
     }
 
-    /// Title, note, column names in order, and each row as an object keyed by column.
+    /// Returns the title, the note, the column names in order, and each row as an object with the
+    /// column names as keys.
     pub fn to_json(&self) -> Value {
         let names: Vec<&String> = self.columns.iter().map(|(name, _)| name).collect();
         let value = |cell: &Cell| match cell {
@@ -171,17 +173,17 @@ impl Table {
         &self.title
     }
 
-    /// The way in which it was made; nothing where that needs no words.
+    /// The note that describes how the table was made; empty if none is needed.
     pub fn note(&self) -> &str {
         &self.note
     }
 
-    /// On which side each column stands.
+    /// The alignment of each column.
     pub fn sides(&self) -> impl Iterator<Item = Align> {
         self.columns.iter().map(|(_, side)| *side)
     }
 
-    /// The header and all rows as they are shown.
+    /// Returns the heading and all rows as they are shown.
     pub fn shown(&self) -> Vec<Vec<String>> {
         let header = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let rows = self.rows.iter().map(|row| row.iter().map(Cell::show).collect());

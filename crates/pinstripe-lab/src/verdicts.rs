@@ -1,5 +1,5 @@
-//! Whether verdicts hold on devices that take a known time: `cargo xtask soak lab` runs what is
-//! ignored here.
+//! Tests whether verdicts are right on devices whose requests take a known time; `cargo xtask soak
+//! lab` runs the tests that are ignored here.
 
 #![allow(clippy::disallowed_macros, reason = "a test")]
 
@@ -12,12 +12,12 @@ use pinstripe_io::fault::{FaultyDevice, Plan};
 use pinstripe_stats::{Better, Finding, Verdict, judge};
 
 const BYTES: u64 = 1 << 20;
-/// Runs of each side: what a case makes when it goes well.
+/// The number of runs of each side, as a case makes them if nothing is disturbed.
 const RUNS: usize = 7;
-/// Requests of a run.
+/// The number of requests of a run.
 const REQUESTS: u64 = 25;
 
-/// A device in memory of which every read takes so long.
+/// A device in memory that takes this time for every read.
 fn delayed(micros: u64) -> Area {
     let memory = MemoryDevice::with_limit("memory", BYTES);
     memory.set_len(BYTES).unwrap();
@@ -26,7 +26,7 @@ fn delayed(micros: u64) -> Area {
     Area::new(vec![Target::of(device)], BYTES)
 }
 
-/// Requests per second of reads of 4 KiB anywhere.
+/// Requests per second of 4 KiB reads at random offsets.
 fn rate(area: &Area, seed: u64, live: &Live) -> f64 {
     let pattern = Pattern { order: Order::Random, direction: Direction::Read, block_bytes: 4096 };
     let job = Job { requests: Some(REQUESTS), seed, ..Job::new(pattern) };
@@ -34,7 +34,7 @@ fn rate(area: &Area, seed: u64, live: &Live) -> f64 {
     done.requests as f64 / done.seconds
 }
 
-/// One against the other, in turns there and back.
+/// Compares two areas, which are measured in turns, in alternating order.
 fn compare(one: &Area, other: &Area, seed: u64) -> Verdict {
     let live = Live::new(Arc::default());
     let (mut ones, mut others) = (Vec::new(), Vec::new());
@@ -61,11 +61,12 @@ fn of_a_hundred_equal_pairs_five_at_most_are_called_different() {
         matches!(compare(&one, &other, *seed).finding, Finding::Faster | Finding::Slower)
     };
     let different = (0..100).filter(differs).count();
-    println!("called different: {different} of 100 equal pairs");
+    println!("reported as different: {different} of 100 equal pairs");
     assert!(different <= 5, "{different} of 100");
 }
 
-/// Three in a hundred is what the lab calls as good: it need not be found, but never the other way round.
+/// A difference of 3 % counts as equally good: it need not be detected, but must never be reported
+/// in the wrong direction.
 #[test]
 fn slowdowns_of_a_tenth_and_more_are_found_again_and_again() {
     const TEST: &str = "verdicts::slowdowns_of_a_tenth_and_more_are_found_again_and_again";
@@ -77,7 +78,10 @@ fn slowdowns_of_a_tenth_and_more_are_found_again_and_again() {
         let findings: Vec<_> = (0..50).map(|seed| compare(&slow, &usual, seed).finding).collect();
         let count = |wanted| findings.iter().filter(|it| **it == wanted).count();
         let (found, wrong) = (count(Finding::Slower), count(Finding::Faster));
-        println!("slower by {percent} %: {found} of 50 found, {wrong} called faster");
+        println!(
+            "pairs with one side {percent} % slower: {found} of 50 found, {wrong} reported as \
+             faster"
+        );
         assert!(found >= least && wrong == 0, "{percent} %: {found} of 50, {wrong} faster");
     }
 }

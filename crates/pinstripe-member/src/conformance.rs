@@ -11,7 +11,7 @@ use pinstripe_base::units::MIB;
 /// Runs every check, each on a fresh, empty member.
 ///
 /// # Panics
-/// When the member breaks a rule.
+/// Panics when the member breaks a rule.
 pub fn run(fresh: &dyn Fn() -> Box<dyn Member>) {
     for check in [
         an_extent_is_seen_when_it_is_sealed,

@@ -1,14 +1,15 @@
-//! The member trait: the operations of a store on one failure domain, be it a directory or a
+//! The member trait: the operations of a store on one failure domain, such as a directory or a
 //! bucket.
 //!
-//! A member is a shelf of write-once runs of bytes ("extents"). Every call moves a whole buffer or
-//! fails; nothing is ever changed after it was sealed, and a name appears only when its bytes are
-//! durable. Methods take `&self`, and the trait is object safe.
+//! A member holds write-once sequences of bytes ("extents"). Every call transfers a complete buffer
+//! or fails; nothing is changed after it was sealed, and a name appears only when the bytes of its
+//! extent are durable. Methods take `&self`, and the trait is object safe.
 //!
-//! Invariants every implementation keeps, tested by the one conformance suite:
-//! - an extent that was not sealed is never listed, read or counted, whatever happens;
-//! - after `seal` or `put` returned, the bytes survive a power cut;
-//! - `put` has exactly one winner.
+//! Every implementation keeps these invariants, which one conformance suite tests:
+//!
+//! * An extent that was not sealed is never listed, read or counted, whatever happens.
+//! * After `seal` or `put` has returned, the bytes survive a power cut.
+//! * If several processes call `put` for one name, exactly one call succeeds.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
@@ -63,25 +64,25 @@ use pinstripe_base::id::{SetId, SnapshotId};
 pub enum Room {
     /// Stripe sets of records.
     Packs,
-    /// Stripe sets with the places of chunks; derived, may be lost.
+    /// Stripe sets of index runs, which say where chunks are; they can be rebuilt if they are lost.
     Index,
-    /// Commit points, one small object per finished backup.
+    /// Snapshot objects, which are commit points: one small object per finished backup.
     Snapshots,
     /// The store's keys: key rings and key slots.
     Keys,
-    /// Running writers: one small object each.
+    /// Sessions of running writers: one small object each.
     Sessions,
-    /// Marks of snapshots that are not wanted any more.
+    /// Marks that say whether a snapshot is wanted.
     Forgotten,
-    /// The records of deletion: condemned packs, writers' answers, tombstones.
+    /// The objects of deletion: condemned packs, writers' answers, tombstones.
     Gc,
     /// Checkpoints of unfinished backups.
     Checkpoints,
     /// The state of scrubbing.
     Scrub,
-    /// Strays from other rooms: set aside, read by no verb.
+    /// Strays from other rooms: they are set aside, and no verb reads them.
     Strays,
-    /// Heartbeats of long sessions.
+    /// Heartbeats of sessions that last for a long time.
     Heartbeats,
 }
 
@@ -119,10 +120,10 @@ impl Room {
     }
 }
 
-/// Names one extent on a member: `packs/ab/abcd…`, `snapshots/…`; or the member's own label.
+/// The name of one extent on a member: `packs/ab/abcd…`, `snapshots/…`, or the member's own label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExtentName {
-    /// `pinstripe.member`, which names the store and the member's number in it.
+    /// The label `pinstripe.member`, which gives the store and the member's number in it.
     Label,
     /// An extent in a room, named by 16 bytes.
     In(Room, [u8; 16]),
@@ -144,7 +145,8 @@ impl ExtentName {
         ExtentName::In(Room::Snapshots, id.0)
     }
 
-    /// The path below the member's root: two levels in `packs`, to limit the size of directories.
+    /// Returns the path below the member's root, with two levels in `packs` to limit the size of
+    /// directories.
     pub fn path(&self) -> String {
         match self {
             ExtentName::Label => "pinstripe.member".to_owned(),
@@ -160,37 +162,37 @@ impl fmt::Display for ExtentName {
     }
 }
 
-/// Whether a new extent may replace one of the same name.
+/// Whether a new extent may replace an existing one of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replace {
-    /// The name must be free; otherwise `Kind::Exists` at seal, and the old bytes stay.
+    /// The name must be free; otherwise the seal fails with `Kind::Exists`, and the old bytes stay.
     Never,
     /// For repair only: the old extent stays complete until the new one is durable.
     Allowed,
 }
 
-/// An announced listing of a room.
+/// An announcement that a room will be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Glance {
     /// The room.
     pub room: Room,
-    /// The number of calls that the same listing answers.
+    /// The number of calls that one listing of the room can answer.
     pub times: u8,
-    /// One more call needs a listing begun after the end of the first.
+    /// One more call needs a new listing that begins after the end of the first one.
     pub again: bool,
-    /// The member's label will be read, too.
+    /// The member's label will be read as well.
     pub label: bool,
-    /// The listing may not be needed: prefetch it only if that takes no request of its own.
+    /// The listing may not be needed: it is prefetched only if that takes no extra request.
     pub maybe: bool,
 }
 
 impl Glance {
-    /// A listing that answers this many calls.
+    /// Announces a listing that answers this many calls.
     pub const fn of(room: Room, times: u8) -> Self {
         Glance { room, times, again: false, label: false, maybe: false }
     }
 
-    /// The same, if it takes no request of its own.
+    /// Announces a listing that is prefetched only if that takes no extra request.
     pub const fn maybe(room: Room, times: u8) -> Self {
         Glance { maybe: true, ..Self::of(room, times) }
     }
@@ -199,22 +201,24 @@ impl Glance {
 /// The properties of a member, queried once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// The device (`st_dev`), if there is one: members on the same device fail together.
+    /// The device (`st_dev`) of the member, if it has one: members on the same device fail
+    /// together.
     pub device: Option<u64>,
-    /// Free bytes, if known.
+    /// Free bytes on the member, if known.
     pub free_bytes: Option<u64>,
-    /// It has little more room than its reserve for deleting: nothing else should be written there.
+    /// The member has little more space than its reserve for deleting: nothing else should be
+    /// written there.
     pub is_full: bool,
-    /// The parameters for hiding its latency, if that is necessary.
+    /// The parameters for hiding the member's latency, if that is necessary.
     pub far: Option<Far>,
 }
 
-/// The part of the free space that is left to the file system: 1 in this many bytes.
+/// The part of the free space that is left to the file system: 1 byte in this many.
 const SPARED_PARTS: u64 = 16;
 
 impl Caps {
-    /// Bytes that may be filled, if known: a part of the free space is left to the file system, at
-    /// most `spared_most` bytes.
+    /// Returns the number of bytes that may be filled, if known: part of the free space is left to
+    /// the file system, at most `spared_most` bytes.
     pub fn usable_bytes(&self, spared_most: u64) -> Option<u64> {
         self.free_bytes.map(|free| free - (free / SPARED_PARTS).min(spared_most))
     }
@@ -225,15 +229,16 @@ impl Caps {
 pub struct Far {
     /// Extents that are sealed concurrently.
     pub lanes: usize,
-    /// The length that an extent of a pack should not exceed: it is buffered until it is sealed.
+    /// The length that an extent of a pack should not exceed, because the extent is buffered until
+    /// it is sealed.
     pub extent_bytes: u64,
     /// Reads that are requested concurrently.
     pub reads: usize,
-    /// The preferred length of long reads: each costs a round trip.
+    /// The preferred length of long reads: each read costs a round trip.
     pub span_bytes: u64,
 }
 
-/// Counts of a call that extends the retention of extents.
+/// The results of a call that extends the retention of extents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeptLonger {
     /// Extents whose retention was read.
@@ -242,67 +247,69 @@ pub struct KeptLonger {
     pub extended: u64,
 }
 
-/// One failure domain that holds a part of a store. No call has a default: a wrapper that lacks one
-/// does not compile.
+/// One failure domain that holds a part of a store. No call has a default implementation, so a
+/// wrapper that lacks a call does not compile.
 pub trait Member: Send + Sync {
-    /// Begins an extent; nothing is visible under its name before [`ExtentWriter::seal`].
+    /// Begins an extent; nothing is visible under its name before [`ExtentWriter::seal`] returns.
     fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>>;
-    /// Writes one small object durably, in one atomic step, if no object has the name.
-    /// `Kind::Exists` if another call was first.
+    /// Writes one small object durably, in one atomic step, if no object has this name yet.
+    /// Fails with `Kind::Exists` if another call put an object first.
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()>;
-    /// Fills `buf` from `offset`; a short extent is `Kind::Corrupt`, a missing one
-    /// `Kind::NotFound`.
+    /// Fills `buf` from `offset`; fails with `Kind::Corrupt` if the extent is too short, and with
+    /// `Kind::NotFound` if it is missing.
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()>;
-    /// Like [`read_at`](Self::read_at), if the bytes are in memory and reading them cannot wait;
-    /// otherwise `false`, and the content of `buf` is undefined.
+    /// Like [`read_at`](Self::read_at), if the bytes are in memory and reading them cannot block;
+    /// otherwise it returns `false`, and the content of `buf` is undefined.
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool;
-    /// Length in bytes; `Kind::NotFound` when there is no such extent.
+    /// Returns the length in bytes; fails with `Kind::NotFound` when there is no such extent.
     fn len(&self, name: ExtentName) -> Result<u64>;
-    /// Every sealed extent of a room with its length, in name order. Other names are skipped.
+    /// Lists every sealed extent of a room with its length, in name order. Names that cannot be an
+    /// extent's are skipped.
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>>;
-    /// Removes an extent; not an error if it is missing.
+    /// Removes an extent; removing a missing extent is not an error.
     fn delete(&self, name: ExtentName) -> Result<()>;
-    /// Makes every seal, put and delete so far survive a power cut.
+    /// Ensures that every seal, put and deletion so far survives a power cut.
     fn sync(&self) -> Result<()>;
-    /// Removes unsealed data of writers that have died. Returns the number of files. Running
-    /// writers, in this process or another, are not disturbed.
+    /// Removes unsealed data of writers that have died. Returns the number of files that were
+    /// removed. Running writers, in this process or another, are not disturbed.
     fn sweep(&self) -> Result<u64>;
     /// The properties.
     fn caps(&self) -> Caps;
-    /// The path, for messages.
+    /// The member's path, for messages.
     fn place(&self) -> &Path;
-    /// The batched calls; `None` if the calls above do as well. Callers use the methods of `dyn
-    /// Member`, which fall back to the calls above.
+    /// The batched calls of this member; `None` if the calls above are as good. Callers use the
+    /// methods of `dyn Member`, which use the simple calls if there are no batched ones.
     fn batched(&self) -> Option<&dyn BatchedMember>;
 }
 
-/// Calls for several objects at once, or ahead of their use: they hide the latency of a remote
-/// member. A local member ignores the hints.
+/// Calls for several objects at once, or in advance: they hide the latency of a remote member. A
+/// local member ignores the hints.
 pub trait BatchedMember: Send + Sync {
-    /// Begins a [`put`](Member::put), which the caller repeats later with the same name and bytes
-    /// to get its result.
+    /// Begins a [`put`](Member::put); the caller gets the result by calling `put` later with the
+    /// same name and bytes.
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]);
-    /// Like [`read_at`](Member::read_at), for a long range that a plan chose: no bytes around it are
-    /// read.
+    /// Like [`read_at`](Member::read_at), for a long range that the caller planned: no bytes around
+    /// the range are read.
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>>;
-    /// Reads extents completely, in the order of `names`, as one request; one that is longer than
-    /// `most_bytes` is `Kind::Corrupt`. Each extent has its own result.
+    /// Reads complete extents, in the order of `names`, as one request; an extent that is longer
+    /// than `most_bytes` fails with `Kind::Corrupt`. The result of each extent is separate.
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>>;
-    /// Like [`list`](Member::list) without the lengths: each may cost a request.
+    /// Like [`list`](Member::list) without the lengths, because each length may cost a request.
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>>;
-    /// Hint: these rooms will be listed soon, and their small extents read. A later call may answer
-    /// from this moment unless this process has changed the member since. An empty list discards
-    /// what was prefetched.
+    /// Hint: these rooms will be listed soon, and the small extents in them will be read. A later
+    /// call may return the state at the time of this hint, unless this process has changed the
+    /// member since. An empty list discards what was prefetched.
     fn foresee(&self, wanted: &[Glance]);
-    /// Hint: these extents will be opened next, each once.
+    /// Hint: these extents will be opened next, once each.
     fn open_ahead(&self, names: &[ExtentName]);
-    /// Extends the retention of extents once half of it has passed, on a member that has one.
+    /// On a member with retention, extends the retention of those extents for which half of it has
+    /// passed.
     fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger>;
-    /// The measured latency of short answers; `None` if it is negligible.
+    /// The measured latency of short requests; `None` if it is negligible.
     fn latency(&self) -> Option<Duration>;
 }
 
-/// The batched calls of any member: its own, or one simple call after the other.
+/// The batched calls for any member: the member's own, or one simple call after the other.
 impl dyn Member + '_ {
     /// See [`BatchedMember::put_ahead`].
     pub fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
@@ -314,7 +321,7 @@ impl dyn Member + '_ {
     /// See [`BatchedMember::read_span`].
     ///
     /// # Errors
-    /// The errors of [`Member::read_at`].
+    /// Fails with the errors of [`Member::read_at`].
     pub fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         match self.batched() {
             Some(batched) => batched.read_span(name, offset, bytes),
@@ -333,7 +340,7 @@ impl dyn Member + '_ {
     /// See [`BatchedMember::names`].
     ///
     /// # Errors
-    /// The errors of [`Member::list`].
+    /// Fails with the errors of [`Member::list`].
     pub fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
         match self.batched() {
             Some(batched) => batched.names(room),
@@ -358,7 +365,7 @@ impl dyn Member + '_ {
     /// See [`BatchedMember::keep_longer`].
     ///
     /// # Errors
-    /// The errors of the member.
+    /// Fails with the errors of the member.
     pub fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
         self.batched().map_or(Ok(KeptLonger::default()), |it| it.keep_longer(names))
     }
@@ -369,7 +376,7 @@ impl dyn Member + '_ {
     }
 }
 
-/// The batched calls for a wrapper, which has them only if the wrapped member does.
+/// The batched calls for a wrapper, which has them only if the wrapped member has them.
 pub fn batched_of(inner: &(impl Member + ?Sized)) -> &dyn BatchedMember {
     inner.batched().expect("a wrapper has batched calls only where the inner member has")
 }
@@ -389,7 +396,8 @@ pub fn span_of(
     Ok(span)
 }
 
-/// [`BatchedMember::read_whole`] by [`Member::len`] and [`Member::read_at`], one extent after the other.
+/// Implements [`BatchedMember::read_whole`] by calling [`Member::len`] and [`Member::read_at`] for
+/// one extent after the other.
 pub fn each_whole(
     member: &(impl Member + ?Sized),
     names: &[ExtentName],
@@ -405,28 +413,30 @@ pub fn each_whole(
     names.iter().map(read).collect()
 }
 
-/// The length of an extent that is to be read completely, if it is at most `most_bytes`.
+/// Returns the length of an extent that is to be read completely, if it is at most `most_bytes`.
 fn expect_short(bytes: u64, most_bytes: u64, place: &Path, name: ExtentName) -> Result<usize> {
     if bytes > most_bytes {
-        let error = Error::corrupt("too long for a small object", place.join(name.path()));
+        let error =
+            Error::corrupt("the content is too long for a small object", place.join(name.path()));
         return Err(error.expected(format!("at most {most_bytes} bytes"), bytes));
     }
     Ok(bytes as usize)
 }
 
-/// An extent being written. Dropping it without [`seal`](ExtentWriter::seal) leaves nothing behind.
+/// An extent being written. Dropping the writer without [`seal`](ExtentWriter::seal) leaves nothing
+/// on the member.
 pub trait ExtentWriter: Send {
-    /// Adds bytes at the end.
+    /// Appends bytes to the extent.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Makes all bytes durable, verifies the length and gives the extent its name, durably.
+    /// Makes all bytes durable, verifies the length, and durably gives the extent its name.
     fn seal(self: Box<Self>) -> Result<()>;
 }
 
-/// Seals an extent of a set that this process writes. No other writer uses the name: an extent that
-/// exists under it was rebuilt from other members by a repair.
+/// Seals an extent of a stripe set that this process writes. No other writer uses the name of such
+/// an extent: if an extent with this name exists, a repair rebuilt it from other members.
 ///
 /// # Errors
-/// The errors of [`ExtentWriter::seal`], except [`Kind::Exists`].
+/// Fails with the errors of [`ExtentWriter::seal`], except [`Kind::Exists`].
 pub fn seal_own(writer: Box<dyn ExtentWriter>) -> Result<()> {
     match writer.seal() {
         Err(error) if error.kind() == Kind::Exists => Ok(()),

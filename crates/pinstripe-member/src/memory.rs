@@ -1,4 +1,4 @@
-//! A member in memory, for tests and the lab: it behaves like others, without a disk.
+//! A member in memory, for tests and the lab: it behaves like other members, without a disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::{BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-/// A member whose extents are lost with it.
+/// A member that keeps its extents in memory; they are lost when it is dropped.
 pub struct MemoryMember {
     shelf: Arc<MemoryShelf>,
 }
@@ -26,18 +26,18 @@ struct MemoryWriter {
 }
 
 impl MemoryMember {
-    /// An empty member; `name` is its place in messages.
+    /// Makes an empty member; `name` is its place in messages.
     pub fn new(name: impl Into<PathBuf>) -> Self {
         let extents = Mutex::default();
         MemoryMember { shelf: Arc::new(MemoryShelf { place: name.into(), extents }) }
     }
 
-    /// A sealed extent's bytes.
+    /// Returns the bytes of a sealed extent.
     pub fn bytes(&self, name: ExtentName) -> Option<Arc<[u8]>> {
         self.shelf.extents().get(&name).cloned()
     }
 
-    /// Puts bytes under a name and replaces existing ones: for tests that damage objects.
+    /// Stores bytes under a name, replacing existing ones: for tests that damage objects.
     pub fn overwrite(&self, name: ExtentName, bytes: impl Into<Arc<[u8]>>) {
         self.shelf.extents().insert(name, bytes.into());
     }
@@ -89,7 +89,7 @@ impl Member for MemoryMember {
             None => {
                 let end = u128::from(offset) + buf.len() as u128;
                 return Err(Error::corrupt("the extent is too short", self.shelf.path_of(name))
-                    .expected(format!("{end} bytes or more"), bytes.len()));
+                    .expected(format!("an extent of {end} bytes or more"), bytes.len()));
             }
         }
         Ok(())

@@ -1,8 +1,9 @@
-//! The places of members: a directory, or a name with a scheme, as in `s3+https://`, which a crate
-//! above opens.
+//! The places of members: a directory, or a name with a scheme, such as `s3+https://`, which a
+//! crate of a higher layer opens.
 //!
-//! Invariant: a place with a scheme is kept and compared as it is written; the code that makes one
-//! from user input brings it to its canonical form first. No file system is asked about it.
+//! Invariant: a place with a scheme is stored and compared as it is written; the code that makes a
+//! place from user input brings it to its canonical form first. No file system call is made for a
+//! place with a scheme.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,34 +16,39 @@ use pinstripe_io::paths;
 use super::{DirectoryMember, ExtentName, SharedMember, Steps};
 use crate::format::label::MemberFacts;
 
-/// Opens the members that are not directories.
+/// Opens the members that are not local directories.
 pub trait RemoteMembers: Send + Sync {
-    /// The member at a place. Opening does not check that it exists; reading its label does.
+    /// Opens the member at a place. Opening a member does not check that it exists; reading its
+    /// label does.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a place of an unknown form; errors that prevent requests.
+    /// Fails with [`Kind::Usage`] for a place of an unknown form, or with the error that prevents
+    /// requests.
     fn open(&self, place: &Path) -> Result<SharedMember>;
 
-    /// Makes an empty place a member's, and returns the facts found about it.
+    /// Makes a member at an empty place, and returns the facts that were found about it.
     ///
     /// # Errors
-    /// [`Kind::Refused`] if the place is not empty; as [`open`](Self::open).
+    /// Fails with [`Kind::Refused`] if the place is not empty, or with the errors of
+    /// [`open`](Self::open).
     fn create(&self, place: &Path) -> Result<NewMember>;
 
-    /// Uses these facts, from the store's table, for the member at a place from now on.
+    /// Uses these facts, which come from the store's table of members, for the member at a place
+    /// from now on.
     fn agree(&self, _place: &Path, _facts: &MemberFacts) {}
 
-    /// The failure domain of a member at this place: members with equal values fail together.
+    /// Returns the failure domain of a member at this place: members with equal values fail
+    /// together.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     fn fate(&self, place: &Path) -> Result<String>;
 
-    /// A value that distinguishes the label at a place from a copy of it elsewhere, if there is
-    /// one: places that lead to the same label have the same value.
+    /// Returns a value that distinguishes the label at a place from a copy of it elsewhere, if
+    /// there is one: all places that lead to the same label have the same value.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open); a missing label.
+    /// Fails with the errors of [`open`](Self::open), or if the label is missing.
     fn label_mark(&self, _place: &Path) -> Result<Option<String>> {
         Ok(None)
     }
@@ -50,22 +56,22 @@ pub trait RemoteMembers: Send + Sync {
 
 /// A new member.
 pub struct NewMember {
-    /// The member, without a label.
+    /// The new member, which has no label yet.
     pub member: SharedMember,
-    /// The facts found about it.
+    /// The facts that were found about the new member.
     pub facts: MemberFacts,
 }
 
-/// Opens the members of a store: directories, and remote ones through `remote`.
+/// Opens the members of a store: directories directly, and remote members through `remote`.
 #[derive(Clone, Default)]
 pub struct Places {
-    /// Opens places with a scheme; if `None`, these are refused.
+    /// Opens places with a scheme; if `None`, such places are refused.
     pub remote: Option<Arc<dyn RemoteMembers>>,
-    /// Every change by a directory member passes these.
+    /// Every change of the disk by a directory member passes these steps.
     pub steps: Option<Arc<dyn Steps>>,
 }
 
-/// Whether a place is not a path of this machine: it begins with a scheme and `://`.
+/// Whether a place is remote and not a path of this machine: it begins with a scheme and `://`.
 #[must_use]
 pub fn is_remote(place: &Path) -> bool {
     let bytes = place.as_os_str().as_bytes();
@@ -75,10 +81,11 @@ pub fn is_remote(place: &Path) -> bool {
 }
 
 impl Places {
-    /// The member at a place.
+    /// Opens the member at a place.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the directory is missing; the errors of [`RemoteMembers::open`].
+    /// Fails with [`Kind::NotFound`] if the directory is missing, or with the errors of
+    /// [`RemoteMembers::open`].
     pub fn open(&self, place: &Path) -> Result<SharedMember> {
         if is_remote(place) {
             return self.remote(place)?.open(place);
@@ -90,10 +97,10 @@ impl Places {
         })
     }
 
-    /// Makes a member in an empty place, or in a directory, which may be missing.
+    /// Makes a member at an empty remote place, or in an empty or missing directory.
     ///
     /// # Errors
-    /// [`Kind::Refused`] if the place is not empty.
+    /// Fails with [`Kind::Refused`] if the place is not empty.
     pub fn create(&self, place: &Path) -> Result<NewMember> {
         if is_remote(place) {
             return self.remote(place)?.create(place);
@@ -105,19 +112,19 @@ impl Places {
         Ok(NewMember { member: Arc::new(member), facts: MemberFacts::default() })
     }
 
-    /// The failure domain of a member at a remote place.
+    /// Returns the failure domain of a member at a remote place.
     ///
     /// # Errors
-    /// The errors of [`RemoteMembers::fate`].
+    /// Fails with the errors of [`RemoteMembers::fate`].
     pub fn fate(&self, place: &Path) -> Result<String> {
         self.remote(place)?.fate(place)
     }
 
-    /// Whether the labels at two places are two objects, not one object with two names, as far as
-    /// that can be determined.
+    /// Whether the labels at two places are two objects rather than one object with two names, as
+    /// far as that can be determined.
     ///
     /// # Errors
-    /// If one of them cannot be read.
+    /// Fails if one of the labels cannot be read.
     pub fn are_two_labels(&self, one: &Path, other: &Path) -> Result<bool> {
         Ok(match (self.label_mark(one)?, self.label_mark(other)?) {
             (Some(one), Some(other)) => one != other,
@@ -138,18 +145,22 @@ impl Places {
 
     fn remote(&self, place: &Path) -> Result<&Arc<dyn RemoteMembers>> {
         self.remote.as_ref().ok_or_else(|| {
-            Error::new(Kind::Unsupported, "this program can use directories as members only")
-                .at(place)
-                .advice("use one that was built with the feature 's3'")
+            Error::new(
+                Kind::Unsupported,
+                "this build of pinstripe can use only directories as members",
+            )
+            .at(place)
+            .advice("use a pinstripe that was built with the feature 's3'")
         })
     }
 }
 
-/// Refuses a directory that is a member of any store, or is inside one, as the place of something
-/// else; `place` is the path to name. A directory that does not exist yet is judged by the one above it.
+/// Refuses a directory that is a member of any store, or is inside such a member, as the place of
+/// something else; `place` is the path to show in the error. For a directory that does not exist
+/// yet, the directory above it is checked.
 ///
 /// # Errors
-/// [`Kind::Refused`].
+/// Fails with [`Kind::Refused`].
 pub fn refuse_inside_member(directory: &Path, place: &Path) -> Result<()> {
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_path_buf());
     let Some(there) = directory.ancestors().find_map(|above| paths::real(above).ok()) else {
@@ -162,15 +173,16 @@ pub fn refuse_inside_member(directory: &Path, place: &Path) -> Result<()> {
         .advice(format!("name a directory outside {}", member.display())))
 }
 
-/// The canonical form of a place: a path without symlinks; a remote one as it is.
+/// Returns the canonical form of a place: for a path, the path without symlinks; a remote place is
+/// returned unchanged.
 ///
 /// # Errors
-/// If the path does not exist.
+/// Fails if the path does not exist.
 pub fn real(place: &Path) -> std::io::Result<PathBuf> {
     if is_remote(place) { Ok(place.to_path_buf()) } else { paths::real(place) }
 }
 
-/// The place in a label's bytes.
+/// Makes a place from its bytes in a label.
 pub fn of_bytes(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }

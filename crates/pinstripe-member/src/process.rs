@@ -1,9 +1,9 @@
-//! The identity of this process, and whether another process with a recorded identity has certainly
-//! ended.
+//! Identifies this process, and finds out whether another process with a recorded identity has
+//! certainly ended.
 //!
-//! "Certainly" is narrow: the same boot of the same kernel, the same PID namespace, and in it
-//! either no process with that PID, one with another start time, or a zombie. In all other cases it
-//! may be running. Not in this module: a guess.
+//! "Certainly" is meant strictly: it is the same boot of the same kernel and the same PID
+//! namespace, and there is no process with that PID, or one with another start time, or a zombie.
+//! In all other cases the process may be running. This module never guesses.
 
 #![allow(clippy::disallowed_methods, reason = "reads what the kernel reports about processes")]
 
@@ -54,8 +54,9 @@ pub fn is_gone(other: &Process, own: &Process) -> bool {
     }
 }
 
-/// Whether `other` ran before the last boot of this machine. Machine ids are sometimes copied, so
-/// this only allows ending its session, which does no harm to a running writer.
+/// Whether `other` ran before the last boot of this machine. Machine ids are sometimes copied to
+/// other machines, so this result only allows ending the session of `other`, which does no harm to
+/// a running writer.
 pub fn is_of_an_earlier_boot(other: &Process, own: &Process) -> bool {
     let is_known = own.machine != [0; 16] && own.boot != [0; 16] && other.boot != [0; 16];
     is_known && other.machine == own.machine && other.boot != own.boot
@@ -64,18 +65,19 @@ pub fn is_of_an_earlier_boot(other: &Process, own: &Process) -> bool {
 /// The fields of `/proc/PID/stat` that are used here.
 struct ProcessStat {
     started_ticks: u64,
-    /// It is a zombie. Under an init process that never waits, as in some containers, it stays one.
+    /// The process is a zombie. The process remains a zombie if its init process never waits for
+    /// children, as in some containers.
     has_ended: bool,
 }
 
 impl ProcessStat {
-    /// `None` if the system does not report it.
+    /// Returns `None` if the system does not report the process.
     fn of(pid: u32) -> Option<ProcessStat> {
         ProcessStat::read(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The fields follow the name of the program, which may hold anything. The first one after it
-    /// is the state, field 3.
+    /// The fields follow the name of the program, which may contain any bytes. The first field
+    /// after the name is the state, field 3.
     fn read(stat: &[u8]) -> Option<ProcessStat> {
         let end = stat.iter().rposition(|&byte| byte == b')')?;
         let fields = std::str::from_utf8(stat.get(end + 1..)?).ok()?;

@@ -1,9 +1,9 @@
-//! Memory for secrets: pages of their own, locked where the system allows it, left out of core
-//! dumps, between guard pages, and wiped when they are given back.
+//! Memory for secrets: separate pages between guard pages, locked where the system allows it,
+//! excluded from core dumps, and wiped when freed.
 //!
-//! Invariants: a page that holds a secret holds nothing else. Freed memory is zeroed. A system that
-//! cannot lock or map more memory costs protection, but causes no failure. Key schedules of ciphers
-//! are in ordinary memory.
+//! Invariants: a page that holds a secret holds nothing but secrets. Freed memory is zeroed. If the
+//! system cannot lock or map more memory, protection is reduced, but nothing fails. The key
+//! schedules of ciphers are in ordinary memory.
 
 use pinstripe_base::sync::lock;
 use std::fmt;
@@ -16,7 +16,7 @@ use zeroize::Zeroize;
 /// The unit of allocation for secrets.
 const CELL_BYTES: usize = 32;
 
-/// Bytes that only the holder of this value should see.
+/// Bytes that only the owner of this value should see.
 pub struct SecretBytes {
     start: NonNull<u8>,
     len: usize,
@@ -28,7 +28,7 @@ unsafe impl Send for SecretBytes {}
 unsafe impl Sync for SecretBytes {}
 
 impl SecretBytes {
-    /// Takes the bytes over and wipes `bytes`.
+    /// Copies the bytes into protected memory and wipes `bytes`.
     pub fn take(bytes: &mut [u8]) -> Self {
         let start = arena().allocate(bytes.len());
         // SAFETY: the cells are at least this long, writable, and this secret's alone.
@@ -112,11 +112,11 @@ struct SecretArena {
     regions: Vec<SecretRegion>,
 }
 
-/// Pages between two guard pages, and which of their cells are taken.
+/// Pages between two guard pages, with a flag for each cell that says whether it is in use.
 struct SecretRegion {
     data: NonNull<u8>,
     taken: Vec<bool>,
-    /// Bytes of a guard page; 0 for a region on the heap, which could not be mapped.
+    /// Length of a guard page in bytes; 0 for a region on the heap, used when mapping failed.
     guard_bytes: usize,
 }
 

@@ -1,4 +1,5 @@
-//! A shared handle of a member is a member itself: so a wrapper may hold either.
+//! A shared handle of a member implements the member trait itself, so a wrapper may hold a handle
+//! or a member.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! fstat, in the terms of the formats.
+//! Calls fstat and returns the result in the types of the formats.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,15 +7,16 @@ use pinstripe_io::beneath::shown;
 
 use crate::format::meta::{FileKind, Stat, Time};
 
-/// The metadata of an open file, as backups keep it.
+/// Returns the metadata of an open file, as backups store it.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for a type that is unknown; otherwise as reported by the system.
+/// Fails with [`Kind::Unsupported`] for an unknown file type, or with the errors of the system.
 pub fn stat_of(fd: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
     let stat =
         rustix::fs::fstat(fd).map_err(|errno| Error::io("cannot stat", shown(path), errno))?;
-    let kind = FileKind::from_st_mode(stat.st_mode as u32)
-        .ok_or_else(|| Error::new(Kind::Unsupported, "is of an unknown type").at(shown(path)))?;
+    let kind = FileKind::from_st_mode(stat.st_mode as u32).ok_or_else(|| {
+        Error::new(Kind::Unsupported, "this entry has an unknown file type").at(shown(path))
+    })?;
     let time = |seconds: i64, nanos: u32| Time { seconds, nanos };
     Ok(Stat {
         kind,

@@ -1,37 +1,39 @@
-//! The hook of the crash tests: every system call of a directory member that changes the disk.
+//! The hook of the crash tests: it gets every system call of a directory member that changes the
+//! disk.
 //!
-//! A [`Steps`] is called around each such call and decides whether it happens. Without one the
-//! calls are made directly, without the cost of paths or closures.
+//! A [`Steps`] hook is called around each such system call and decides whether the call is made.
+//! Without a hook the calls are made directly, without the cost of paths or closures.
 
 use std::io;
 use std::path::Path;
 
-/// One primitive change of the disk, about to be made. Paths start with the member's own path.
+/// One primitive change of the disk that is about to be made. Paths start with the member's own
+/// path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskStep<'a> {
-    /// A new, empty file.
+    /// A new, empty file is created.
     Create(&'a Path),
-    /// Bytes written into a file.
+    /// Bytes are written into a file.
     Write {
         /// The file.
         path: &'a Path,
         /// The offset of the first byte.
         offset: u64,
-        /// The number of bytes offered; the call may take fewer.
+        /// The number of bytes to write; the call may write fewer.
         len: usize,
     },
-    /// A file's bytes made durable.
+    /// A file's bytes are made durable.
     SyncFile(&'a Path),
     /// A file gets another name.
     Rename {
-        /// The name it loses.
+        /// The old name of the file.
         from: &'a Path,
-        /// The name it gets.
+        /// The new name of the file.
         to: &'a Path,
     },
-    /// A directory's entries made durable.
+    /// A directory's entries are made durable.
     SyncDirectory(&'a Path),
-    /// A file loses its name.
+    /// A name of a file is removed.
     Unlink(&'a Path),
     /// A new directory.
     MakeDirectory(&'a Path),
@@ -40,12 +42,13 @@ pub enum DiskStep<'a> {
 /// A hook around the changes that a directory member makes.
 pub trait Steps: Send + Sync {
     /// Makes the change by calling `act` once, or refuses it with an error, which the member treats
-    /// as one from the system. `Ok` without a call of `act` is allowed only for
+    /// like an error from the system. `Ok` without a call of `act` is allowed only for
     /// [`DiskStep::SyncFile`] and [`DiskStep::SyncDirectory`]: a test that models durability itself
     /// need not wait for the disk.
     fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 
-    /// The bytes left on a member's file system, to override a larger value from the system.
+    /// The number of free bytes on a member's file system; it overrides a larger value from the
+    /// system.
     fn free_bytes(&self, _member: &Path) -> Option<u64> {
         None
     }

@@ -1,6 +1,6 @@
 //! A member whose reads are counted and timed.
 //!
-//! Invariant: every call has the effect and the result of the inner member's.
+//! Invariant: every call has the same effect and result as the call of the inner member.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,25 +26,25 @@ pub struct ReadMeter {
     latencies: Latencies,
 }
 
-/// The reads of one member so far.
+/// The counts of a member's reads so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemberReads {
-    /// Reads without an answer so far.
+    /// Reads that have not been answered yet.
     pub in_flight: u64,
     /// Reads that were answered.
     pub reads: u64,
     /// Bytes received.
     pub bytes: u64,
-    /// Failed reads; also counted among the answered ones.
+    /// Reads that failed, which also count as answered.
     pub failed: u64,
     /// The median latency.
     pub median: Duration,
-    /// The latency within which 99 % of the answers came.
+    /// The latency that 99 % of the answers did not exceed.
     pub percentile_99: Duration,
 }
 
 impl ReadMeter {
-    /// The reads so far.
+    /// Returns the counts of reads so far.
     pub fn reads(&self) -> MemberReads {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         MemberReads {
@@ -73,7 +73,7 @@ impl ReadMeter {
     }
 }
 
-/// Decrements the count of reads in flight when a read ends in any way.
+/// Decrements the count of reads in flight when dropped, however the read ended.
 struct ReadInFlight<'m>(&'m AtomicU64);
 
 impl<'m> ReadInFlight<'m> {
@@ -89,7 +89,7 @@ impl Drop for ReadInFlight<'_> {
     }
 }
 
-/// A member with a meter of its reads.
+/// A member that counts and times its reads.
 pub struct TimedMember {
     inner: SharedMember,
     meter: Arc<ReadMeter>,

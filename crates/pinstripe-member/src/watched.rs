@@ -2,18 +2,19 @@
 //!
 //! A call that the kernel does not answer cannot be ended from outside, so it is made by a thread
 //! that can be abandoned: one of the member's own threads makes the call, and the caller waits for
-//! the answer until its deadline. A member that misses one is silent from then on: every call,
-//! including those that wait, ends with [`Kind::Unanswered`] at once. A verb that only reads may
-//! run for weeks, and has missed no writes: it uses the member again once an abandoned call has
-//! succeeded ([`Patience::of_reader`]).
+//! the answer until its deadline. A member that misses a deadline is silent from then on: every
+//! call of it, including those that are waiting, fails with [`Kind::Unanswered`] at once. A verb
+//! that only reads may run for weeks, and a silent member has missed none of its writes: such a
+//! verb uses the member again once an abandoned call has succeeded ([`Patience::of_reader`]).
 //!
 //! Invariants: the arguments and buffers of a call belong to the thread that makes it, so that an
-//! abandoned thread never accesses its caller. A member has as many threads as were ever
-//! waiting for it at once; they end with it, except those that wait for the kernel, which end with
-//! the process. The deadline starts again whenever the call reports progress ([`goes_on`]).
+//! abandoned thread never accesses memory of its caller. A member has as many threads as calls ever
+//! waited for it at once; the threads end with the member, except those that the kernel does not
+//! answer, which end with the process. The deadline starts again whenever the call reports progress
+//! ([`goes_on`]).
 //!
-//! Not in this module: the consequences of a silent member for a verb. To a verb it is a member
-//! that fails.
+//! Not in this module: what a silent member means for a verb. A verb treats a silent member like a
+//! failed member.
 
 mod lane;
 
@@ -34,12 +35,13 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::ranked::RankedMutex;
 use pinstripe_base::units::MIB;
 
-/// Bytes per second that a member must move; their time is added to every operation's deadline.
+/// The least number of bytes per second that a member must transfer: the time for an operation's
+/// bytes at this rate is added to its deadline.
 const DATA_BYTES_PER_SECOND: u64 = MIB;
-/// The deadline of operations after an interrupt.
+/// The deadline of operations after an interrupt by the user.
 const INTERRUPTED: Duration = Duration::from_millis(700);
 
-/// The deadlines of members, and the receiver of reports about silent ones.
+/// The deadlines of members, and the functions that receive reports about silent members.
 #[derive(Clone)]
 pub struct Patience(Arc<WatchTerms>);
 
@@ -51,17 +53,17 @@ type TellReturn = Box<dyn Fn(&Path) + Send + Sync>;
 struct WatchTerms {
     control: Duration,
     interrupted: Arc<AtomicBool>,
-    /// Places that did not answer: they get no further calls before they return.
+    /// Places of silent members: they get no further calls until they return.
     silent: RankedMutex<LaneLock, BTreeSet<PathBuf>>,
     tell: Tell,
-    /// `None` if a silent member stays silent.
+    /// `None` if a silent member stays silent to the end.
     tell_return: Option<TellReturn>,
 }
 
 impl Patience {
-    /// Waits `control` for an operation, and longer for one that moves many bytes. Once
-    /// `interrupted` is set, no wait is longer than most of a second. `tell` receives each member
-    /// that did not answer, once, from any thread.
+    /// Sets deadlines: `control` for an operation, and longer for one that transfers many bytes.
+    /// Once `interrupted` is set, no call waits longer than 0.7 seconds. `tell` receives each
+    /// member that did not answer, once per member, from any thread.
     pub fn new(
         control: Duration,
         interrupted: Arc<AtomicBool>,
@@ -70,9 +72,9 @@ impl Patience {
         Self::with(control, interrupted, Box::new(tell), None)
     }
 
-    /// The same for a verb that writes nothing: a silent member takes part again when an abandoned
-    /// call gets its answer. `tell_return` then receives the member, and `tell` each time it falls
-    /// silent again.
+    /// Sets deadlines for a verb that writes nothing: a silent member is used again when an
+    /// abandoned call gets its answer. `tell_return` then receives the member, and `tell` receives
+    /// it each time it becomes silent again.
     pub fn of_reader(
         control: Duration,
         interrupted: Arc<AtomicBool>,
@@ -92,16 +94,17 @@ impl Patience {
         Patience(Arc::new(WatchTerms { control, interrupted, silent, tell, tell_return }))
     }
 
-    /// The deadline of an operation that moves no data.
+    /// The deadline of an operation that transfers no data.
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.0.control
     }
 
-    /// Runs a query about a place that may not answer.
+    /// Runs a query about a place that may not answer, with a deadline.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered) when it does not; what `work` returns.
+    /// Fails with [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered) when the place does
+    /// not answer, or with the error of `work`.
     pub fn ask<T: Send + 'static>(
         &self,
         place: &Path,
@@ -110,18 +113,18 @@ impl Patience {
         Lane::new(place, self.clone()).call(0, work)
     }
 
-    /// Whether a place did not answer.
+    /// Whether the member at a place is silent.
     pub fn is_silent(&self, place: &Path) -> bool {
         self.0.silent.lock().contains(place)
     }
 
-    /// The number of places that do not answer now.
+    /// The number of places that are silent now.
     #[must_use]
     pub fn silent_places(&self) -> usize {
         self.0.silent.lock().len()
     }
 
-    /// Reports that a place did not answer, once.
+    /// Reports, once, that a place did not answer.
     fn give_up(&self, place: &Path, error: Error) {
         let mut silent = self.0.silent.lock();
         let is_news = silent.insert(place.to_path_buf());
@@ -131,12 +134,12 @@ impl Patience {
         }
     }
 
-    /// Whether a silent member may return.
+    /// Whether a silent member may be used again.
     fn allows_return(&self) -> bool {
         self.0.tell_return.is_some()
     }
 
-    /// Reports once that a place answers again.
+    /// Reports, once, that a place answers again.
     fn take_back(&self, place: &Path) {
         let was_silent = self.0.silent.lock().remove(place);
         if let (true, Some(tell)) = (was_silent, &self.0.tell_return) {
@@ -144,12 +147,12 @@ impl Patience {
         }
     }
 
-    /// The deadline of an operation that moves this many bytes.
+    /// The deadline of an operation that transfers this many bytes.
     fn of(&self, bytes: u64) -> Duration {
         self.0.control + Duration::from_secs(bytes / DATA_BYTES_PER_SECOND)
     }
 
-    /// The deadline as it is now.
+    /// The deadline at this moment: shorter after an interrupt.
     fn now(&self, bytes: u64) -> Duration {
         let full = self.of(bytes);
         if self.is_interrupted() { full.min(INTERRUPTED) } else { full }
@@ -194,8 +197,8 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         self.lane.call(bytes.len() as u64, move || inner.put(name, &bytes))
     }
 
-    /// Bytes in memory are read without another thread: most reads of an index and of trees find
-    /// theirs there, and a change of threads costs more than such a read.
+    /// Bytes that are in memory are read without another thread: most reads of an index and of
+    /// trees find their bytes there, and switching threads costs more than such a read.
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         if self.read_at_hand(name, offset, buf) {
             return Ok(());
@@ -273,14 +276,14 @@ impl<M: Member + 'static> BatchedMember for WatchedMember<M> {
         self.control(move |member| batched_of(member).names(room))
     }
 
-    /// It does not wait, so it needs no other thread.
+    /// This call does not wait, so it needs no other thread.
     fn foresee(&self, wanted: &[Glance]) {
         if !self.lane.is_silent() {
             batched_of(&*self.inner).foresee(wanted);
         }
     }
 
-    /// It does not wait, so it needs no other thread.
+    /// This call does not wait, so it needs no other thread.
     fn open_ahead(&self, names: &[ExtentName]) {
         if !self.lane.is_silent() {
             batched_of(&*self.inner).open_ahead(names);
@@ -298,7 +301,7 @@ impl<M: Member + 'static> BatchedMember for WatchedMember<M> {
 }
 
 struct WatchedWriter {
-    /// `None` after a call was abandoned, which then owns the writer.
+    /// `None` after a call was abandoned, because the abandoned thread then owns the writer.
     inner: Option<Box<dyn ExtentWriter>>,
     lane: Arc<Lane>,
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The addresses that a server listens at.
+//! The addresses at which a server listens.
 
 #![allow(clippy::disallowed_methods, reason = "opens the sockets")]
 
@@ -16,7 +16,7 @@ use rustix::net::sockopt::set_socket_keepalive;
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The port that IANA gave to the protocol.
+/// The port that IANA assigned to NBD.
 const PORT: u16 = 10809;
 
 /// An address to listen at: `unix:PATH`, or `tcp:HOST:PORT` with port 10809 by default.
@@ -24,7 +24,7 @@ const PORT: u16 = 10809;
 pub enum Address {
     /// A socket in the file system.
     Unix(PathBuf),
-    /// A port of a name or address of this machine; port 0 is any free one.
+    /// A port at a name or address of this machine; port 0 stands for any free port.
     Tcp(String, u16),
 }
 
@@ -33,8 +33,10 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self> {
         let refused = || {
-            Error::new(Kind::Usage, format!("'{text}' is not an address"))
-                .advice("write unix:PATH, tcp:HOST or tcp:HOST:PORT; IPv6 as tcp:[::1]:10809")
+            Error::new(Kind::Usage, format!("'{text}' is not an address of an NBD server")).advice(
+                "write unix:PATH, tcp:HOST or tcp:HOST:PORT; an IPv6 address is written as in \
+                 tcp:[::1]:10809",
+            )
         };
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Address::Unix(path.into()));
@@ -66,23 +68,24 @@ impl fmt::Display for Address {
     }
 }
 
-/// A socket that clients connect to. A socket in the file system goes when this does.
+/// A socket to which clients connect. A socket in the file system is removed when this object is
+/// dropped.
 pub(super) enum Listener {
     Unix { socket: UnixListener, path: PathBuf, inode: (u64, u64) },
     Tcp(TcpListener),
 }
 
 impl Listener {
-    /// Listens; a socket that a dead server left at the path is removed.
+    /// Listens at an address; removes a socket that a dead server left at the path.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] if the path is not a
-    /// socket; otherwise as reported by the system.
+    /// Fails with [`Kind::Busy`] when another process listens there; with [`Kind::Exists`] if the
+    /// path is not a socket; otherwise with the errors of the system.
     pub fn bind(address: &Address) -> Result<Self> {
         let place = address.to_string();
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => {
-                Error::new(Kind::Busy, "another process listens there already").at(&place)
+                Error::new(Kind::Busy, "another process already listens at this address").at(&place)
             }
             _ => Error::io("cannot listen", &place, error),
         };
@@ -115,7 +118,7 @@ impl Listener {
         }
     }
 
-    /// The next client, if one waits.
+    /// Accepts the next client, if one is waiting.
     pub fn accept(&self) -> io::Result<OwnedFd> {
         match self {
             Listener::Unix { socket, .. } => socket.accept().map(|(client, _)| client.into()),
@@ -150,18 +153,21 @@ impl Drop for Listener {
     }
 }
 
-/// Removes a socket at which no process listens.
+/// Removes a socket if no process listens at it.
 fn remove_stale_socket(path: &PathBuf) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            Err(Error::new(Kind::Exists, "exists already and is not a socket").at(path))
+            Err(Error::new(Kind::Exists, "this file already exists and is not a socket").at(path))
         }
-        Ok(_) => match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(path).map_err(|error| Error::io("cannot remove", path, error))
+        Ok(_) => {
+            match UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    fs::remove_file(path).map_err(|error| Error::io("cannot remove", path, error))
+                }
+                _ => Err(Error::new(Kind::Busy, "another process already listens at this address")
+                    .at(path)),
             }
-            _ => Err(Error::new(Kind::Busy, "another process listens there already").at(path)),
-        },
+        }
         Err(_) => Ok(()), // `bind` reports any other problem.
     }
 }

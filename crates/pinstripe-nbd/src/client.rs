@@ -23,14 +23,14 @@ use crate::receive_buffer::ReceiveBuffer;
 use crate::send_queue::{Packet, SendQueue};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Replies that are gathered while more requests are in the receive buffer.
+/// The number of replies that are gathered while more requests are in the receive buffer.
 const GATHERED: usize = 32;
-/// The payload of a refused write that is skipped; a larger one ends the connection.
+/// The largest payload of a refused write that is skipped; a larger one ends the connection.
 const SKIPPED_BYTES_MAX: u32 = 2 * REQUEST_BYTES_MAX;
-/// The bytes of a refused option that are skipped.
+/// The most bytes of a refused option that are skipped.
 const OPTION_SKIPPED_MAX: u32 = 1 << 20;
 
-/// A connection that has chosen its export.
+/// A connection whose client has chosen an export.
 struct ExportConnection<'a> {
     socket: &'a OwnedFd,
     terms: Terms,
@@ -42,10 +42,10 @@ struct ExportConnection<'a> {
     replies: SendQueue<'a>,
 }
 
-/// Serves one client until it disconnects or violates the protocol, or the server ends.
+/// Serves one client until it disconnects or violates the protocol, or until the server ends.
 ///
 /// # Errors
-/// The violation, or an error of its socket.
+/// Fails with the client's violation of the protocol, or an error of its socket.
 pub(super) fn serve(context: &ServerContext<'_>, socket: &OwnedFd) -> Result<()> {
     let settings = context.settings;
     let mut incoming = ReceiveBuffer::new(socket, &context.is_ending);
@@ -83,7 +83,8 @@ pub(super) fn serve(context: &ServerContext<'_>, socket: &OwnedFd) -> Result<()>
     result
 }
 
-/// Negotiates options until the client has chosen an export; none if the client goes before.
+/// Negotiates options until the client has chosen an export; returns `None` if the client
+/// disconnects before.
 fn negotiate<'a>(
     exports: &'a [Export],
     socket: &OwnedFd,
@@ -122,7 +123,7 @@ fn negotiate<'a>(
 }
 
 impl ExportConnection<'_> {
-    /// Receives requests and has them executed, until the client disconnects.
+    /// Receives requests and has them carried out, until the client disconnects.
     fn serve_requests<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -135,8 +136,9 @@ impl ExportConnection<'_> {
         Ok(())
     }
 
-    /// Receives the next request that may be executed, with its memory, and a write with its bytes;
-    /// refuses those before it that may not. None when the client disconnects.
+    /// Receives the next request that may be carried out, with its memory and, for a write, its
+    /// bytes; refuses invalid requests that come before it. Returns `None` when the client
+    /// disconnects.
     fn receive(&self, incoming: &mut ReceiveBuffer<'_>) -> Result<Option<Job>> {
         loop {
             self.flush_unless(incoming.holds(REQUEST_BYTES));
@@ -188,16 +190,16 @@ impl ExportConnection<'_> {
         Ok(())
     }
 
-    /// Sends the gathered replies before the reader blocks on the socket: the client may wait for
-    /// them before it sends more.
+    /// Sends the gathered replies before the reader blocks on the socket, because the client may
+    /// wait for them before it sends more.
     fn flush_unless(&self, has_come: bool) {
         if !has_come {
             self.replies.flush();
         }
     }
 
-    /// Has a request executed: in this thread if a hand-over would cost more than the request, else
-    /// by a worker. If all workers are busy, one more is started. `workers` counts them.
+    /// Carries out a request: in this thread if a hand-over would cost more than the request, else
+    /// in a worker. If all workers are busy, another one is started. `workers` counts the workers.
     fn dispatch<'scope>(
         &'scope self,
         job: Job,
@@ -224,8 +226,8 @@ impl ExportConnection<'_> {
         Ok(())
     }
 
-    /// Memory for a request. Queued replies hold some of it, so they are sent before waiting for
-    /// more.
+    /// Takes memory for a request. Queued replies hold some of the memory, so they are sent before
+    /// this waits for more.
     fn take(&self, bytes: usize) -> Buffer {
         self.share.try_take(bytes).unwrap_or_else(|| {
             self.replies.flush();

@@ -1,4 +1,4 @@
-//! What all connections of a server share.
+//! The state that all connections of a server share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,21 +9,21 @@ use crate::settings::Settings;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
-/// The values that all connections share.
+/// The state that all connections share.
 pub(super) struct ServerContext<'a> {
     pub exports: &'a [Export],
     pub settings: &'a Settings,
     pub monitor: &'a Monitor,
     pub memory: Arc<Memory>,
-    /// Set when the server ends, for whatever reason; then no more requests are received.
+    /// Set when the server ends, for any reason; from then on, no more requests are received.
     pub is_ending: AtomicBool,
 }
 
 impl<'a> ServerContext<'a> {
-    /// The values for a server of these exports.
+    /// The shared state of a server of these exports.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for two exports of one name.
+    /// Fails with [`Kind::Usage`] for two exports with the same name.
     pub fn new(
         exports: &'a [Export],
         settings: &'a Settings,
@@ -39,7 +39,7 @@ impl<'a> ServerContext<'a> {
         Ok(ServerContext { exports, settings, monitor, memory, is_ending: AtomicBool::new(false) })
     }
 
-    /// Lets no more requests be received.
+    /// Ends the receiving of requests.
     pub fn end(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }

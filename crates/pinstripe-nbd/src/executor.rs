@@ -1,4 +1,4 @@
-//! One request carried out on a device, up to its reply.
+//! Carries out one request on a device, and makes its reply.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,15 +12,15 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::Space;
 
-/// The least length of reads for which holes are searched: below it, asking costs more than
-/// sending.
+/// The least length of a read for which holes are searched: for a shorter one, the search costs
+/// more than sending the zeros.
 const HOLES_FROM_BYTES: u32 = 64 << 10;
-/// The chunks of one reply; the rest counts as data.
+/// The most chunks of one reply; the rest of a read is sent as data.
 const CHUNKS: usize = 64;
-/// The extents of one answer; the client asks again for the rest.
+/// The most extents of one answer; the client asks again for the rest.
 const EXTENTS: usize = 1024;
 
-/// Zeros to be written, where a disk can take them as they are.
+/// Zeros for writes, aligned so that a disk can take them without a copy.
 #[repr(align(4096))]
 struct Zeros([u8; 256 << 10]);
 static ZEROS: Zeros = Zeros([0; 256 << 10]);
@@ -30,11 +30,11 @@ pub(super) struct RequestExecutor<'a> {
     pub export: &'a Export,
     pub form: Form,
     pub monitor: &'a Monitor,
-    /// Set when the server ends.
+    /// Set when the server ends, so that waiting requests end early.
     pub is_ending: &'a AtomicBool,
 }
 
-/// Why a request was not carried out, and where, if that is known.
+/// Why a request failed, and at which offset, if that is known.
 struct RequestFailure {
     error: Error,
     at: Option<u64>,
@@ -47,7 +47,7 @@ impl From<Error> for RequestFailure {
 }
 
 impl RequestExecutor<'_> {
-    /// Carries out a request that was checked, and has its memory.
+    /// Carries out a request that was checked and has its memory.
     pub fn execute(&self, job: Job) -> Packet {
         let Job { request, buffer } = job;
         match self.try_execute(&request, buffer) {
@@ -72,13 +72,13 @@ impl RequestExecutor<'_> {
         }
     }
 
-    /// Refuses a request that made no sense or is not allowed.
+    /// Refuses a request that is invalid or not allowed.
     pub fn refuse(&self, request: &Request, number: u32) -> Packet {
         self.export.note(Event::Refused);
         let text = match number {
             protocol::error::EPERM => "the export is read-only",
-            protocol::error::ENOSPC => "beyond the end of the export",
-            _ => "unknown request, invalid flags, or outside of the export",
+            protocol::error::ENOSPC => "the request is beyond the end of the export",
+            _ => "the request is unknown, has invalid flags, or is outside of the export",
         };
         self.error(request, number, text, None)
     }
@@ -108,7 +108,7 @@ impl RequestExecutor<'_> {
             (Command::WriteZeroes, _) => self.zero(request, range)?,
             (Command::BlockStatus, _) => return Ok(self.status(request, range)?),
             _ => {
-                return Err(Error::new(Kind::Unsupported, "not a valid request").into());
+                return Err(Error::new(Kind::Unsupported, "this is not a valid request").into());
             }
         }
         let changes =
@@ -196,8 +196,8 @@ impl RequestExecutor<'_> {
         Ok(Packet::Short(reply))
     }
 
-    /// The first `most` runs of a range no longer than a request. Neighbouring runs are of
-    /// different kinds.
+    /// The first `most` runs of a range; the range is not longer than a request may be.
+    /// Neighbouring runs are of different kinds.
     fn runs(&self, range: Range<u64>, most: usize) -> Result<Vec<Extent>> {
         let mut runs: Vec<Extent> = Vec::new();
         let mut at = range.start;

@@ -1,4 +1,4 @@
-//! A device as it is served, and the counts of its clients' requests.
+//! An export: a device that is served, and the counts of its clients' requests.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use crate::protocol::{Command, ExportInfo, NAME_BYTES_MAX, Request};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Device, Run, SharedDevice, Space, Sparse};
 
-/// The preferred multiple of requests, where a device names none.
+/// The preferred alignment of requests if the device has none.
 const PREFERRED_BYTES: u32 = 4096;
 
-/// A device as it is served.
+/// A device that is served.
 pub struct Export {
     device: ExportTarget,
     name: String,
@@ -33,27 +33,27 @@ enum ExportTarget {
 pub struct Traffic {
     /// Connections that have chosen this export.
     pub connections: u64,
-    /// Those of them that have ended.
+    /// The number of connections to this export that have ended.
     pub disconnections: u64,
-    /// Reads that were carried out.
+    /// The number of reads that were carried out.
     pub reads: u64,
     /// Bytes that were read, holes included.
     pub read_bytes: u64,
-    /// Writes that were carried out.
+    /// The number of writes that were carried out.
     pub writes: u64,
     /// Bytes that were written.
     pub written_bytes: u64,
-    /// Flushes that were carried out.
+    /// The number of flushes that were carried out.
     pub flushes: u64,
-    /// Trims that were carried out.
+    /// The number of trims that were carried out.
     pub trims: u64,
-    /// Ranges that were made zeros.
+    /// The number of requests that made ranges read as zeros.
     pub zeroes: u64,
-    /// Questions for block status that were answered.
+    /// The number of requests for block status that were answered.
     pub statuses: u64,
-    /// Requests that the device failed.
+    /// The number of requests that failed because of the device.
     pub errors: u64,
-    /// Requests that made no sense or were not allowed.
+    /// The number of requests that were invalid or not allowed.
     pub refusals: u64,
 }
 
@@ -84,12 +84,12 @@ pub(super) enum Event {
 
 impl Export {
     /// Serves a device under a name; clients that give no name get the export with the empty name.
-    /// Holes are not reported, and zeros are written.
+    /// The export of a plain device reports no holes, and writes zeros as data.
     pub fn new(name: impl Into<String>, device: SharedDevice) -> Self {
         Export::of(name.into(), ExportTarget::Plain(device))
     }
 
-    /// The same for a device with holes.
+    /// Serves a device with holes under a name.
     pub fn sparse(name: impl Into<String>, device: Arc<dyn Sparse>) -> Self {
         Export::of(name.into(), ExportTarget::Sparse(device))
     }
@@ -107,26 +107,26 @@ impl Export {
         }
     }
 
-    /// Nothing may be changed through it.
+    /// Makes the export read-only.
     #[must_use]
     pub fn read_only(self) -> Self {
         Export { is_read_only: true, ..self }
     }
 
-    /// Tells clients that its disks rotate.
+    /// Tells clients that the disks of the export rotate.
     #[must_use]
     pub fn rotational(self) -> Self {
         Export { is_rotational: true, ..self }
     }
 
-    /// Does not offer TRIM, for a device that frees nothing by it. A client that trims anyway gets
-    /// a success without effect.
+    /// Does not offer TRIM, for a device that cannot free space. A client that sends TRIM anyway
+    /// gets a success without effect.
     #[must_use]
     pub fn without_trim(self) -> Self {
         Export { trims: false, ..self }
     }
 
-    /// Does not offer zeros that are faster than writing them.
+    /// Does not offer to make zeros faster than by writing them.
     #[must_use]
     pub fn without_fast_zero(self) -> Self {
         Export { zeros_fast: false, ..self }
@@ -170,10 +170,10 @@ impl Export {
         }
     }
 
-    /// The description for clients, with the present length.
+    /// The description of the export for clients, with its present length.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a name that is too long; the errors of the device.
+    /// Fails with [`Kind::Usage`] for a name that is too long; with the errors of the device.
     pub(super) fn info(&self) -> Result<ExportInfo> {
         if self.name.len().max(self.description.len()) > NAME_BYTES_MAX {
             let error = Error::new(Kind::Usage, "the name or description of an export is too long");
@@ -191,7 +191,7 @@ impl Export {
         })
     }
 
-    /// The run at the beginning of a range; without holes it is data.
+    /// The run at the beginning of a range; a device without holes has only data.
     pub(super) fn run(&self, range: Range<u64>) -> Result<Run> {
         match &self.device {
             ExportTarget::Plain(_) => Ok(Run { bytes: range.end - range.start, is_hole: false }),
@@ -204,10 +204,11 @@ impl Export {
         matches!(self.device, ExportTarget::Sparse(_))
     }
 
-    /// Makes zeros faster than by writing them.
+    /// Makes a range read as zeros in a faster way than by writing them.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] when there is no such way; the errors of the device.
+    /// Fails with [`Kind::Unsupported`] when the device has no faster way; with the errors of the
+    /// device.
     pub(super) fn zero(&self, range: Range<u64>, space: Space) -> Result<()> {
         match &self.device {
             ExportTarget::Plain(device) => {

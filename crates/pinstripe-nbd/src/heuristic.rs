@@ -1,9 +1,9 @@
-//! Deciding whether a connection's requests are worth a hand-over to a worker.
+//! Decides whether a connection's requests are worth a hand-over to a worker.
 //!
 //! Waking a worker costs more than copying a page, and a device may take a microsecond or a tenth
-//! of a second. So it is measured: after a number of quick requests in a row, the reader of the
-//! connection carries out the next ones itself, until one is slow. A slow one may thus delay others
-//! of its connection, but at most one in [`CONFIDENCE`].
+//! of a second. So the time is measured: after a number of quick requests in a row, the reader of
+//! the connection carries out the next requests itself, until one is slow. A slow request may thus
+//! delay others of its connection, but at most one request in [`CONFIDENCE`] does.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use pinstripe_base::clock;
 /// The limit for a quick request: a few times the cost of a hand-over, and less than any disk
 /// takes.
 const QUICK: Duration = Duration::from_micros(50);
-/// Quick ones in a row after which the next one is expected to be quick.
+/// The number of quick requests in a row after which the next one is expected to be quick.
 const CONFIDENCE: u32 = 64;
-/// Longer requests are always handed over: copying them takes as long as that.
+/// Longer requests are always handed over, because copying them takes as long as a hand-over.
 const SHORT_BYTES: u32 = 64 << 10;
 
-/// Measured times of a connection's requests: reads and writes, each by itself.
+/// Measured times of a connection's requests, separately for reads and writes.
 #[derive(Default)]
 pub(super) struct InlineHeuristic {
     quick_reads: AtomicU32,
@@ -27,12 +27,12 @@ pub(super) struct InlineHeuristic {
 }
 
 impl InlineHeuristic {
-    /// Whether a request is expected to be over at once.
+    /// Whether a request is expected to be quick.
     pub fn is_quick(&self, request: &Request) -> bool {
         self.of(request).is_some_and(|quick| quick.load(Ordering::Relaxed) >= CONFIDENCE)
     }
 
-    /// Does what carries out a request, and learns from it.
+    /// Calls `execute` and measures how long the request takes.
     pub fn measure<T>(&self, request: &Request, execute: impl FnOnce() -> T) -> T {
         let Some(quick) = self.of(request) else { return execute() };
         let before = clock::monotonic();
@@ -51,7 +51,7 @@ impl InlineHeuristic {
         }
     }
 
-    /// The count for requests of this kind; none for those that are always handed over.
+    /// The count of quick requests of this kind; `None` for kinds that are always handed over.
     fn of(&self, request: &Request) -> Option<&AtomicU32> {
         let is_short = request.len <= SHORT_BYTES && !request.has(flag::FUA);
         match request.command {

@@ -7,19 +7,21 @@
 //!                        |                                          v    v
 //!                        +--- memory of all connections <--- send queue -> socket
 //! ```
+//!
 //! A reader takes all requests that have come from its socket, and takes the memory for each before
-//! it queues it, so that every queued request can be carried out. Workers are started when there is
-//! work for them. A reply goes into the send queue; one thread at a time sends all that is in it.
+//! it queues it, so that every queued request can be carried out. Workers are started only when
+//! there is work for them. A reply is added to the send queue; one thread at a time sends all
+//! queued replies.
 //!
 //! Invariants: no request is lost or answered twice, except those of a client that has
-//! disconnected; flush makes durable all writes that were answered before on any connection,
-//! because all connections use one device; memory for requests is bounded over all connections, and
-//! each has at most its share; a client that neither sends nor receives within the timeouts of the
-//! [`Settings`] is disconnected, and so is a client that violates the protocol; other clients are
-//! not affected.
+//! disconnected; a flush makes durable all writes that were answered before on any connection,
+//! because all connections use one device; memory for requests is limited in total, and each
+//! connection gets at most its share; a client that neither sends nor receives within the timeouts
+//! of the [`Settings`] is disconnected, and so is a client that violates the protocol; other
+//! clients are not affected.
 //!
-//! Not in this crate: the bytes of the protocol (`protocol`), and access control: a client that
-//! reaches the socket may do all that the export allows.
+//! Not in this crate: access control. A client that can connect to the socket may do everything
+//! that the export allows.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

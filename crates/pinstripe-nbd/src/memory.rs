@@ -1,11 +1,10 @@
-//! Memory for requests: buffers that go round, bounded over all connections.
+//! Memory for requests: buffers that are reused, limited in total over all connections.
 //!
-//! A buffer gets its memory when it is first filled, not when it is taken: of many waiting
-//! requests, each then reuses the memory of the one before, which is still in the processor's
-//! cache.
+//! A buffer gets its memory when it is first filled, not when it is taken: so each of many waiting
+//! requests reuses the memory of the previous one, which is still in the processor's cache.
 //!
-//! Invariants: filled and ready buffers together stay within the limit; one connection takes no
-//! more than its share; a buffer comes back wherever it is dropped.
+//! Invariants: used and unused buffers together stay within the limit; one connection takes at most
+//! its share; a buffer is returned wherever it is dropped.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -15,12 +14,13 @@ use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::device::AlignedBuf;
 use pinstripe_io::device::buffer::BUFFER_ALIGN;
 
-/// Room before the data for the head of a reply; a page, so that the data begin on one.
+/// Room for the head of a reply before the data; it is one page, so that the data are page-aligned.
 pub(super) const HEAD_ROOM: usize = BUFFER_ALIGN;
-/// The number of sizes of buffers: each doubles the one before, from a page to the longest request.
+/// The number of sizes of buffers: from a page to the longest request, each size is twice the one
+/// before.
 const CLASSES: usize = (REQUEST_BYTES_MAX as usize / BUFFER_ALIGN).ilog2() as usize + 1;
 
-/// The memory of a server.
+/// The memory of a server for its clients' requests.
 pub(super) struct Memory {
     limit: usize,
     state: Mutex<MemoryState>,
@@ -39,40 +39,40 @@ struct MemoryState {
 pub(super) struct Share {
     memory: Arc<Memory>,
     limit: usize,
-    /// Changed only under the lock of the memory.
+    /// The bytes that the connection has taken; changed only under the lock of the memory.
     taken: AtomicUsize,
 }
 
-/// A buffer: `HEAD_ROOM`, then the data of one request.
+/// A buffer: first `HEAD_ROOM`, then the data of one request.
 pub(super) struct Buffer {
     bytes: usize,
     buf: Option<AlignedBuf>,
     share: Arc<Share>,
 }
 
-/// The class of buffers for `bytes` bytes of data, and the memory of one buffer.
+/// The size class of buffers for `bytes` bytes of data, and the memory of one such buffer.
 fn class_of(bytes: usize) -> (usize, usize) {
     let pages = bytes.div_ceil(BUFFER_ALIGN).max(1).next_power_of_two();
     (pages.ilog2() as usize, pages * BUFFER_ALIGN + HEAD_ROOM)
 }
 
-/// The memory of the longest request.
+/// The memory that the longest request needs.
 const LONGEST: usize = REQUEST_BYTES_MAX as usize + HEAD_ROOM;
 
 impl Memory {
-    /// Memory of `limit` bytes, or for two of the longest requests if that is more.
+    /// Memory of `limit` bytes, but at least enough for two of the longest requests.
     pub fn new(limit: u64) -> Arc<Self> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(2 * LONGEST);
         Arc::new(Memory { limit, state: Mutex::default(), returned: Condvar::new() })
     }
 
-    /// A part of it for one connection: a quarter, or one of the longest requests if that is more.
+    /// The share of one connection: a quarter, but at least enough for one of the longest requests.
     pub fn share(self: &Arc<Self>) -> Arc<Share> {
         let limit = (self.limit / 4).max(LONGEST);
         Arc::new(Share { memory: Arc::clone(self), limit, taken: AtomicUsize::new(0) })
     }
 
-    /// Bytes that are taken, and that lie ready.
+    /// The number of bytes that are taken, and of bytes that are free for reuse.
     #[cfg(test)]
     pub fn used(&self) -> (usize, usize) {
         let state = self.state();
@@ -85,12 +85,13 @@ impl Memory {
 }
 
 impl Share {
-    /// A buffer for `bytes` bytes of data, at most those of the longest request, if one is free.
+    /// A buffer for `bytes` bytes of data, which are at most those of the longest request; `None`
+    /// if no memory is free.
     pub fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Buffer> {
         self.take_from(self.memory.state(), bytes).ok()
     }
 
-    /// The same; waits for others to give memory back.
+    /// Like [`try_take`](Self::try_take), but waits until others return memory.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Buffer {
         let mut state = self.memory.state();
         loop {
@@ -123,7 +124,7 @@ impl Share {
 }
 
 impl MemoryState {
-    /// Free memory of a class, if any; if not, there is room to allocate it.
+    /// Takes free memory of a size class, if any; otherwise makes sure that some can be allocated.
     fn pop(&mut self, class: usize, limit: usize) -> Option<AlignedBuf> {
         let ready = self.free[class].pop();
         match &ready {
@@ -136,7 +137,7 @@ impl MemoryState {
         ready
     }
 
-    /// Frees unused memory, the longest first, until all is within the limit.
+    /// Frees unused buffers, the longest first, until the total is within the limit.
     fn make_room(&mut self, limit: usize) {
         for free in self.free.iter_mut().rev() {
             while self.taken + self.ready > limit
@@ -149,22 +150,22 @@ impl MemoryState {
 }
 
 impl Buffer {
-    /// The data; none before they were filled.
+    /// The data; empty before the buffer was filled.
     pub fn data(&self) -> &[u8] {
         self.all().get(HEAD_ROOM..).unwrap_or_default()
     }
 
-    /// The data, to be filled.
+    /// The data, for filling the buffer.
     pub(crate) fn data_mut(&mut self) -> &mut [u8] {
         &mut self.all_mut()[HEAD_ROOM..]
     }
 
-    /// Room for the head, and the data; nothing before they were filled.
+    /// The room for the head and the data; empty before the buffer was filled.
     pub fn all(&self) -> &[u8] {
         self.buf.as_deref().unwrap_or_default()
     }
 
-    /// Room for the head, and the data, to be filled.
+    /// The room for the head and the data, for filling the buffer.
     pub fn all_mut(&mut self) -> &mut [u8] {
         let bytes = self.bytes;
         let memory = &self.share.memory;

@@ -1,8 +1,9 @@
-//! Requests of one connection that wait for a worker.
+//! The queue of one connection's requests that wait for a worker.
 //!
-//! Waking a thread costs more than many a request. So one worker at a time is being woken; when it
-//! has its job and sees another, it wakes the next one. As long as requests take no time, few
-//! workers do all of them; when each takes long, all are soon awake.
+//! Waking a thread costs more than many requests do. So at most one worker is being woken at a
+//! time; when that worker has its job and there is another job, it wakes the next worker. If
+//! requests are quick, a few workers carry out all of them; if each takes long, all workers are
+//! soon awake.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -11,10 +12,10 @@ use crate::memory::Buffer;
 use crate::protocol::Request;
 use pinstripe_base::sync::{lock, wait};
 
-/// Requests that may wait; then no more are taken from the socket.
+/// The most requests that may wait; beyond that, no more are received from the socket.
 const JOBS: usize = 256;
 
-/// A request with its memory: the bytes to write, or room for those that are read.
+/// A request with its memory: the bytes to write, or room for the bytes to read.
 pub(super) struct Job {
     pub request: Request,
     pub buffer: Option<Buffer>,
@@ -23,9 +24,9 @@ pub(super) struct Job {
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<RequestsState>,
-    /// Notifies workers: there is a job, or the queue is closed.
+    /// Notifies workers that there is a job, or that the queue is closed.
     work: Condvar,
-    /// Notifies the reader: there is room.
+    /// Notifies the reader that the queue has room.
     room: Condvar,
 }
 
@@ -33,13 +34,14 @@ pub(super) struct Queue {
 struct RequestsState {
     jobs: VecDeque<Job>,
     idle: usize,
-    /// A worker was notified and does not run yet.
+    /// Whether a worker was notified that does not run yet.
     is_waking: bool,
     is_closed: bool,
 }
 
 impl Queue {
-    /// Adds a job; waits for room. Says whether there are more jobs than workers that wait.
+    /// Adds a job; waits until the queue has room. Returns whether there are more jobs than waiting
+    /// workers.
     pub fn push(&self, job: Job) -> bool {
         let mut state = self.state();
         while state.jobs.len() >= JOBS {
@@ -51,7 +53,7 @@ impl Queue {
         jobs > idle
     }
 
-    /// The next job; waits for one, and gets none when it has ended.
+    /// Returns the next job; waits for one, and returns `None` when the queue is closed and empty.
     pub fn next(&self) -> Option<Job> {
         let mut state = self.state();
         loop {
@@ -72,7 +74,7 @@ impl Queue {
         }
     }
 
-    /// Wakes a worker if there is a job for it and no other is in flight.
+    /// Wakes a worker if there is a job for it and no other worker is being woken.
     fn wake_one(&self, mut state: MutexGuard<'_, RequestsState>) {
         if !state.jobs.is_empty() && state.idle > 0 && !state.is_waking {
             state.is_waking = true;
@@ -81,7 +83,7 @@ impl Queue {
         }
     }
 
-    /// Lets the workers end when all is done.
+    /// Lets the workers end when all jobs are done.
     pub fn close(&self) {
         self.state().is_closed = true;
         self.work.notify_all();

@@ -1,4 +1,4 @@
-//! Received bytes of a client, taken from its socket in large pieces.
+//! Received bytes of a client, read from its socket in large pieces.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,42 +11,42 @@ use rustix::net::{RecvFlags, recv};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Bytes taken from a socket at a time: many requests, or many small writes.
+/// Bytes that are read from a socket at a time: many requests, or many small writes.
 const RECEIVE_BYTES: usize = 128 << 10;
 
-/// Bytes that came and were not used yet.
+/// Bytes that were received and not used yet.
 pub(super) struct ReceiveBuffer<'a> {
     socket: &'a OwnedFd,
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    /// When the present message has to be complete.
+    /// The deadline for the rest of the current message.
     deadline: Option<Instant>,
     is_ending: &'a AtomicBool,
 }
 
 impl<'a> ReceiveBuffer<'a> {
-    /// A buffer of a socket, usable until `is_ending` is set. The server then shuts the socket down
-    /// for reading, which wakes the thread that waits here.
+    /// A receive buffer of a socket, usable until `is_ending` is set. The server then shuts the
+    /// socket down for reading, which wakes a thread that waits for bytes.
     pub fn new(socket: &'a OwnedFd, is_ending: &'a AtomicBool) -> Self {
         let bytes = vec![0; RECEIVE_BYTES].into_boxed_slice();
         ReceiveBuffer { socket, bytes, start: 0, end: 0, deadline: None, is_ending }
     }
 
-    /// From now on all bytes must arrive within `time`.
+    /// From now on, all bytes must arrive within `time`.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub(crate) fn set_deadline(&mut self, time: Duration) -> Result<()> {
         self.deadline = Some(clock::monotonic() + time);
         self.set_timeout(time)
     }
 
-    /// From now on the client may be silent between messages, but not in the middle of one for
-    /// `time`.
+    /// From now on, the client may be silent between messages, but not for longer than `time` in
+    /// the middle of one.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub(crate) fn set_stall_timeout(&mut self, time: Duration) -> Result<()> {
         self.deadline = None;
         self.set_timeout(time)
@@ -62,12 +62,12 @@ impl<'a> ReceiveBuffer<'a> {
         self.end - self.start >= bytes
     }
 
-    /// Takes `N` bytes, or nothing when the client has closed, or is to be served no more, before
-    /// the first of them.
+    /// Takes `N` bytes; returns `None` if the client disconnected, or the server ends, before the
+    /// first of them.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] when that came after the first; [`Kind::Io`] when the client stopped
-    /// in the middle, and as reported by the system.
+    /// Fails with [`Kind::Interrupted`] when the server ends after the first byte; with
+    /// [`Kind::Io`] when the client disconnects in the middle; with the errors of the system.
     pub fn take<const N: usize>(&mut self) -> Result<Option<[u8; N]>> {
         while !self.holds(N) {
             let is_begun = self.end > self.start;
@@ -88,10 +88,10 @@ impl<'a> ReceiveBuffer<'a> {
         Ok(Some(taken))
     }
 
-    /// Fills `into`, past this buffer where it has no more.
+    /// Fills `into`, from this buffer first and then directly from the socket.
     ///
     /// # Errors
-    /// The errors of [`take`](Self::take).
+    /// Fails with the errors of [`take`](Self::take).
     pub fn fill(&mut self, into: &mut [u8]) -> Result<()> {
         let ready = into.len().min(self.end - self.start);
         into[..ready].copy_from_slice(&self.bytes[self.start..self.start + ready]);
@@ -106,10 +106,10 @@ impl<'a> ReceiveBuffer<'a> {
         Ok(())
     }
 
-    /// Discards this many bytes.
+    /// Discards this many bytes from the client.
     ///
     /// # Errors
-    /// The errors of [`take`](Self::take).
+    /// Fails with the errors of [`take`](Self::take).
     pub fn skip(&mut self, mut bytes: u64) -> Result<()> {
         loop {
             let ready = bytes.min((self.end - self.start) as u64);
@@ -126,7 +126,7 @@ impl<'a> ReceiveBuffer<'a> {
         }
     }
 
-    /// Waits for bytes; 0 at the end of what the client says.
+    /// Waits for bytes; returns 0 when the client has closed its side.
     fn receive<'b>(
         &'b mut self,
         is_begun: bool,

@@ -1,7 +1,8 @@
-//! Replies to be sent to a client: any thread puts its reply in, one thread at a time sends all.
+//! Replies to be sent to a client: any thread adds its reply, and one thread at a time sends all of
+//! them.
 //!
-//! Invariants: packets go out whole and in the order in which they were put in; after one that
-//! cannot be sent nothing more is, and the socket is shut down, so that its reader notices.
+//! Invariants: packets are sent completely and in the order in which they were added; after one
+//! that cannot be sent no more are sent, and the socket is shut down, so that its reader notices.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -14,22 +15,23 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 use crate::memory::{Buffer, HEAD_ROOM};
 use pinstripe_base::sync::{lock, wait};
 
-/// Packets that may wait; a thread with one more waits for room.
+/// The most packets that may wait; a thread with one more waits for room.
 const PACKETS: usize = 256;
-/// Pieces handed to the system at a time, which takes 1024 at most (IOV_MAX).
+/// The most pieces that are passed to the system at a time; the system accepts at most 1024
+/// (IOV_MAX).
 const SLICES: usize = 512;
 
 /// A reply, which is sent in one piece.
 pub(super) enum Packet {
-    /// A reply without data.
+    /// A reply that has no data.
     Short(Vec<u8>),
-    /// A reply and its data, from `start` on.
+    /// A reply with its data, from `start` on.
     Data { buffer: Buffer, start: usize },
-    /// A reply of several chunks.
+    /// A reply that has several chunks.
     Chunks { buffer: Buffer, chunks: Vec<Chunk> },
 }
 
-/// A head, and the part of the data that follows it.
+/// A head, followed by a part of the data.
 pub(super) struct Chunk {
     pub head: Vec<u8>,
     pub data: Range<usize>,
@@ -39,14 +41,15 @@ pub(super) struct Chunk {
 pub(super) struct SendQueue<'a> {
     socket: &'a OwnedFd,
     state: Mutex<SendState>,
-    /// Notifies that there is room.
+    /// Notifies that the queue has room.
     sent: Condvar,
 }
 
 #[derive(Default)]
 struct SendState {
     packets: Vec<Packet>,
-    /// Threads that wait for room; a notification costs a system call even without any.
+    /// The number of threads that wait for room; without any, the system call for the notification
+    /// is saved.
     waiting: usize,
     is_sending: bool,
     is_broken: bool,
@@ -57,7 +60,7 @@ impl<'a> SendQueue<'a> {
         SendQueue { socket, state: Mutex::default(), sent: Condvar::new() }
     }
 
-    /// Puts a packet in without sending it, unless there are many; says how many there are.
+    /// Adds a packet without sending it, unless many are waiting; returns how many packets wait.
     pub fn put(&self, packet: Packet) -> usize {
         let mut state = self.state();
         while state.packets.len() >= PACKETS {
@@ -78,7 +81,7 @@ impl<'a> SendQueue<'a> {
         state.packets.len()
     }
 
-    /// Sends all packets, unless another thread is sending: that one sends these as well.
+    /// Sends all packets, unless another thread is sending: that thread then sends these as well.
     pub fn flush(&self) {
         let state = self.state();
         if !state.is_sending && !state.packets.is_empty() {
@@ -150,7 +153,7 @@ impl<'a> SendQueue<'a> {
 }
 
 impl Packet {
-    /// Data with their head put before them.
+    /// A packet of data, with its head stored before the data.
     pub fn data(mut buffer: Buffer, head: &[u8]) -> Self {
         debug_assert!(head.len() <= HEAD_ROOM, "the head fits before the data");
         let start = HEAD_ROOM - head.len();

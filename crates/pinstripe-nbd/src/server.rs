@@ -1,7 +1,8 @@
-//! The server: accepts clients, and ends all of them when it ends.
+//! The server: accepts clients, and disconnects all of them when it ends.
 //!
-//! Invariant: the caller's stop is only waited for. A server that ends, by the stop or an error, has
-//! an end of its own, in the [`ServerContext`], after which no request is received.
+//! Invariant: the caller's stop is only waited for, and never set. When a server ends, because of
+//! the stop or an error, it sets a flag of its own in the [`ServerContext`], after which no request
+//! is received.
 
 #![allow(clippy::disallowed_methods, reason = "starts a thread for each connection")]
 
@@ -24,17 +25,17 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Stop, lock, wait_readable, wait_timeout};
 
-/// The time until the next try to accept a client, after one that failed.
+/// The time until the server tries again to accept a client, after that failed.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// Sockets that clients can connect to. They go when this does.
+/// Sockets to which clients can connect. The sockets are removed when the server is dropped.
 pub struct Server {
     listeners: Vec<Listener>,
     addresses: Vec<Address>,
 }
 
-/// The connected clients. Their lock is held across no call that may block, and no other is taken
-/// under it.
+/// The connected clients. The list of connections; its lock is never held during a call that may
+/// block, and no other lock is taken under it.
 #[derive(Default)]
 struct Connections {
     sockets: Mutex<HashMap<u64, Arc<OwnedFd>>>,
@@ -45,28 +46,29 @@ impl Server {
     /// Listens at each of these addresses.
     ///
     /// # Errors
-    /// [`Kind::Usage`] without an address; [`Kind::Busy`] when another process listens there;
-    /// [`Kind::Exists`] if a path is not a socket; otherwise as reported by the system.
+    /// Fails with [`Kind::Usage`] without an address; with [`Kind::Busy`] when another process
+    /// listens there; with [`Kind::Exists`] if a path is not a socket; otherwise with the errors of
+    /// the system.
     pub fn bind(addresses: &[Address]) -> Result<Self> {
         if addresses.is_empty() {
-            return Err(Error::new(Kind::Usage, "no address to listen at"));
+            return Err(Error::new(Kind::Usage, "there is no address to listen at"));
         }
         let listeners = addresses.iter().map(Listener::bind).collect::<Result<Vec<_>>>()?;
         let found = listeners.iter().zip(addresses).map(|(it, asked)| it.address(asked)).collect();
         Ok(Server { listeners, addresses: found })
     }
 
-    /// The addresses in use, with their actual ports, in the order asked for.
+    /// The addresses in use, with their actual ports, in the order in which they were requested.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Serves until `stop` is set; then finishes the requests in progress and answers them. Errors
-    /// of a device go to `monitor` as losses, those of clients as notes.
+    /// Serves clients until `stop` is set; then finishes and answers the requests in progress.
+    /// Errors of a device are reported to `monitor` as losses, those of clients as notes.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for two exports of one name; otherwise as reported by the system when no
-    /// client can be accepted any more.
+    /// Fails with [`Kind::Usage`] for two exports with the same name; otherwise with the errors of
+    /// the system when no client can be accepted any more.
     pub fn serve(
         &self,
         exports: &[Export],
@@ -85,7 +87,7 @@ impl Server {
         })
     }
 
-    /// Starts a thread for each client that comes, until `stop` is set.
+    /// Starts a thread for each client that connects, until `stop` is set.
     fn accept_clients<'scope>(
         &self,
         scope: &'scope Scope<'scope, '_>,
@@ -114,7 +116,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits for clients; returns the listeners that have one, or none once `stop` is set.
+    /// Waits for clients; returns the listeners that have one, or `None` once `stop` is set.
     fn wait(&self, stop: &Stop) -> Result<Option<Vec<&Listener>>> {
         let fds = std::iter::once(stop.as_fd()).chain(self.listeners.iter().map(AsFd::as_fd));
         let ready = wait_readable(&fds.collect::<Vec<_>>(), None)
@@ -131,11 +133,11 @@ impl Server {
     }
 }
 
-/// Serves the one client at the other end of a stream socket until it goes.
+/// Serves the client at the other end of a stream socket until it disconnects.
 ///
 /// # Errors
-/// [`Kind::Usage`] for two exports of one name; the client's violation of the protocol, or an error
-/// of its socket.
+/// Fails with [`Kind::Usage`] for two exports with the same name; with the client's violation of
+/// the protocol, or an error of its socket.
 pub fn serve_socket(
     socket: impl Into<OwnedFd>,
     exports: &[Export],
@@ -145,7 +147,7 @@ pub fn serve_socket(
     client::serve(&ServerContext::new(exports, settings, monitor)?, &socket.into())
 }
 
-/// Accepts a client, if there is one and room for it.
+/// Accepts a client, if one is waiting and there is room for it.
 fn admit(
     listener: &Listener,
     context: &ServerContext<'_>,
@@ -173,7 +175,7 @@ fn admit(
 }
 
 impl Connections {
-    /// Lists a client until the guard is dropped.
+    /// Lists a client until the returned guard is dropped.
     fn add(&self, number: u64, socket: &Arc<OwnedFd>) -> ConnectionGuard<'_> {
         self.sockets().insert(number, Arc::clone(socket));
         ConnectionGuard { connections: self, number }
@@ -199,7 +201,7 @@ impl Connections {
     }
 }
 
-/// Removes a client from the list, however its thread ends.
+/// Removes a client from the list, even if its thread panics.
 struct ConnectionGuard<'a> {
     connections: &'a Connections,
     number: u64,

@@ -7,15 +7,15 @@ use crate::limits;
 /// Settings of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Connections at a time; further ones are closed at once.
+    /// The most connections at a time; further ones are closed at once.
     pub connections: usize,
-    /// Requests of one connection that are carried out at a time.
+    /// The most requests of one connection that are carried out at the same time.
     pub workers: usize,
     /// Memory for the requests of all connections, in bytes; at least 64 MiB.
     pub memory_bytes: u64,
-    /// How long a client may take to choose an export.
+    /// The time in which a client has to choose an export.
     pub handshake_timeout: Duration,
-    /// How long a client may leave a message unfinished, or a reply untaken.
+    /// The time for which a client may leave a message unfinished, or not read a reply.
     pub stall_timeout: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! Gets the blocks of files: from the local cache, else from the source.
+//! Reads the blocks of files: from the local cache, else from the source.
 //!
-//! A read that the planner did not foresee fetches the smallest block that contains it; everything
-//! else fetches large ones. So a random reader does not wait for data that it does not need, and
-//! read-ahead takes few requests.
+//! A read that the planner did not foresee fetches the smallest block that contains it; all other
+//! reads fetch large blocks. So a random read does not wait for data that it does not need, and
+//! read-ahead needs few requests.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::calls::{CallPool, CallReply};
 use crate::nodes::{Nodes, SourceNode};
 use crate::source::RangeSource;
 
-/// Bytes of a block of a local disk, which reads this much in about the time of one byte.
+/// The smallest block of a local disk, which reads this many bytes in about the time of one byte.
 const LEAST_BYTES: u64 = 16 << 10;
 /// Bytes of a small block; the size of a cell of the cache.
 const SMALL_BYTES: u64 = 64 << 10;
@@ -30,31 +30,31 @@ pub(crate) fn small_lengths(is_local: bool, has_cache: bool) -> &'static [u64] {
     }
 }
 
-/// The bytes of a block. The unit that holds them keeps them in the budget.
+/// The bytes of a block. The object that holds the bytes also keeps them counted in the budget.
 pub(crate) type Block = Arc<Vec<u8>>;
 
 /// Names a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct BlockKey {
     pub(crate) inode: u64,
-    /// The offset in the file.
+    /// The offset of the block in the file.
     pub(crate) at: u64,
-    /// The length; the last block of a file is shorter.
+    /// The length of the block; the last block of a file is shorter.
     pub(crate) bytes: u64,
 }
 
 impl BlockKey {
-    /// The block of this length that contains an offset of a file.
+    /// The block with this length that contains an offset of a file.
     pub(crate) fn of(inode: u64, offset: u64, bytes: u64) -> Self {
         BlockKey { inode, at: offset / bytes * bytes, bytes }
     }
 
-    /// The range of a file of `size` bytes that is in it.
+    /// The part of a file of `size` bytes that the block covers.
     pub(crate) fn range(&self, size: u64) -> Range<u64> {
         self.at..size.min(self.at.saturating_add(self.bytes))
     }
 
-    /// Whether all of a range is in it.
+    /// Whether the block contains all of a range.
     pub(crate) fn holds(&self, range: &Range<u64>) -> bool {
         self.at <= range.start && range.end <= self.at.saturating_add(self.bytes)
     }
@@ -93,7 +93,7 @@ impl<S: RangeSource> Blocks<S> {
     }
 }
 
-/// Fetches a block, and adds it to the cache after it was handed out.
+/// Fetches a block; adds it to the cache after it was handed to the reader.
 fn fetch<S: RangeSource>(
     source: &S,
     cache: Option<&BlockCache>,

@@ -1,10 +1,10 @@
-//! Calls to the source with a deadline.
+//! Calls of the source with a time limit.
 //!
-//! A call is made by one of at most a given number of threads; the caller waits for its answer
-//! until the deadline. While no thread returns from its call, further calls also end at their
+//! A call is made by one of a limited number of threads; the caller waits for the answer until the
+//! deadline. While all threads wait in calls that do not return, further calls also end at their
 //! deadlines.
 //!
-//! Invariant: a call returns by the deadline, whatever the source does.
+//! Invariant: a call returns by its deadline, even if the source never answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,9 +33,9 @@ struct Answers {
 /// Counters and latencies of the source's answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SourceUsage {
-    /// Calls that have no answer yet.
+    /// The number of calls that have no answer yet.
     pub in_flight: u64,
-    /// Calls that had no answer by the deadline.
+    /// The number of calls that had no answer by the deadline.
     pub late: u64,
     /// The median latency.
     pub median: Duration,
@@ -53,10 +53,10 @@ impl CallPool {
         }
     }
 
-    /// Has a thread make a call, and waits for its answer.
+    /// Makes a call in another thread, and waits for its answer.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] if the call does not return by the deadline.
+    /// Fails with [`Kind::Unanswered`] if the call does not return by the deadline.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(CallReply<T>) + Send + 'static,
@@ -65,10 +65,10 @@ impl CallPool {
         self.answer(call, self.until())
     }
 
-    /// Makes several calls at once, with one deadline for all.
+    /// Makes several calls in parallel, with one deadline for all.
     ///
     /// # Errors
-    /// Each as of [`call`](Self::call).
+    /// Each call fails with the errors of [`call`](Self::call).
     pub(crate) fn call_all<T: Send + 'static, C: FnOnce(CallReply<T>) + Send + 'static>(
         &self,
         calls: impl IntoIterator<Item = C>,
@@ -78,7 +78,7 @@ impl CallPool {
         calls.into_iter().map(|call| self.answer(call?, until)).collect()
     }
 
-    /// Counters and latencies so far.
+    /// The counters and latencies so far.
     pub(crate) fn usage(&self) -> SourceUsage {
         let answers = &self.answers;
         SourceUsage {
@@ -114,7 +114,12 @@ impl CallPool {
             match call.wait(left) {
                 Some(Ok(answer)) => return Ok(answer),
                 // The panic was reported by the hook.
-                Some(Err(_)) => return Err(Error::new(Kind::Io, "a call to the source broke off")),
+                Some(Err(_)) => {
+                    return Err(Error::new(
+                        Kind::Io,
+                        "a call to the source ended without a result",
+                    ));
+                }
                 None if !left.is_zero() => {}
                 None => {
                     call.abandon();
@@ -128,7 +133,7 @@ impl CallPool {
     }
 }
 
-/// A call that is being made, until its end or its panic.
+/// A call that is being made; ends the measurement of its time, also after a panic.
 struct Timed<'a> {
     answers: &'a Answers,
     began: Instant,

@@ -1,7 +1,7 @@
-//! Directories that are being listed.
+//! Directories that the kernel is listing.
 //!
-//! The names of a directory are read at once, their entries by concurrent calls, a window at a
-//! time: a listing of a slow source waits once per window, not once per name. A listing is kept
+//! The names of a directory are read at once, their entries by parallel calls for a window of
+//! names: so a slow source is waited for once per window, not once per name. A listing is kept
 //! while the kernel reads it.
 
 use std::collections::VecDeque;
@@ -14,12 +14,12 @@ use crate::locks::{OverlayLock, RankedMutex};
 use crate::nodes::SourceNode;
 use crate::source::{ListedName, RangeSource, SourceEntry};
 
-/// Directories whose listings are kept.
+/// The most directories whose listings are kept.
 const KEPT_MAX: usize = 16;
-/// Names whose entries are requested together.
+/// The number of names whose entries are requested together.
 const WINDOW: usize = 64;
 
-/// The listings that are kept, the last used one at the end.
+/// The listings that are kept, least recently used first.
 pub(crate) struct Listings(RankedMutex<VecDeque<(u64, Arc<Listing>)>>);
 
 impl Default for Listings {
@@ -28,20 +28,20 @@ impl Default for Listings {
     }
 }
 
-/// One directory as it was when its listing began.
+/// One directory, as it was when its listing began.
 pub(crate) struct Listing {
     names: Vec<Box<[u8]>>,
     told: RankedMutex<NameWindow>,
 }
 
-/// The entries of the names from `from` on; `None` for one that is gone.
+/// The entries of the names from `from` on; `None` for a name that no longer exists.
 struct NameWindow {
     from: usize,
     entries: Vec<Option<SourceEntry>>,
 }
 
 impl Listings {
-    /// The listing of a directory: a new one if it is read from the first name on, else the kept
+    /// The listing of a directory: a new one if the kernel reads from the first name, else the kept
     /// one.
     pub(crate) fn of<S: RangeSource>(
         &self,
@@ -105,7 +105,7 @@ impl Listing {
         }
     }
 
-    /// The name at a position, and its entry if it still exists; `None` at the end.
+    /// The name at a position, and its entry if it still exists; `None` at the end of the listing.
     pub(crate) fn at<S: RangeSource>(
         &self,
         place: usize,
@@ -131,7 +131,7 @@ impl Listing {
     }
 }
 
-/// The entries of names of a directory, all requested at once.
+/// The entries of several names of a directory, all requested in parallel.
 fn ask<S: RangeSource>(
     names: &[Box<[u8]>],
     node: &SourceNode,
@@ -150,7 +150,7 @@ fn ask<S: RangeSource>(
     calls.call_all(asked).into_iter().map(or_gone).collect()
 }
 
-/// Whether an error concerns only one entry, which is then not shown.
+/// Whether an error concerns only one entry, which is then left out.
 fn is_gone(error: &Error) -> bool {
     matches!(error.kind(), Kind::NotFound | Kind::Unsupported)
 }

@@ -4,21 +4,22 @@
 pub(crate) type RankedMutex<T> = pinstripe_base::ranked::RankedMutex<OverlayLock, T>;
 
 pinstripe_base::lock_ranks! {
-    /// The locks of an overlay, outermost first. No thread takes one under another.
+    /// The locks of an overlay, outermost first. No thread takes one of these locks while it holds
+    /// another.
     pub(crate) enum OverlayLock {
-        /// The entry of the root.
+        /// Protects the entry of the root.
         Root,
-        /// The listings that are kept.
+        /// Protects the listings that are kept.
         Listings,
-        /// The part of a listing that was shown last.
+        /// Protects the part of a listing that was shown last.
         Window,
-        /// The names of inode numbers.
+        /// Protects the names of inode numbers.
         Nodes,
-        /// Files of the source that are open.
+        /// Protects the open files of the source.
         OpenFiles,
-        /// The cells of the cache.
+        /// Protects the cells of the cache.
         Slots,
-        /// Problems that were reported.
+        /// Protects the list of problems that were reported.
         Reported,
     }
 }

@@ -1,11 +1,12 @@
-//! The files and directories behind inode numbers.
+//! The files and directories that inode numbers stand for.
 //!
-//! The number of a file stands for a file of the source with a given content, so that pages that
-//! the kernel caches stay valid as long as the number; a changed file gets another number. The
-//! number of a directory stays.
+//! The number of a file stands for a file of the source with a certain content, so that pages which
+//! the kernel caches under that number stay valid; a changed file gets another number. A directory
+//! keeps its number when it changes.
 //!
-//! Invariant: a number means the same while it has mentions. Without mentions it is forgotten; the
-//! same thing gets it again unless another took it meanwhile.
+//! Invariant: a number means the same file while the kernel has references to it (mentions). A
+//! number without mentions is forgotten; the same file gets it again unless another file took it
+//! meanwhile.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,7 +19,7 @@ use pinstripe_io::file_tree::{FileKind, ROOT};
 use crate::locks::{OverlayLock, RankedMutex};
 use crate::source::{ContentVersion, SourceEntry};
 
-/// The file or directory behind a number.
+/// The file or directory that an inode number stands for.
 #[derive(Debug)]
 pub(crate) struct SourceNode {
     pub(crate) path: Box<[u8]>,
@@ -45,7 +46,7 @@ struct KnownNode {
     node: Arc<SourceNode>,
 }
 
-/// All numbers that the kernel knows.
+/// All inode numbers that the kernel knows.
 #[derive(Debug)]
 pub(crate) struct Nodes(RankedMutex<HashMap<u64, KnownNode>>);
 
@@ -56,7 +57,7 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// A number for the entry at a path, with one more mention.
+    /// Returns a number for the entry at a path, and adds a mention.
     pub(crate) fn mention(&self, path: Box<[u8]>, entry: SourceEntry) -> u64 {
         let identity = identity(&entry);
         let mut known = self.0.lock();
@@ -85,10 +86,10 @@ impl Nodes {
         }
     }
 
-    /// The file or directory behind a number.
+    /// The file or directory that an inode number stands for.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the number is unknown or forgotten.
+    /// Fails with [`Kind::NotFound`] if the number is unknown or forgotten.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<SourceNode>> {
         let known = self.0.lock();
         let found = known.get(&number).map(|known| Arc::clone(&known.node));
@@ -112,7 +113,7 @@ impl Nodes {
     }
 }
 
-/// The part of an entry that identifies it.
+/// The parts of an entry that identify it.
 fn identity(entry: &SourceEntry) -> ((u64, u64), Option<ContentVersion>) {
     let version = (entry.kind != FileKind::Directory).then_some(entry.version);
     (entry.identity, version)

@@ -1,4 +1,4 @@
-//! Hints as programs write them.
+//! Parses hints that programs write.
 //!
 //! ```text
 //! sequential [OFFSET]
@@ -7,6 +7,7 @@
 //! will-need OFFSET LENGTH [OFFSET LENGTH]...
 //! dont-need
 //! ```
+//!
 //! Numbers are bytes, with K, M, G or T for powers of 1024.
 
 use std::str::FromStr;
@@ -15,14 +16,14 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::planner::Hint;
 
-/// Reads a hint, and the offset from which it holds. A NUL byte ends it.
+/// Parses a hint, and the offset from which it applies. A NUL byte ends the hint.
 ///
 /// # Errors
-/// [`Kind::Usage`] for an unknown hint.
+/// Fails with [`Kind::Usage`] for an unknown hint.
 pub fn parse(text: &[u8]) -> Result<(Hint, u64)> {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     let wrong = |what: String| Error::new(Kind::Usage, what);
-    let text = std::str::from_utf8(text).map_err(|_| wrong("a hint is text".to_owned()))?;
+    let text = std::str::from_utf8(text).map_err(|_| wrong("a hint must be text".to_owned()))?;
     words(text).map_err(wrong)
 }
 
@@ -41,7 +42,9 @@ fn words(text: &str) -> Result<(Hint, u64), String> {
             let distance = i64::try_from(bytes(far)?).map_err(|_| out_of_range(far))?;
             let length = bytes(length)?;
             if distance == 0 || length == 0 || length > distance.unsigned_abs() {
-                return Err("a stride has a length of at least 1 and at most its distance".into());
+                return Err(
+                    "the length of a stride must be at least 1 and at most its distance".into()
+                );
             }
             Ok((Hint::Stride { length, distance: sign * distance }, at(rest.first())?))
         }
@@ -76,7 +79,7 @@ fn bytes(word: &str) -> Result<u64, String> {
 }
 
 fn out_of_range(word: &str) -> String {
-    format!("'{word}' is too large")
+    format!("the number '{word}' is too large")
 }
 
 #[cfg(test)]

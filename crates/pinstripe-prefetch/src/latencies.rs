@@ -1,9 +1,9 @@
-//! How long answers took: counts in steps of a factor of the square root of two.
+//! Counts how long answers took, in steps of a factor of the square root of two.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Steps: from a microsecond to half an hour.
+/// The number of steps, which range from a microsecond to half an hour.
 const STEPS: usize = 64;
 
 /// Counts of durations.
@@ -22,8 +22,8 @@ impl Latencies {
         self.0[step_of(took.as_micros() as u64)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The time within which `percent` of all answers came, as the end of its step; zero before the
-    /// first.
+    /// The time within which `percent` per cent of all answers came, rounded up to the end of a
+    /// step; zero before the first answer.
     pub fn percentile(&self, percent: u64) -> Duration {
         let counts: Vec<u64> = self.0.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         let wanted = (counts.iter().sum::<u64>() * percent).div_ceil(100);
@@ -38,7 +38,7 @@ impl Latencies {
     }
 }
 
-/// Two steps for each power of two.
+/// The step of a duration; there are two steps for each power of two.
 fn step_of(micros: u64) -> usize {
     let micros = micros.max(1);
     let power = micros.ilog2() as usize;

@@ -1,13 +1,14 @@
 //! Read-ahead for any reader of any object: finds sequential, reverse, strided and interleaved
-//! streams of reads, and fetches what comes next within one budget of memory.
+//! streams of reads, and prefetches their next records within one memory budget.
 //!
 //! ```text
 //! read --> planner (pure: which records come next) --> runner (fetches, budget) --> source
 //!            ^ one per object                            one per process            anything with ranges
 //! ```
+//!
 //! Rooms, highest floor first: `runner`, `readers` (the planners of all objects) and `simulation`,
-//! then `planner` and `latencies` (how long sources took). Not in this crate: what the bytes mean,
-//! and where they come from.
+//! then `planner` and `latencies` (how long sources took). This crate does not know what the bytes
+//! mean or where they come from.
 
 mod hint;
 mod latencies;

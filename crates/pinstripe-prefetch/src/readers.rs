@@ -1,7 +1,7 @@
-//! The planners of all objects that are read, by number, with what they found.
+//! The planners of all objects that are read, by object number.
 //!
-//! Invariant: at most [`OBJECTS_MAX`] objects are remembered; the planner of the one that was read
-//! longest ago goes first, and soon finds its streams again.
+//! Invariant: at most [`OBJECTS_MAX`] objects are remembered; the planner of the object that was
+//! read least recently is removed first, and soon finds its streams again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use pinstripe_base::sync::lock;
 
 use crate::planner::{Bounds, FetchPlan, Hint, Presence, ReadCounts, ReadPlanner, StreamStatus};
 
-/// Objects whose readers are remembered.
+/// The most objects whose readers are remembered.
 const OBJECTS_MAX: usize = 4096;
 
 /// The readers of all objects.
@@ -28,20 +28,20 @@ pub struct Readers {
 #[derive(Debug)]
 struct ReaderObject {
     planner: Mutex<ReadPlanner>,
-    /// The number of the read that came last.
+    /// The number of the most recent read.
     last: AtomicU64,
 }
 
-/// The readers of one object, as far as they are known.
+/// The known facts about the readers of one object.
 #[derive(Debug, Clone)]
 pub struct ReadersOfObject {
     /// The object.
     pub object: u64,
-    /// The streams, the one that was read last first.
+    /// The streams, most recently read first.
     pub streams: Vec<StreamStatus>,
-    /// The counts of its reads and plans, since it is remembered.
+    /// The counts of the object's reads and plans, since the object is remembered.
     pub counts: ReadCounts,
-    /// Bytes planned and neither read nor dropped.
+    /// The number of bytes that are planned and neither read nor dropped.
     pub outstanding: u64,
 }
 
@@ -52,7 +52,7 @@ impl Default for Readers {
 }
 
 impl Readers {
-    /// Takes in a read, after ranges that were `dropped` before they were read; returns what to
+    /// Processes a read, after ranges that were `dropped` before they were read; returns what to
     /// fetch together with it.
     pub fn read(
         &self,
@@ -70,7 +70,7 @@ impl Readers {
         planner.read(since(self.began).as_nanos() as u64, range, found)
     }
 
-    /// Receives a program's hint about its reads from an offset on.
+    /// Processes a program's hint about its reads from an offset on.
     pub fn hint(&self, object: u64, bounds: Bounds, hint: Hint, next: u64) -> FetchPlan {
         lock(&self.object(object, bounds).planner).hint(hint, next)
     }
@@ -109,7 +109,7 @@ impl Readers {
     }
 }
 
-/// Forgets the half that was read longest ago, so that this is done seldom.
+/// Forgets the half of the objects that was read least recently, so that this is seldom necessary.
 fn forget_idle(objects: &mut HashMap<u64, Arc<ReaderObject>>) {
     let mut turns: Vec<u64> = objects.values().map(|it| it.last.load(Ordering::Relaxed)).collect();
     let half = turns.len() / 2;

@@ -1,4 +1,4 @@
-//! A connection to a cluster, and the objects of one of its pools.
+//! A connection to a Ceph cluster, and the objects of one of its pools.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::library::{Handle, Library};
 
-/// The longest piece of one request: what every cluster takes (`osd_max_write_size` is 90 MiB).
+/// The most bytes of one request, which every cluster accepts (`osd_max_write_size` is 90 MiB).
 pub(crate) const PIECE_BYTES: usize = 80 << 20;
 
 /// A connection to a cluster.
@@ -26,7 +26,7 @@ unsafe impl Send for Cluster {}
 // SAFETY: as above.
 unsafe impl Sync for Cluster {}
 
-/// The objects of a pool, in one namespace of it.
+/// The objects of a pool that are in one of its namespaces.
 pub struct Pool {
     cluster: Arc<Cluster>,
     handle: Handle,
@@ -40,12 +40,12 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Cluster {
-    /// Connects as `user` (as in `client.admin`) with the monitors and keys that a configuration
+    /// Connects as `user` (as in `client.admin`), with the monitors and keys that a configuration
     /// file names. No request takes longer than `deadline`.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] without librados; [`Kind::Unanswered`] when no monitor answers;
-    /// [`Kind::NotFound`] for a file or key that is missing; otherwise as reported by the cluster.
+    /// [`Kind::Unsupported`] without librados; [`Kind::Unanswered`] if no monitor answers;
+    /// [`Kind::NotFound`] for a missing file or key; other errors as the cluster reports them.
     pub fn connect(conf: &Path, user: &str, deadline: Duration) -> Result<Arc<Self>> {
         let library = Library::get()?;
         let shown = format!("ceph cluster of {}", conf.display());
@@ -53,14 +53,14 @@ impl Cluster {
         let mut handle = null_mut();
         // SAFETY: the texts end with a NUL and outlive the call, which fills the handle.
         let made = unsafe { (library.create)(&raw mut handle, c"ceph".as_ptr(), name.as_ptr(), 0) };
-        check(made, "cannot prepare a connection", &shown)?;
+        check(made, "cannot prepare a connection to the Ceph cluster", &shown)?;
         // Dropped from here on, it is shut down.
         let cluster = Cluster { library, handle, shown };
         let path = CString::new(conf.as_os_str().as_bytes()).map_err(|_| unclean())?;
         // SAFETY: the handle is not connected yet, the path ends with a NUL.
         let read = unsafe { (library.conf_read_file)(handle, path.as_ptr()) };
-        check(read, "cannot read its configuration", &cluster.shown).map_err(|error| {
-            error.advice("CEPH_CONF names another file than /etc/ceph/ceph.conf")
+        check(read, "cannot read the configuration of Ceph", &cluster.shown).map_err(|error| {
+            error.advice("set CEPH_CONF to use another file than /etc/ceph/ceph.conf")
         })?;
         let seconds = deadline.as_secs().max(1).to_string();
         for option in ["client_mount_timeout", "rados_mon_op_timeout", "rados_osd_op_timeout"] {
@@ -74,25 +74,25 @@ impl Cluster {
         let connected = unsafe { (library.connect)(handle) };
         check(connected, "cannot connect", &cluster.shown).map_err(|error| {
             let advice = format!(
-                "see 'ceph auth get {user}' for its key and rights, and whether the \
-                                  configuration names a keyring that has it"
+                "see 'ceph auth get {user}' for the key and rights of this user, and check that \
+                 the configuration names a keyring with this key"
             );
             if error.kind() == Kind::Unanswered { error } else { error.advice(advice) }
         })?;
         Ok(Arc::new(cluster))
     }
 
-    /// The id of the cluster, which no other one has.
+    /// The id of the cluster, which is unique.
     ///
     /// # Errors
-    /// As reported by the cluster.
+    /// Returns errors as the cluster reports them.
     pub fn id(&self) -> Result<String> {
         // A UUID as text, and a NUL.
         let mut id = [0_u8; 37];
         // SAFETY: the handle is connected, and the buffer has this many bytes to write to.
         let filled =
             unsafe { (self.library.cluster_fsid)(self.handle, id.as_mut_ptr().cast(), id.len()) };
-        check(filled, "cannot get its id", &self.shown)?;
+        check(filled, "cannot get the id of the Ceph cluster", &self.shown)?;
         let end = id.iter().position(|byte| *byte == 0).unwrap_or(id.len());
         Ok(String::from_utf8_lossy(&id[..end]).into_owned())
     }
@@ -101,13 +101,13 @@ impl Cluster {
         let (option, value) = (text(option)?, text(value)?);
         // SAFETY: the handle is valid, the texts end with a NUL.
         let set = unsafe { (self.library.conf_set)(self.handle, option.as_ptr(), value.as_ptr()) };
-        check(set, "cannot set an option", &self.shown)
+        check(set, "cannot set an option of the Ceph client", &self.shown)
     }
 
-    /// A pool, and a namespace in it; the usual one where that is empty.
+    /// Opens a namespace of a pool; an empty name selects the default namespace.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is no such pool.
+    /// [`Kind::NotFound`] if the pool does not exist.
     pub fn pool(self: &Arc<Self>, pool: &str, namespace: &str) -> Result<Pool> {
         let shown = format!("ceph:{pool}/{namespace}");
         let (name, space) = (text(pool)?, text(namespace)?);
@@ -119,8 +119,8 @@ impl Cluster {
             return Err(Error::new(Kind::NotFound, format!("there is no pool '{pool}'"))
                 .at(&shown)
                 .advice(format!(
-                    "'ceph osd pool ls' lists the pools; to create it: \
-                     'ceph osd pool create {pool}'"
+                    "'ceph osd pool ls' lists the pools; to create this pool, run 'ceph osd pool \
+                     create {pool}'"
                 )));
         }
         check(made, "cannot open the pool", &shown)?;
@@ -159,10 +159,11 @@ impl Pool {
         format!("{}/{object}", self.shown)
     }
 
-    /// Fills `buf` from an offset of an object; returns how much of it there was.
+    /// Fills `buf` from an offset of an object; returns the number of bytes that the object had
+    /// there.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] without the object; [`Kind::Unanswered`] after the deadline.
+    /// [`Kind::NotFound`] if the object does not exist; [`Kind::Unanswered`] after the deadline.
     pub fn read(&self, object: &str, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let name = text(object)?;
         let mut done = 0;
@@ -184,10 +185,10 @@ impl Pool {
         Ok(done)
     }
 
-    /// Writes at an offset of an object, which is made if need be.
+    /// Writes at an offset of an object, which is created if needed.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] after the deadline: it is then not known what was written.
+    /// [`Kind::Unanswered`] after the deadline; in this case it is unknown what was written.
     pub fn write(&self, object: &str, offset: u64, bytes: &[u8]) -> Result<()> {
         let name = text(object)?;
         let mut at = offset;
@@ -202,11 +203,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Replaces all that an object holds, at once.
+    /// Replaces the content of an object atomically.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for more than one request takes (80 MiB); [`Kind::NoSpace`] when the pool is
-    /// full; as [`write`](Self::write).
+    /// [`Kind::Usage`] for more bytes than one request may contain (80 MiB); [`Kind::NoSpace`] if
+    /// the pool is full; the errors of [`write`](Self::write).
     pub fn replace(&self, object: &str, bytes: &[u8]) -> Result<()> {
         let name = self.whole(object, bytes)?;
         let library = self.library();
@@ -217,10 +218,11 @@ impl Pool {
         check(put, "cannot write", &self.of(object))
     }
 
-    /// Creates an object with this content. If several callers do so at once, one succeeds.
+    /// Creates an object with this content. If several callers create the same object at the same
+    /// time, one of them succeeds.
     ///
     /// # Errors
-    /// [`Kind::Exists`] when there is one; as [`replace`](Self::replace).
+    /// [`Kind::Exists`] if the object exists; the errors of [`replace`](Self::replace).
     pub fn create(&self, object: &str, bytes: &[u8]) -> Result<()> {
         const EXCLUSIVE: c_int = 1;
         let name = self.whole(object, bytes)?;
@@ -239,7 +241,7 @@ impl Pool {
     /// Removes an object, even in a full pool; a missing object is not an error.
     ///
     /// # Errors
-    /// As reported by the cluster.
+    /// Returns errors as the cluster reports them.
     pub fn remove(&self, object: &str) -> Result<()> {
         let name = text(object)?;
         let library = self.library();
@@ -253,8 +255,8 @@ impl Pool {
         }
     }
 
-    /// Carries out the calls that `fill` puts into an operation, all or none. A full pool is
-    /// reported: without this flag, clients wait until it has room.
+    /// Carries out the calls that `fill` adds to an operation, atomically. A full pool is reported
+    /// as an error; without the flag for this, clients would wait until the pool has space.
     fn operate(&self, name: &CStr, fill: impl FnOnce(Handle)) -> c_int {
         const FULL_TRY: c_int = 64;
         let library = self.library();
@@ -270,10 +272,10 @@ impl Pool {
         }
     }
 
-    /// Bytes of an object.
+    /// The length of an object in bytes.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is none.
+    /// [`Kind::NotFound`] if the object does not exist.
     pub fn size(&self, object: &str) -> Result<u64> {
         let name = text(object)?;
         let (mut bytes, mut mtime) = (0, 0);
@@ -285,12 +287,12 @@ impl Pool {
         Ok(bytes)
     }
 
-    /// Shows the name of every object of the namespace, in no order, as long as `show` returns
-    /// true. An object that is created or removed meanwhile may be shown or not. Names that are not
-    /// UTF-8 are skipped.
+    /// Calls `show` with the name of every object of the namespace, in no particular order, as long
+    /// as `show` returns true. An object that is created or removed during the call may be listed
+    /// or not. Names that are not UTF-8 are skipped.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] after the deadline; as reported by the cluster.
+    /// [`Kind::Unanswered`] after the deadline; other errors as the cluster reports them.
     pub fn list(&self, show: &mut dyn FnMut(&str) -> bool) -> Result<()> {
         let library = self.library();
         let mut list = null_mut();
@@ -321,8 +323,10 @@ impl Pool {
 
     fn whole(&self, object: &str, bytes: &[u8]) -> Result<CString> {
         if bytes.len() > PIECE_BYTES {
-            let error = Error::new(Kind::Usage, "this is too much for one request to Ceph");
-            return Err(error.at(self.of(object)).expected("80 MiB or less", bytes.len()));
+            let error = Error::new(Kind::Usage, "this is too much data for one request to Ceph");
+            return Err(error
+                .at(self.of(object))
+                .expected("a request of at most 80 MiB", bytes.len()));
         }
         text(object)
     }
@@ -343,22 +347,23 @@ fn unclean() -> Error {
     Error::new(Kind::Usage, "a Ceph name cannot contain a NUL byte")
 }
 
-/// The error of a call that returned a negative number.
+/// Converts a negative return value of a call to an error.
 pub(crate) fn check(returned: c_int, what: &str, place: &str) -> Result<()> {
     if returned >= 0 {
         return Ok(());
     }
     if -returned == libc::ETIMEDOUT {
-        let what = format!("{what}: it did not answer in time");
-        return Err(Error::new(Kind::Unanswered, what)
-            .at(place)
-            .advice("check 'ceph -s' there, and that its addresses can be reached from here"));
+        let what = format!("{what}: the Ceph cluster did not answer in time");
+        return Err(Error::new(Kind::Unanswered, what).at(place).advice(
+            "check 'ceph -s' on the cluster, and check that its addresses can be reached from this \
+             host",
+        ));
     }
     let error = Error::io(what, place, std::io::Error::from_raw_os_error(-returned));
     Err(match -returned {
         libc::EPERM => error.advice(
-            "this user lacks rights: a member needs 'allow rw' on its namespace and \
-             on those below it, see 'ceph auth get'",
+            "this Ceph user lacks rights: a member needs 'allow rw' on its namespace and on the \
+             namespaces below it; see 'ceph auth get'",
         ),
         _ => error,
     })

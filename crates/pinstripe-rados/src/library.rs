@@ -1,4 +1,4 @@
-//! The functions of librados that are used, found by name in the system's library.
+//! The functions of librados that are used, found by their names in the system's library.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -7,10 +7,12 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::foreign_functions;
 use pinstripe_io::library::LoadedLibrary;
 
-/// The library's name since Ceph 0.x: its functions keep their meaning under it.
+/// The library's name since Ceph 0.x; under this name, the meaning of its functions does not
+/// change.
 const NAME: &CStr = c"librados.so.2";
 
-/// `rados_t`, `rados_ioctx_t`, `rados_write_op_t`, `rados_list_ctx_t`: each a pointer that only the library follows.
+/// A `rados_t`, `rados_ioctx_t`, `rados_write_op_t` or `rados_list_ctx_t`: each is a pointer that
+/// only the library dereferences.
 pub(crate) type Handle = *mut c_void;
 
 type Op = unsafe extern "C" fn(Handle) -> c_int;
@@ -30,7 +32,7 @@ type ListPage = unsafe extern "C" fn(
     *mut Handle,
 ) -> c_int;
 
-/// `rados_object_list_item`: three texts without a NUL behind them, which belong to the library.
+/// `rados_object_list_item`: three texts without a final NUL, which the library owns.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ListedObject {
@@ -77,10 +79,10 @@ foreign_functions! {
 }
 
 impl Library {
-    /// The system's library, opened at the first call.
+    /// Returns the system's library, which is loaded at the first call.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where there is none, or one that lacks a function.
+    /// [`Kind::Unsupported`] if the library is missing, or lacks a function.
     pub(crate) fn get() -> Result<&'static Library> {
         static LIBRARY: OnceLock<Result<Library>> = OnceLock::new();
         LIBRARY.get_or_init(|| Self::open(NAME)).as_ref().map_err(Error::duplicate)
@@ -90,7 +92,7 @@ impl Library {
         let loaded = LoadedLibrary::open(&[name]).map_err(|failure| {
             let what = format!("cannot load Ceph's client library ({failure})");
             Error::new(Kind::Unsupported, what)
-                .advice("install it: package librados2, on each machine that uses Ceph")
+                .advice("install the package librados2 on each machine that uses Ceph")
         })?;
         Self::find(&loaded).map_err(|failure| {
             let what = format!("cannot use this Ceph client library: {failure}");

@@ -1,5 +1,6 @@
-//! All names of a namespace. A pool keeps its objects in placement groups. Each group is asked,
-//! even those without an object of the namespace: so slices of the pool are listed in parallel.
+//! Lists all names of a namespace. A pool keeps its objects in placement groups. Each group must be
+//! queried, even one without objects of the namespace; therefore slices of the pool are listed in
+//! parallel.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::{null, null_mut};
@@ -10,12 +11,12 @@ use crate::cluster::{Pool, check};
 use crate::library::{Handle, ListedObject};
 use crate::many::{AT_ONCE, side_by_side};
 
-/// Slices of a pool: as many as are asked for at a time.
+/// The number of slices of a pool: as many as are listed in parallel.
 const SLICES: usize = AT_ONCE;
-/// Names of one answer.
+/// The number of names in one answer.
 const PAGE: usize = 1000;
 
-/// A place in the order of a pool's objects, which is that of the hashes of their names.
+/// A position in the order of a pool's objects, which is the order of the hashes of their names.
 struct HashCursor<'p> {
     pool: &'p Pool,
     handle: Handle,
@@ -40,8 +41,8 @@ impl<'p> HashCursor<'p> {
         unsafe { (library.object_list_cursor_cmp)(context, self.handle, other.handle) < 0 }
     }
 
-    /// Lets a call set the next position. Whether it changes the cursor or returns another one
-    /// differs between versions.
+    /// Lets a call set the next position. Versions of the library differ in whether the call
+    /// changes the cursor or returns another one.
     fn moved_by<T>(&mut self, call: impl FnOnce(*mut Handle) -> T) -> T {
         let before = self.handle;
         let returned = call(&raw mut self.handle);
@@ -61,11 +62,11 @@ impl Drop for HashCursor<'_> {
     }
 }
 
-/// The names of all objects of the pool's namespace, in no order. An object that is created or
-/// removed meanwhile may be among them or not. Names that are not UTF-8 are skipped.
+/// The names of all objects of the pool's namespace, in no particular order. An object that is
+/// created or removed during the call may be included or not. Names that are not UTF-8 are skipped.
 ///
 /// # Errors
-/// As reported by the cluster.
+/// Returns errors as the cluster reports them.
 pub(crate) fn names(pool: &Pool) -> Result<Vec<String>> {
     let slices: Vec<usize> = (0..SLICES).collect();
     let mut names = Vec::new();

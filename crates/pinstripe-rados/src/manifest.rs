@@ -1,19 +1,20 @@
-//! The object that stands for an extent which is longer than one request takes, and names its parts.
+//! The manifest object of an extent that is longer than one request may be; it identifies the parts
+//! of the extent.
 
 use pinstripe_base::id::hex;
 
-/// What an object that names parts begins with.
+/// The first bytes of a manifest object.
 pub(crate) const MAGIC: &[u8; 8] = b"PINPARTS";
-/// The magic, the length of the extent, the id of its writer.
+/// The length of a manifest object: the magic, the length of the extent, and the id of its writer.
 pub(crate) const MANIFEST_BYTES: usize = 8 + 8 + 16;
-/// The length of every part of an extent but the last.
+/// The length of every part of an extent except the last.
 pub(crate) const PART_BYTES: usize = 32 << 20;
 
-/// An object that names parts.
+/// The content of a manifest object.
 pub(crate) struct Manifest {
-    /// Those of the extent.
+    /// The length of the extent in bytes.
     pub(crate) bytes: u64,
-    /// Drawn by the writer: parts of two are never mixed.
+    /// A random id chosen by the writer, so that parts of two writers are never mixed.
     pub(crate) writer: [u8; 16],
 }
 

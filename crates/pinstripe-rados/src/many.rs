@@ -1,14 +1,15 @@
-//! Many objects asked for side by side.
+//! Requests for many objects in parallel.
 
 use pinstripe_base::each::each_of;
 use pinstripe_io::pool;
 use pinstripe_member::goes_on;
 
-/// Objects that are asked for side by side: a cluster takes as long for one as for many.
+/// The number of objects that are requested in parallel; a cluster takes as long for one as for
+/// many.
 pub(crate) const AT_ONCE: usize = 16;
 
-/// The answers of `ask` for these names, in order. The caller's thread asks, too, and reports that
-/// the call is alive.
+/// Returns the results of `ask` for these names, in order. The calling thread also calls `ask`, and
+/// reports that the operation is alive.
 pub(crate) fn side_by_side<N: Sync, T: Send>(names: &[N], ask: impl Fn(&N) -> T + Sync) -> Vec<T> {
     let run = |task: &(dyn Fn(usize) + Sync)| {
         let task = |at| {

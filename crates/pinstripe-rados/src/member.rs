@@ -1,18 +1,19 @@
-//! A member in a pool of a Ceph cluster: `rados://POOL/NAMESPACE`.
+//! A member of a store in a pool of a Ceph cluster: `rados://POOL/NAMESPACE`.
 //!
-//! ```text
-//! namespace NAMESPACE            pinstripe.member: the label
-//! namespace NAMESPACE/packs      an object for each extent of the room, by its 32 hex digits; so for
-//!                                every room, since listing a namespace goes through all of it
-//! namespace NAMESPACE/parts      the pieces of extents that are longer than one request takes
-//! ```
+//! * The namespace `NAMESPACE` contains the label, as the object `pinstripe.member`.
+//! * The namespace `NAMESPACE/packs` contains an object for each extent of the room of packs, named
+//!   by its 32 hex digits. Every other room also has its own namespace, because listing a namespace
+//!   lists all of it.
+//! * The namespace `NAMESPACE/parts` contains the parts of extents that are longer than one request
+//!   may be.
+//!
 //! An object is created by one exclusive create, so it appears complete and only one writer
-//! succeeds. A longer extent is written in parts first, under a name of its own for each writer;
-//! then an object that names the parts is created. Answered writes are durable on as many disks as
-//! the pool has copies.
+//! succeeds. A longer extent is first written in parts, under names that are unique to the writer;
+//! then the manifest object that identifies the parts is created. Acknowledged writes are durable
+//! on as many disks as the pool has copies.
 //!
-//! Invariant: an object that begins with [`MAGIC`] names parts; an extent whose own bytes begin so is
-//! always written in parts.
+//! Invariant: an object that begins with [`MAGIC`] is a manifest object; an extent whose own bytes
+//! begin with [`MAGIC`] is always written in parts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,13 +31,15 @@ use crate::listing::names;
 use crate::manifest::{MAGIC, MANIFEST_BYTES, Manifest, PART_BYTES};
 use crate::many::side_by_side;
 
-/// The longest extent in one object: those of packs have at most 64 MiB and their checksums.
+/// The longest extent that is stored in one object; the extents of packs have at most 64 MiB plus
+/// their checksums.
 const WHOLE_MAX_BYTES: usize = 72 << 20;
 const _: () = assert!(WHOLE_MAX_BYTES <= PIECE_BYTES);
-/// The bytes read from a small extent before its length is known.
+/// The number of bytes read from a small extent before its length is known.
 const SHORT_BYTES: u64 = 256 << 10;
-/// Extents that are sealed side by side, and the length that those of packs should not exceed.
+/// The number of extents that are sealed in parallel.
 const LANES: usize = 8;
+/// The length that extents of packs should not exceed.
 const EXTENT_BYTES: u64 = 16 << 20;
 /// The length of long reads.
 const SPAN_BYTES: u64 = 4 << 20;
@@ -46,7 +49,7 @@ pub(crate) struct RadosMember {
     pools: Arc<Namespaces>,
 }
 
-/// The namespaces of a member.
+/// The namespaces of a member, one for each room.
 struct Namespaces {
     label: Pool,
     rooms: Vec<Pool>,
@@ -68,12 +71,12 @@ impl Namespaces {
         &self.rooms[at.expect("every room is among them all")]
     }
 
-    /// Names the extent instead of the object, for the caller knows no other.
+    /// Replaces the object in an error by the extent, because the caller does not know the object.
     fn at(&self, name: ExtentName) -> impl Fn(Error) -> Error + '_ {
         move |error| error.at_instead(self.place.join(name.path()))
     }
 
-    /// The parts that an extent has, if it has any.
+    /// Returns the manifest of an extent that is stored in parts; `None` for any other extent.
     fn manifest(&self, name: ExtentName) -> Result<Option<Manifest>> {
         let (pool, object) = self.object(name);
         let mut bytes = [0; MANIFEST_BYTES + 1];
@@ -93,7 +96,7 @@ impl Namespaces {
         put.map_err(self.at(name))
     }
 
-    /// Writes the parts of an extent, then the object that names them.
+    /// Writes the parts of an extent, then its manifest object.
     fn put_long(&self, name: ExtentName, parts: &Parts, replace: Replace) -> Result<()> {
         let old = match replace {
             Replace::Allowed => self.manifest(name).unwrap_or_default(),
@@ -107,7 +110,7 @@ impl Namespaces {
         (0..manifest.parts()).try_for_each(|number| self.parts.remove(&manifest.part(number)))
     }
 
-    /// Fills `buf` from an offset of the parts.
+    /// Fills `buf` from an offset of the extent, by reading its parts.
     fn read_parts(&self, manifest: &Manifest, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let end = manifest.bytes.min(offset.saturating_add(buf.len() as u64));
         let mut at = offset;
@@ -126,7 +129,8 @@ impl Namespaces {
 }
 
 impl RadosMember {
-    /// The member in a namespace of a pool; whether anything is there is known by its label.
+    /// Opens the member in a namespace of a pool; only its label shows whether a member exists
+    /// there.
     ///
     /// # Errors
     /// The errors of [`Cluster::pool`].
@@ -138,10 +142,10 @@ impl RadosMember {
         Ok(RadosMember { pools: Arc::new(Namespaces { label, rooms, parts, place }) })
     }
 
-    /// Makes sure that the namespace has nothing.
+    /// Checks that the namespace is empty.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it has; the errors of the cluster.
+    /// [`Kind::Refused`] if it is not empty; the errors of the cluster.
     pub fn require_empty(&self) -> Result<()> {
         let Namespaces { label, rooms, parts, place } = &*self.pools;
         for pool in [label, parts].into_iter().chain(rooms) {
@@ -154,14 +158,14 @@ impl RadosMember {
                 return Err(Error::new(Kind::Refused, "the namespace is not empty")
                     .at(place)
                     .expected("no objects", format!("'{first}'"))
-                    .advice("name another one, as in rados://POOL/NAMESPACE"));
+                    .advice("name another namespace, as in rados://POOL/NAMESPACE"));
             }
         }
         Ok(())
     }
 
-    /// Reads an extent whole that is no longer than this: by one request, where it is in one object
-    /// that is as short as most.
+    /// Reads a complete extent of at most this length, by one request if it is in one object that
+    /// is as short as most.
     fn read_short(&self, name: ExtentName, most_bytes: u64) -> Result<Vec<u8>> {
         let pools = &*self.pools;
         let (pool, object) = pools.object(name);
@@ -175,7 +179,7 @@ impl RadosMember {
         let bytes = self.len(name)?;
         if bytes > most_bytes {
             return Err(Error::corrupt(
-                "too long for a small object",
+                "the content is too long for a small object",
                 pools.place.join(name.path()),
             )
             .expected(format!("at most {most_bytes} bytes"), bytes));
@@ -215,7 +219,7 @@ impl Member for RadosMember {
         let too_short = |found: u64| {
             let end = u128::from(offset) + wanted as u128;
             Err(Error::corrupt("the extent is too short", pools.place.join(name.path()))
-                .expected(format!("{end} bytes or more"), found))
+                .expected(format!("an extent of {end} bytes or more"), found))
         };
         let Some(end) = end.filter(|_| wanted > 0) else {
             let found = self.len(name)?;
@@ -330,7 +334,7 @@ impl BatchedMember for RadosMember {
     }
 }
 
-/// An extent that is being written: held until it is complete, or sent in parts.
+/// An extent that is being written: it is kept in memory until it is complete, or sent in parts.
 struct RadosWriter {
     pools: Arc<Namespaces>,
     name: ExtentName,
@@ -342,7 +346,8 @@ struct RadosWriter {
 /// Parts that were written.
 struct Parts {
     manifest: Manifest,
-    /// Dropped without being named, they are removed.
+    /// Whether the manifest object was created; if not, the parts are removed when this value is
+    /// dropped.
     is_named: bool,
 }
 

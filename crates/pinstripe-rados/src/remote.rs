@@ -13,22 +13,22 @@ use pinstripe_member::{NewMember, RemoteMembers, SharedMember};
 use crate::cluster::Cluster;
 use crate::member::RadosMember;
 
-/// What places of pools begin with.
+/// The prefix of places in pools.
 pub(crate) const SCHEME: &str = "rados://";
-/// The user where a place names none.
+/// The Ceph user if a place names none.
 const USER: &str = "client.admin";
-/// How much longer a request may take than its caller waits: the caller decides when a member is
-/// silent, and what it left behind ends soon after.
+/// How much longer a request may take than its caller waits. The caller decides when a member does
+/// not respond, and its abandoned requests end soon after.
 const LONGER: Duration = Duration::from_secs(5);
 
-/// Opens members in pools of the cluster that a configuration file names.
+/// Opens members in pools of the Ceph cluster that a configuration file names.
 pub struct Pools {
     conf: PathBuf,
     deadline: Duration,
     clusters: Mutex<HashMap<String, Arc<Cluster>>>,
 }
 
-/// A place, taken apart.
+/// The parts of a place.
 #[derive(Debug, PartialEq, Eq)]
 struct PoolPlace<'p> {
     user: &'p str,
@@ -36,7 +36,7 @@ struct PoolPlace<'p> {
     namespace: &'p str,
 }
 
-/// Whether a place is one in a pool.
+/// Whether a place is in a pool.
 #[must_use]
 pub fn is_pool(place: &Path) -> bool {
     place.as_os_str().as_encoded_bytes().starts_with(SCHEME.as_bytes())
@@ -64,8 +64,8 @@ impl<'p> PoolPlace<'p> {
 }
 
 impl Pools {
-    /// Members in the cluster of a configuration file, whose callers wait so long for an answer.
-    /// Nothing is opened before the first is.
+    /// Members in the cluster of a configuration file; `patience` is the time that callers wait for
+    /// an answer. Nothing is connected before the first member is opened.
     pub fn new(conf: PathBuf, patience: Duration) -> Self {
         Pools { conf, deadline: patience.saturating_add(LONGER), clusters: Mutex::default() }
     }

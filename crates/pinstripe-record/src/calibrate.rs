@@ -1,5 +1,5 @@
-//! How large rings must be: a short take of the same streams, made to measure and removed, and the
-//! formula with its figures.
+//! Determines how large rings must be: a short take of the same streams is recorded, measured and
+//! removed, and a formula is applied to its figures.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,9 +16,10 @@ use crate::recorder::{TakePlan, record};
 use crate::sample::StreamShape;
 use crate::take::{DiskFolder, TakeFolder};
 
-/// Rings while measuring: so large that a stall is seen whole.
+/// The size of the rings during the measurement: large enough that a stall is not cut short.
 const RING_MEASURED: u64 = 2048 * KIB;
-/// How often the longest write is counted: a measurement of seconds has not seen the worst of hours.
+/// The factor for the longest write, because a measurement of seconds does not see the longest
+/// write of hours.
 const SAFETY: f64 = 2.0;
 
 /// The measured latencies, and the resulting settings.
@@ -30,36 +31,37 @@ pub struct Calibration {
     pub byte_rate: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Bytes per second at which writes were taken.
+    /// Bytes per second at which the disk accepted writes.
     pub write_rate: f64,
     /// The longest write.
     pub longest_write: Duration,
     /// The greatest durable lag.
     pub durable_lag: Duration,
-    /// The fullest that a ring was.
+    /// The most bytes that were in a ring.
     pub peak_bytes: u64,
 }
 
 impl Calibration {
-    /// The time of one round over all streams: `N x chunk / BW`.
+    /// The time of one round over all streams, `N x chunk / BW`, in seconds.
     pub(crate) fn round_seconds(&self) -> f64 {
         self.streams as f64 * self.chunk_bytes as f64 / self.write_rate.max(1.0)
     }
 
-    /// `chunk + rate x (T_rr + 2 x L_max)`, in bytes.
+    /// The ring that a stream needs: `chunk + rate x (T_rr + 2 x L_max)`, in bytes.
     pub fn needed_bytes(&self) -> u64 {
         let waits = self.round_seconds() + SAFETY * self.longest_write.as_secs_f64();
         self.chunk_bytes + (self.byte_rate as f64 * waits).ceil() as u64
     }
 
-    /// The same, at least the observed peak, as a power of two within the permitted range.
+    /// The recommended ring: at least the needed bytes and the observed peak, rounded up to a power
+    /// of two within the permitted range.
     pub fn ring_bytes(&self) -> u64 {
         let needed = self.needed_bytes().max(self.peak_bytes).max(2 * self.chunk_bytes);
         needed.next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end())
     }
 }
 
-/// Measures a directory with streams of these forms for a time.
+/// Measures a directory for a time by recording streams of these forms.
 ///
 /// # Errors
 /// The errors of [`record`] and of the directory.

@@ -1,4 +1,4 @@
-//! The available directories of a take, and the frames that are in none of them.
+//! Determines which directories of a take are available, and which frames are in none of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,10 +13,10 @@ use crate::take::{
     DiskFolder, JOURNAL, JournalReader, Manifest, RecordedPiece, TakeFolder, TakeState,
 };
 
-/// Streams that are named one by one.
+/// The most streams that messages name one by one.
 const NAMED: usize = 8;
 
-/// The available directories of a take; the first is the one that the user named.
+/// Returns the available directories of a take; the first is the directory that the user named.
 pub(crate) fn all_folders(
     named: Arc<dyn TakeFolder>,
     manifest: &Manifest,
@@ -41,8 +41,9 @@ pub(crate) fn all_folders(
             Ok(folder) => folders.push(Arc::new(folder)),
             Err(error) if error.kind() == Kind::NotFound => {
                 let what = "a directory of this take is missing";
-                let error = Error::new(Kind::NotFound, what)
-                    .advice("attach its disk at the same path as during the recording");
+                let error = Error::new(Kind::NotFound, what).advice(
+                    "attach the disk of this directory at the same path as during the recording",
+                );
                 monitor.warning(path, error);
             }
             Err(error) => monitor.warning(path, error),
@@ -51,7 +52,7 @@ pub(crate) fn all_folders(
     folders
 }
 
-/// The number that a directory has in the manifest of its take.
+/// The number of a directory in the manifest of its take.
 ///
 /// # Errors
 /// The errors of the journal.
@@ -60,7 +61,8 @@ pub fn number_of(folder: &dyn TakeFolder, id: &str) -> Result<u32> {
     JournalReader::new(&file)?.begin(id)
 }
 
-/// The same where its journal is damaged, too: as the only one, or by its path.
+/// The number of a directory whose journal may be damaged, too: it is found if the directory is the
+/// only one of the take, or by its path.
 pub(crate) fn likely_number_of(folder: &dyn TakeFolder, manifest: &Manifest) -> Option<u32> {
     let known = number_of(folder, &manifest.id).ok();
     let is_here = |it: &PathBuf| it == folder.path() || manifest.directories.len() == 1;
@@ -68,8 +70,8 @@ pub(crate) fn likely_number_of(folder: &dyn TakeFolder, manifest: &Manifest) -> 
     known.or_else(|| likely().map(|it| it as u32))
 }
 
-/// The manifest that describes the files of a directory: its own, unless only another one records
-/// how they ended.
+/// The manifest that describes the files of a directory: its own manifest, unless only another one
+/// records how the files ended.
 pub(crate) fn own_manifest(folder: &dyn TakeFolder, named: &Manifest) -> Manifest {
     match Manifest::load(folder).ok().filter(|it| it.id == named.id) {
         Some(own) if own.is_settled() || !named.is_settled() => own,
@@ -84,7 +86,7 @@ pub(crate) fn own_manifest(folder: &dyn TakeFolder, named: &Manifest) -> Manifes
 /// Which directories of a take are present, by number.
 pub(crate) struct DirectoriesThere {
     numbers: Vec<u32>,
-    /// Paths of those that are not.
+    /// The paths of the missing directories.
     absent: Vec<PathBuf>,
 }
 
@@ -103,8 +105,8 @@ impl DirectoriesThere {
         self.numbers.contains(&number)
     }
 
-    /// Frames of each stream in the files that a manifest lists, if their directories are
-    /// available.
+    /// The frames of each stream in the files that a manifest lists, for files whose directories
+    /// are available.
     pub fn told_frames<'a>(
         &'a self,
         manifest: &'a Manifest,
@@ -117,8 +119,8 @@ impl DirectoriesThere {
         self.absent.is_empty()
     }
 
-    /// Streams about which nothing is known, because all their files are in missing directories.
-    /// The manifest of a completed take is complete, and a take that never began has no frames.
+    /// Streams about which nothing is known, because all directories with their files are missing.
+    /// The manifest of a completed take lists all files, and a take that never began has no frames.
     pub(crate) fn unknown_streams(
         &self,
         manifest: &Manifest,
@@ -141,7 +143,7 @@ impl DirectoriesThere {
         monitor: &Monitor,
     ) {
         let advice = match self.absent.is_empty() {
-            true => "restore its file from a copy, if one exists".to_owned(),
+            true => "restore the stream's file from a copy, if one exists".to_owned(),
             false => {
                 let paths: Vec<_> = self.absent.iter().map(|it| it.display().to_string()).collect();
                 format!("attach the missing directories: {}", paths.join(", "))
@@ -151,8 +153,8 @@ impl DirectoriesThere {
         let all: Vec<_> = unknown.iter().map(|it| (*it, None)).chain(known).collect();
         let told = all.into_iter().map(|(stream, frames)| {
             let what = match frames {
-                Some(frames) => format!("{} of its frames are", format_count(frames)),
-                None => "all its frames are".to_owned(),
+                Some(frames) => format!("{} frames of this stream are", format_count(frames)),
+                None => "all frames of this stream are".to_owned(),
             };
             (stream, format!("{what} missing from every attached directory"))
         });
@@ -162,7 +164,7 @@ impl DirectoriesThere {
     }
 }
 
-/// Reports streams with losses one by one; if there are many, the rest in one message.
+/// Reports streams with losses one by one; if there are many, one message reports the rest.
 fn tell_each(
     manifest: &Manifest,
     mut told: impl ExactSizeIterator<Item = (u32, String)>,
@@ -186,16 +188,16 @@ pub(crate) fn frames_of(piece: &RecordedPiece) -> Range<u64> {
     piece.start_frame..piece.start_frame.saturating_add(piece.frames)
 }
 
-/// The same, with its stream.
+/// The frames of one file, with the number of its stream.
 pub(crate) fn frames_of_stream(piece: &RecordedPiece) -> (u32, Range<u64>) {
     (piece.stream, frames_of(piece))
 }
 
-/// Frames of one stream that there should be, and those that there are.
+/// The frames of one stream that should exist, and the frames that exist.
 type WantedAndThere = (Vec<Range<u64>>, Vec<Range<u64>>);
 
-/// By stream: the number of frames in `wanted` that are not in `there`, without streams that miss
-/// none.
+/// For each stream, the number of frames in `wanted` that are not in `there`; streams that miss no
+/// frames are left out.
 pub(crate) fn missing_of(
     wanted: impl IntoIterator<Item = (u32, Range<u64>)>,
     there: impl IntoIterator<Item = (u32, Range<u64>)>,
@@ -214,9 +216,9 @@ pub(crate) fn missing_of(
     by_stream.into_iter().map(missing).filter(|(_, frames)| *frames > 0).collect()
 }
 
-/// By stream: the number of frames between two of its files that are in neither, if the first file
-/// was cut off because its directory failed. A stream that was disarmed for a while has no file for
-/// that time, and misses none.
+/// For each stream, the number of frames between two of its files that are in neither file, if the
+/// first file was cut off because its directory failed. A stream that was disarmed for a while has
+/// no file for that time, but this is not a loss.
 pub(crate) fn holes_of<'a>(
     pieces: impl IntoIterator<Item = &'a RecordedPiece>,
     within: Range<u64>,
@@ -238,18 +240,22 @@ pub(crate) fn holes_of<'a>(
     by_stream.into_iter().map(hole).filter(|(_, frames)| *frames > 0).collect()
 }
 
-/// Names them, as losses.
+/// Reports the holes of streams as losses.
 pub(crate) fn tell_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monitor: &Monitor) {
-    let what = "are missing from all files: a directory failed during the recording";
+    let what = "are missing from all files, because a directory failed during the recording";
     tell_frames(
         manifest,
         holes,
-        (what, "the data in its files is complete; insert silence of that length between them"),
+        (
+            what,
+            "the data in the stream's files is complete; insert silence of that length between the \
+             files",
+        ),
         monitor,
     );
 }
 
-/// Names frames of streams that are lost, of many streams together.
+/// Reports lost frames of streams; the frames of many streams are reported together.
 pub(crate) fn tell_frames(
     manifest: &Manifest,
     frames: &BTreeMap<u32, u64>,
@@ -263,7 +269,7 @@ pub(crate) fn tell_frames(
     tell_each(manifest, told, (&rest, advice), monitor);
 }
 
-/// The same ranges in order, those that touch each other put together.
+/// Returns the ranges in order; adjacent ranges are joined.
 fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.retain(|it| !it.is_empty());
     ranges.sort_by_key(|it| it.start);
@@ -281,11 +287,14 @@ fn length(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().fold(0, |sum, it| sum.saturating_add(it.end - it.start))
 }
 
-/// The error for a file whose first frame differs between its manifest and its journal.
+/// The error for a file whose first frame is not the same in its manifest and its journal.
 pub(crate) fn disputed(file: &str, by_journal: u64, by_manifest: u64) -> Error {
     Error::new(Kind::Corrupt, format!("contradicts the journal about '{file}'"))
         .expected(format!("frame {by_journal} first"), format!("frame {by_manifest}"))
-        .advice("restore take.json from a copy, or correct it: the journal has checksums")
+        .advice(
+            "restore take.json from a copy, or correct it: the journal has the checksums of the \
+             samples",
+        )
 }
 
 #[cfg(test)]

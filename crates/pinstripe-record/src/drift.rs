@@ -1,10 +1,10 @@
-//! The difference between the clock of an input and the clock of this machine.
+//! Measures the difference between the clock of an input and the clock of this machine.
 //!
-//! An input delivers blocks, so that its count of frames jumps and lags; it is never ahead of its
-//! clock. In each window the moment counts at which the count was furthest ahead. A line is fitted
-//! through these moments: its slope is the error of the clock. Nothing is reported before the line
-//! is certain, and nothing is ever resampled. A rate that differs strongly from the stated one is
-//! reported after four seconds.
+//! An input delivers blocks, so its count of frames increases in jumps and lags behind its clock;
+//! it is never ahead of its clock. In each window, the moment is used at which the count was
+//! furthest ahead. A line is fitted through these moments: its slope is the error of the clock.
+//! Nothing is reported before the slope is certain, and samples are never resampled. A rate that
+//! differs strongly from the stated rate is reported after four seconds.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use serde::Serialize;
 
 /// The length of a window, which contributes one moment.
 const WINDOW: Duration = Duration::from_secs(3);
-/// The most windows that are remembered; the oldest are forgotten.
+/// The most windows that are kept; the oldest are dropped.
 const WINDOWS_MAX: usize = 200;
-/// The smallest number of windows from which a line is computed.
+/// The smallest number of windows for which a line is fitted.
 const WINDOWS_LEAST: usize = 10;
 /// The greatest standard error at which a slope is reported, in parts per million.
 const CERTAIN_PPM: f64 = 4.0;
@@ -22,49 +22,54 @@ const CERTAIN_PPM: f64 = 4.0;
 /// A clock must run for `JUDGED_PARTS` parts of this length before its rate is judged.
 const JUDGED_PART: Duration = Duration::from_millis(500);
 const JUDGED_PARTS: usize = 8;
-/// The least error of most of these parts, as a share of the error of all of them together: a
-/// source that stalled once has an error in one or two parts only, and its rate is right.
+/// The smallest error of the median part, as a share of the error of all parts together. A source
+/// that stalled once has an error in only one or two parts, and its rate is right.
 const STEADY_SHARE: f64 = 2.0 / 3.0;
-/// How far a rate may be from the one that was said, as a share of it.
+/// The greatest accepted difference between the measured and the stated rate, as a share of the
+/// stated rate.
 const RATE_SHARE: f64 = 0.005;
-/// A block that has just arrived, or is about to, does not indicate another rate.
+/// A difference up to this length may be one block that has just arrived, or is about to arrive,
+/// and does not indicate another rate.
 const BLOCK_SECONDS: f64 = 0.1;
 
-/// The time until the next sample, from 4 to 16 ms. It varies: samples in step with the blocks of
-/// an input would find it at one place of its block for a minute, and at another in the next.
-/// Nothing wakes the sampling thread: an input must not.
+/// The time until the next sample of the frame count, from 4 to 16 ms. The interval varies: if
+/// samples were in step with the blocks of an input, they would find it at the same point of its
+/// block for a minute, and at another point in the next minute. The sampling thread only sleeps: an
+/// input must not make a system call to wake it.
 pub(crate) fn look_after(look: u32) -> Duration {
     let golden = 0.618_033_988_749_895;
     Duration::from_millis(4) + Duration::from_millis(12).mul_f64((f64::from(look) * golden).fract())
 }
 
-/// The clock of an input as it was found.
+/// The measured clock of an input.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InputDrift {
-    /// The input, as the user wrote it.
+    /// The name of the input, as the user wrote it.
     pub source: String,
-    /// How much faster than this machine's it is, in parts per million.
+    /// How much faster the input's clock is than this machine's clock, in parts per million.
     pub ppm: f64,
 }
 
-/// Watches the clock of one input.
+/// Measures the clock of one input.
 #[derive(Debug)]
 pub(crate) struct ClockDrift {
     rate: f64,
-    /// The current window: its end, and its moment.
+    /// The current window: its end, and its best moment so far.
     window: Option<(Duration, (f64, f64))>,
-    /// By window: seconds, and seconds that the input was ahead.
+    /// The best moment of each window: its time, and the lead of the input at that time, in
+    /// seconds.
     moments: Vec<(f64, f64)>,
-    /// When the first frames were there, and how many; the same of the last look.
+    /// When the first frames had arrived, and their number.
     first: Option<(Duration, u64)>,
+    /// The moment of the latest sample, and the number of frames that had arrived.
     last: (Duration, u64),
-    /// The first look in each part of the time after which the rate is judged.
+    /// The first sample in each part of the time after which the rate is judged.
     parts: Vec<(Duration, u64)>,
     is_judged: bool,
 }
 
 impl ClockDrift {
-    /// The clock of an input with this stated number of frames per second.
+    /// Creates the measurement of an input with this stated number of frames per second.
     pub fn new(rate: u32) -> Self {
         ClockDrift {
             rate: f64::from(rate.max(1)),
@@ -77,7 +82,7 @@ impl ClockDrift {
         }
     }
 
-    /// Adds a measurement: at this moment, this number of frames had arrived.
+    /// Adds a sample: at the moment `now`, this number of frames had arrived.
     pub fn add(&mut self, now: Duration, frames: u64) {
         if frames == 0 {
             return;
@@ -108,7 +113,8 @@ impl ClockDrift {
         }
     }
 
-    /// The frames per second that come, where that is nothing like what was said; once.
+    /// The measured frames per second, if they differ strongly from the stated rate; returned only
+    /// once.
     pub(crate) fn wrong_rate(&mut self) -> Option<f64> {
         let (began, first) = self.first?;
         let seconds = self.last.0.saturating_sub(began).as_secs_f64();
@@ -123,7 +129,7 @@ impl ClockDrift {
         (is_far && is_steady).then_some(measured)
     }
 
-    /// The error of the median part, as a share of the rate.
+    /// The error of the median part, as a share of the stated rate.
     fn usual_part(&self) -> f64 {
         let off = |pair: &[(Duration, u64)]| {
             let seconds = pair[1].0.saturating_sub(pair[0].0).as_secs_f64();
@@ -134,7 +140,8 @@ impl ClockDrift {
         all.get(all.len() / 2).copied().unwrap_or(0.0)
     }
 
-    /// How much faster than this machine's clock it is, in parts per million, once that is certain.
+    /// How much faster than this machine's clock the input's clock is, in parts per million; `None`
+    /// until that is certain.
     pub fn ppm(&self) -> Option<f64> {
         let count = self.moments.len() as f64;
         if self.moments.len() < WINDOWS_LEAST {

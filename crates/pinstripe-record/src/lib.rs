@@ -1,27 +1,37 @@
-//! The recorder: any number of streams to plain disks, through the smallest rings that hold.
+//! The recorder: records any number of streams to ordinary disks, through the smallest rings that
+//! suffice.
 //!
-//! ```text
-//!   ring_size                 sizes rings by what earlier takes and measurements of a disk met
-//!   calibrate                 measures a directory
-//!   overdub                   records one take while another is played
-//!   recorder   play           a take from its beginning to its end, and back
-//!   verify   recover          what it left
-//!   directories               which directories of a take are there, and what stands in none
-//!   engine                    writes rings to files, and makes files durable
-//!   input   drift             what is recorded; how far its clock is off
-//!   take                      the directory of a take: files, journal, manifest
-//!   alsa   jack               sound cards; a client of a JACK server
-//!   flac                      samples encoded and decoded, with libFLAC when there is one
-//!   header   ring   start     heads of WAV and CAF; one locked arena of rings; a common beginning
-//!   shares                    streams dealt out to the threads that serve them
-//!   realtime   writes         priorities of threads; the way to the disk
-//!   osc                       messages of remote controls
-//!   sample   meter   limits   formats of samples; their levels; what nothing may exceed
-//! ```
+//! The modules:
+//! * `calibrate` measures a directory and computes the size of the rings.
+//! * `ring_size` chooses the size of the rings from earlier takes and measurements.
+//! * `overdub` records one take while another is played.
+//! * `recorder` records a take from its beginning to its end.
+//! * `play` plays a take.
+//! * `verify` compares a take with the checksums of its journal.
+//! * `recover` recovers an interrupted take.
+//! * `directories` finds out which directories of a take are available, and what is in none of
+//!   them.
+//! * `engine` writes rings to files, and makes the files durable.
+//! * `input` contains the inputs that can be recorded.
+//! * `drift` measures the clock of an input.
+//! * `take` contains the directory of a take: files, journal, manifest.
+//! * `alsa` uses sound cards.
+//! * `jack` is a client of a JACK server.
+//! * `flac` encodes and decodes samples with libFLAC, if it is installed.
+//! * `header` creates the heads of files.
+//! * `ring` contains one locked arena of rings.
+//! * `start` is the common beginning of recording and playback.
+//! * `shares` distributes streams over threads.
+//! * `realtime` sets priorities of threads.
+//! * `writes` chooses how data is written to the disk.
+//! * `osc` reads and writes messages of remote controls.
+//! * `sample` defines the formats of samples.
+//! * `meter` measures levels.
+//! * `limits` contains limits that nothing may exceed.
 //!
-//! Invariants: an input's side of a ring never blocks, allocates or takes a lock. A header and the
-//! journal never promise more than is durable. What a ring could not hold is replaced by silence
-//! of the same length, counted, and named.
+//! Invariants: the producer of a ring never blocks, allocates or takes a lock. A header and the
+//! journal never promise more than is durable. Samples that did not fit in a ring are replaced by
+//! silence of the same length, counted, and reported.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

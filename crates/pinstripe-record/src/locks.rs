@@ -1,31 +1,31 @@
-//! The order of the locks of a take (`pinstripe_base::ranked`).
+//! The locking order of the locks of a take (`pinstripe_base::ranked`).
 
-/// A mutex of a take.
+/// A mutex of a take, with its rank.
 pub(crate) type RankedMutex<T> = pinstripe_base::ranked::RankedMutex<RecordLock, T>;
 
 pinstripe_base::lock_ranks! {
-    /// The locks of a take, outermost first. The producer of a ring takes none. An order holds the
-    /// gates of several streams at once, in the order of the streams: gates have no rank, and are
-    /// locked under `Orders` or one at a time. The journal and the decoder are held across I/O; no
-    /// writer waits for them.
+    /// The locks of a take; a lock may be taken while those above it are held. The producer of a
+    /// ring takes no lock. An order locks the gates of several streams at the same time, in the
+    /// order of the streams. Gates have no rank: they are locked under `Orders` or one at a time.
+    /// The journal and the decoder stay locked during I/O; no writer waits for them.
     pub(crate) enum RecordLock {
-        /// An order to begin, arm or split.
+        /// Orders to begin, arm or split.
         Orders,
-        /// Losses before the take began.
+        /// The losses before the take began.
         Before,
-        /// Gaps of the take.
+        /// The gaps of the take.
         Gaps,
-        /// Marks of the take.
+        /// The marks of the take.
         Marks,
-        /// Orders that were refused.
+        /// The refusals of priorities.
         Refusals,
         /// The journal of a directory.
         Journal,
-        /// Events that wait for the journal.
+        /// Events to be added to the journal.
         Events,
-        /// Fronts that are to be filled.
+        /// Fronts that must still be filled.
         Fronts,
-        /// Samples that are being encoded.
+        /// The encoder of a stream.
         FlacWork,
         /// Samples that wait for the encoder.
         FlacWaiting,
@@ -33,11 +33,11 @@ pinstripe_base::lock_ranks! {
         Decoder,
         /// The files of a directory.
         Pieces,
-        /// The sums of one file.
+        /// The checksums of one file.
         Piece,
-        /// Copies that another directory hands over.
+        /// Copies of streams that another directory hands over.
         Inbox,
-        /// Why a directory failed.
+        /// The reason why a directory failed.
         Failure,
         /// The first error of a round of the committer.
         FirstError,

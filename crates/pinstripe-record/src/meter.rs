@@ -1,13 +1,14 @@
-//! Levels: the greatest sample since they were last shown, and samples at full scale.
+//! Levels: the largest sample since the last reading, and the number of samples at full scale.
 //!
-//! The writer updates the levels from the data that it writes, and only while they are shown: the
-//! input's side of a ring does no work for them.
+//! The writer updates the levels from the data that it writes, and only while they are displayed;
+//! the producer of a ring does no work for them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::sample::SampleFormat;
 
-/// A reader of levels: each has its own peaks, so that readers do not reset each other's.
+/// A reader of levels; each has its own peaks, so that a reader does not reset the peaks of
+/// another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LevelReader {
     /// A screen.
@@ -16,10 +17,10 @@ pub enum LevelReader {
     Log,
 }
 
-/// Full scale of a peak.
+/// The value of a peak at full scale.
 const FULL: u32 = 1 << 31;
 
-/// The level of a stream.
+/// The level meter of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     peaks: [AtomicU32; 2],
@@ -29,21 +30,21 @@ pub(crate) struct Meter {
 /// A level that was read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StreamLevel {
-    /// The greatest sample since the last look, as a part of full scale.
+    /// The largest sample since the last reading, as a share of full scale.
     pub peak: f64,
     /// Samples at full scale since the beginning.
     pub clips: u64,
 }
 
 impl StreamLevel {
-    /// The same in decibels of full scale; `None` for silence.
+    /// The peak in decibels relative to full scale; `None` for silence.
     pub fn dbfs(&self) -> Option<f64> {
         (self.peak > 0.0).then(|| 20.0 * self.peak.log10())
     }
 }
 
 impl Meter {
-    /// Adds a run of bytes. The first `phase` bytes belong to a sample that began before it.
+    /// Adds a run of bytes. The first `phase` bytes belong to a sample that began before this run.
     pub fn add(&self, format: SampleFormat, phase: usize, bytes: &[u8]) {
         let skipped = (format.bytes() as usize - phase) % format.bytes() as usize;
         let Some(bytes) = bytes.get(skipped..) else { return };
@@ -56,7 +57,7 @@ impl Meter {
         });
     }
 
-    /// The level since this reader looked last.
+    /// Returns the level since the last call with this reader.
     pub fn take(&self, reader: LevelReader) -> StreamLevel {
         let peak = self.peaks[reader as usize].swap(0, Ordering::Relaxed);
         let clips = self.clips.load(Ordering::Relaxed);
@@ -64,7 +65,7 @@ impl Meter {
     }
 }
 
-/// The size of a sample in 2^31 parts of full scale.
+/// The absolute values of samples, in units of full scale / 2^31.
 fn sizes(format: SampleFormat, bytes: &[u8]) -> Box<dyn Iterator<Item = u32> + '_> {
     match format {
         SampleFormat::U8 => Box::new(bytes.iter().map(|it| size_u8(*it))),
@@ -76,8 +77,8 @@ fn sizes(format: SampleFormat, bytes: &[u8]) -> Box<dyn Iterator<Item = u32> + '
     }
 }
 
-/// The greatest size, with wide instructions where the processor has them: 0.12 seconds per GB of
-/// 24 bit instead of 0.27.
+/// The largest absolute value, by wide instructions if the processor supports them: 0.12 seconds
+/// per GB of 24-bit samples instead of 0.27.
 fn peak(format: SampleFormat, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
@@ -91,7 +92,7 @@ fn peak(format: SampleFormat, bytes: &[u8]) -> u32 {
     any_peak(format, bytes)
 }
 
-/// Written out by format: a loop over a boxed iterator would cost ten times as much.
+/// Each format has its own loop, because a loop over a boxed iterator would take ten times as long.
 #[inline(always)]
 fn any_peak(format: SampleFormat, bytes: &[u8]) -> u32 {
     let most = match format {

@@ -1,15 +1,17 @@
-//! Open Sound Control 1.0, as remote controls of recorders send it in UDP packets: messages and bundles,
-//! read with every length checked, and messages written.
+//! Open Sound Control 1.0, as remote controls of recorders send it in UDP packets: reads messages
+//! and bundles, checking every length, and writes messages.
 //!
 //! ```text
 //!   message   address "/..", types ",ifs", values; texts end with 1 to 4 zeros, at a multiple of 4 bytes
 //!   bundle    "#bundle", a time (u64), then elements: length u32, message or bundle
 //! ```
-//! Numbers are big-endian. The time of a bundle is not waited for: a button is pressed now.
+//!
+//! Numbers are big-endian. The time of a bundle is ignored: its messages are carried out at once,
+//! because a button was pressed now.
 
-/// Messages of one packet that are read.
+/// The most messages of a packet that are read.
 const MESSAGES_MAX: usize = 64;
-/// Values of one message that are read.
+/// The most values of a message that are read.
 const VALUES_MAX: usize = 32;
 /// Bundles within bundles.
 const DEPTH_MAX: usize = 4;
@@ -18,7 +20,7 @@ const BUNDLE: &[u8] = b"#bundle\0";
 /// A value of a message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum OscValue<'a> {
-    /// `i`, `h`, `c`, `r`, `m`, and the true and false of `T` and `F`.
+    /// A whole number of type `i`, `h`, `c`, `r` or `m`, or the true or false of `T` and `F`.
     Whole(i64),
     /// `f` and `d`.
     Real(f64),
@@ -33,7 +35,7 @@ pub enum OscValue<'a> {
 /// A message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OscMessage<'a> {
-    /// Where it is meant for, as in `/transport_play`.
+    /// The address of the command, as in `/transport_play`.
     pub address: &'a str,
     /// The arguments.
     pub values: Vec<OscValue<'a>>,
@@ -90,7 +92,8 @@ fn read_message(bytes: &[u8]) -> Option<OscMessage<'_>> {
     rest.is_empty().then_some(OscMessage { address, values })
 }
 
-/// A value; the inner `None` for the brackets of an array, whose values are returned individually.
+/// Reads a value; the inner `Option` is `None` for the brackets of an array, whose values are
+/// returned individually.
 fn read_value(kind: char, bytes: &[u8]) -> Option<(Option<OscValue<'_>>, &[u8])> {
     let four = || bytes.split_first_chunk::<4>();
     let eight = || bytes.split_first_chunk::<8>();
@@ -140,7 +143,7 @@ fn read_text(bytes: &[u8]) -> Option<(&str, &[u8])> {
     padding.iter().all(|it| *it == 0).then_some((text, rest))
 }
 
-/// A message as it is sent: whole numbers of 32 bits, real ones as `f`.
+/// Encodes a message: whole numbers in 32 bits, real numbers as `f`.
 pub fn write_osc(address: &str, values: &[OscValue<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     write_text(&mut out, address);
@@ -171,7 +174,7 @@ pub fn write_osc(address: &str, values: &[OscValue<'_>]) -> Vec<u8> {
     out
 }
 
-/// A zero would end the text: the rest behind it is omitted.
+/// Appends a text up to its first zero, because a zero ends a text.
 fn write_text(out: &mut Vec<u8>, text: &str) {
     let text = text.split('\0').next().unwrap_or("");
     out.extend(text.as_bytes());

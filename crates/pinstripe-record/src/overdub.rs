@@ -1,9 +1,10 @@
-//! A take that is recorded while another one is played, aligned to the sample.
+//! Records a take while another take is played, aligned to the sample.
 //!
-//! Ports of a JACK server are aligned by its clock: the first recorded frame is the one heard with
-//! the first played frame, after the latencies that the server reports. Test streams begin when
-//! playing does. Inputs that wait for their source (`pcm:`, `raw:`) are aligned by count: data that
-//! passes through other programs and returns has kept its place. RTP begins with its first packet.
+//! Ports of a JACK server are aligned by the server's clock: the first recorded frame is the frame
+//! that was heard together with the first played frame, corrected by the latencies that the server
+//! reports. Test streams begin when playback begins. Inputs that wait for their source (`pcm:`,
+//! `raw:`) are aligned by counting frames: data that passes through other programs and returns
+//! keeps its place. RTP streams begin with their first packet.
 
 #![allow(clippy::disallowed_methods, reason = "plays in a thread of its own")]
 
@@ -24,15 +25,15 @@ use crate::take::{BesideTake, TakeFolder};
 pub struct OverdubOutcome {
     /// The take that was recorded.
     pub recorded: TakeOutcome,
-    /// The one that was played.
+    /// The take that was played.
     pub played: PlayOutcome,
 }
 
-/// Records as [`record`] does, and plays another take meanwhile. Recording continues after playing
-/// has ended; playing ends with recording.
+/// Records as [`record`] does, and plays another take at the same time. Recording continues after
+/// playback has ended; playback ends when recording ends.
 ///
 /// # Errors
-/// The errors of [`record`]. Playing that fails is a loss in the ledger, and ends the take.
+/// The errors of [`record`]. A failure of playback is a loss in the ledger, and ends the take.
 pub fn overdub(
     plan: &TakePlan,
     mut inputs: Vec<Box<dyn RecordInput>>,

@@ -1,9 +1,11 @@
-//! A take played back: all of its streams, read by several threads through rings, interleaved for a sink.
+//! Plays a take: several threads read its streams through rings, and the streams are interleaved
+//! for a sink.
 //!
-//! A sink without a clock (`null`) is given one: at any moment, the rate determines the frames that
-//! are due. Frames that are missing then are an underrun, and counted. They are skipped when they
-//! arrive, so that all streams stay aligned. A JACK server and a sound card have clocks of their
-//! own. A pipe or file takes as much as it can, and is awaited.
+//! For a sink without a clock (`null`), the recorder supplies a clock: at any moment, the rate
+//! determines the frames that are due. If frames are missing when they are due, this is an
+//! underrun, which is counted. The missing frames are skipped when they arrive, so that all streams
+//! stay aligned. A JACK server and a sound card have their own clocks. A pipe or file accepts
+//! samples as fast as it can, and is waited for.
 
 #![allow(clippy::disallowed_methods, reason = "reads and plays in threads, and waits for rings")]
 
@@ -36,22 +38,23 @@ use pipe::PipeSink;
 use reader::{StreamReader, read_all};
 use there::PlayedFiles;
 
-/// Frames that are handed to the sink at a time.
+/// The number of frames that are passed to the sink at a time.
 const BLOCK_FRAMES: u64 = 512;
 /// The interval at which an empty ring is polled, the same as in the recorder.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Where a take is played to.
+/// The destination to which a take is played.
 pub enum PlaySink {
-    /// Nowhere, at the rate of the take.
+    /// No destination; the frames are consumed at the rate of the take.
     Null,
-    /// A pipe or file, as fast as that takes it.
+    /// A pipe or file, written as fast as it accepts data.
     Pipe(File),
-    /// A file or FIFO to be opened, in the same way.
+    /// A file or FIFO that is opened, and written as fast as it accepts data.
     Path(PathBuf),
     /// A device of ALSA.
     Alsa(String),
-    /// Ports of a JACK server that match this pattern; those of hardware where it is empty.
+    /// The ports of a JACK server that match this pattern; an empty pattern matches all hardware
+    /// ports.
     Jack(String),
 }
 
@@ -60,7 +63,7 @@ pub enum PlaySink {
 pub struct PlayPlan {
     /// Where to begin.
     pub from: Duration,
-    /// The most that is played.
+    /// The greatest time that is played.
     pub most: Option<Duration>,
     /// Bytes of each ring, a power of two.
     pub ring_bytes: u64,
@@ -75,17 +78,17 @@ pub struct PlayOutcome {
     pub streams: usize,
     /// Frames of each.
     pub frames: u64,
-    /// The number of blocks in which a stream had too little.
+    /// The number of blocks in which a stream had too few frames.
     pub underruns: u64,
-    /// Frames that were missing in them.
+    /// The number of frames that were missing in underruns.
     pub missing_frames: u64,
-    /// Deadlines that a server or a sound card missed.
+    /// The number of deadlines that a server or a sound card missed (xruns).
     pub xruns: u64,
-    /// The longest read of the disk.
+    /// The longest read from the disk.
     pub longest_read: Duration,
 }
 
-/// Plays the take in this directory until its end, or `stop` is set.
+/// Plays the take in this directory until its end, or until `stop` is set.
 ///
 /// # Errors
 /// The errors of [`PreparedPlay::open`] and [`PreparedPlay::run`].
@@ -98,25 +101,25 @@ pub fn play(
     PreparedPlay::open(path, plan, sink, monitor)?.run(None, (stop, monitor))
 }
 
-/// A take that can be played at once: its manifest is read, its sink is open.
+/// A take that is ready to be played: its manifest is read, and its sink is open.
 pub struct PreparedPlay {
     path: PathBuf,
     manifest: Arc<Manifest>,
     files: PlayedFiles,
     plan: PlayPlan,
-    /// Numbers of the streams.
+    /// The numbers of the streams that are played.
     chosen: Vec<usize>,
     shape: StreamShape,
     sink: OpenSink,
 }
 
-/// A sink as it is played to.
+/// An open sink, by its kind.
 enum OpenSink {
     Paced(BlockSink),
     Jack(JackSink),
 }
 
-/// A sink that is handed interleaved blocks.
+/// A sink that accepts interleaved blocks.
 enum BlockSink {
     Null,
     Card(CardSink),
@@ -127,10 +130,10 @@ impl PreparedPlay {
     /// Reads the manifest, and opens the sink.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when the take does not exist; [`Kind::Busy`] while it is recorded;
+    /// [`Kind::NotFound`] if the take does not exist; [`Kind::Busy`] while it is being recorded;
     /// [`Kind::Usage`] for streams of different forms, which no sink accepts together, for a rate
-    /// other than that of the JACK server, and for a start after the end; the errors of the files
-    /// and of the sink.
+    /// that differs from the rate of the JACK server, and for a start after the end of the take;
+    /// the errors of the files and of the sink.
     pub fn open(path: &Path, plan: &PlayPlan, sink: PlaySink, monitor: &Monitor) -> Result<Self> {
         let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::open(path)?);
         let manifest = Arc::new(Manifest::load(&*folder)?);
@@ -170,21 +173,21 @@ impl PreparedPlay {
         Ok(PreparedPlay { path, manifest, files, plan, chosen, shape, sink })
     }
 
-    /// The directory, and the manifest that it has.
+    /// The directory of the take, and its manifest.
     pub fn take(&self) -> (&Path, &Manifest) {
         (&self.path, &self.manifest)
     }
 
-    /// The frame of the take that is played first.
+    /// The first frame of the take that is played.
     pub fn first_frame(&self) -> u64 {
         frames_in(self.plan.from, self.shape.rate)
     }
 
-    /// Plays until the end, or `stop` is set. With `start`, the streams recorded meanwhile begin
-    /// with it.
+    /// Plays until the end, or until `stop` is set. With `start`, the streams that are recorded at
+    /// the same time begin together with playback.
     ///
     /// # Errors
-    /// As reported by the system for files and the sink; a JACK server that ends.
+    /// Errors of files and the sink as the system reports them; an error if the JACK server ends.
     pub fn run(
         self,
         start: Option<&CommonStart>,
@@ -233,7 +236,7 @@ impl PreparedPlay {
     }
 }
 
-/// Waits until every ring has something to begin with; false when `stop` is set.
+/// Waits until every ring contains data for the beginning; returns false if `stop` is set.
 fn fill(
     streams: &[PacedConsumer],
     shape: &StreamShape,
@@ -249,11 +252,11 @@ fn fill(
     !stop.is_set()
 }
 
-/// The one form that all chosen streams have.
+/// The common form of all chosen streams.
 fn common_shape(manifest: &Manifest, chosen: &[usize]) -> Result<StreamShape> {
     let shape = |number: &usize| {
         manifest.streams.get(*number).map(|it| it.shape).ok_or_else(|| {
-            Error::new(Kind::Usage, format!("there is no stream {}", number + 1))
+            Error::new(Kind::Usage, format!("the take has no stream {}", number + 1))
                 .expected(format!("1 to {}", manifest.streams.len()), number + 1)
         })
     };
@@ -306,7 +309,8 @@ impl Player<'_> {
         Ok(outcome)
     }
 
-    /// A card played nothing for `frames` frames: they are skipped when they arrive.
+    /// Records that a card played silence for `frames` frames: frames of the streams are skipped
+    /// when they arrive.
     fn leave_out(&mut self, frames: u64, outcome: &mut PlayOutcome) {
         if frames > 0 {
             let bytes = frames * self.shape.frame_bytes();
@@ -317,7 +321,7 @@ impl Player<'_> {
         }
     }
 
-    /// The moment of the first frame; `None` if playing was stopped before.
+    /// Returns the moment of the first frame; `None` if playback was stopped before.
     fn begin(&mut self, start: Option<&CommonStart>) -> Result<Option<Instant>> {
         if let BlockSink::Card(card) = &mut self.sink {
             card.begin()?;
@@ -354,7 +358,8 @@ impl Player<'_> {
         })
     }
 
-    /// Interleaves the next block. Returns its number of frames; the last block may be short.
+    /// Interleaves the streams for the next block. Returns its number of frames; the last block may
+    /// be short.
     fn fill(&mut self, block: &mut [u8], outcome: &mut PlayOutcome) -> u64 {
         let size = self.shape.frame_bytes() as usize;
         let stride = size * self.streams.len();

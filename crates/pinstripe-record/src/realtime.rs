@@ -1,4 +1,5 @@
-//! Priorities of threads, and their processor time: requested where allowed, reported where not.
+//! Priorities of threads, and their processor time: priorities are requested, and a refusal is
+//! reported.
 
 #![allow(clippy::disallowed_methods, reason = "asks for the processor time of a thread")]
 
@@ -7,9 +8,10 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// SCHED_FIFO of threads that take in what comes: above what writes it.
+/// The SCHED_FIFO priority of threads that receive samples, above that of threads that write.
 pub(crate) const CAPTURE: i32 = 60;
-/// SCHED_FIFO of threads that empty the rings. Those that wait for disks never have any.
+/// The SCHED_FIFO priority of threads that write the contents of the rings. Threads that wait for
+/// disks never have a real-time priority.
 pub(crate) const WRITING: i32 = 10;
 
 const WHO_PROCESS: libc::c_int = 1;
@@ -18,10 +20,11 @@ const CLASS_SHIFT: libc::c_int = 13;
 /// The I/O priority level, from 0 (first) to 7.
 const LEVEL: libc::c_int = 4;
 
-/// Lets this thread run before all ordinary ones. Threads that it starts do not inherit that.
+/// Makes this thread run before all ordinary threads. Threads that it starts do not inherit the
+/// priority.
 ///
 /// # Errors
-/// The system's error where that is not permitted (RLIMIT_RTPRIO, CAP_SYS_NICE).
+/// The system's error if this is not permitted (RLIMIT_RTPRIO, CAP_SYS_NICE).
 pub(crate) fn run_first(priority: i32) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: priority };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
@@ -35,7 +38,7 @@ pub(crate) fn run_first(priority: i32) -> io::Result<()> {
 /// Gives this thread's I/O the real-time class, if the disk's scheduler supports classes.
 ///
 /// # Errors
-/// The system's error where that is not permitted.
+/// The system's error if this is not permitted.
 pub fn be_served_first() -> io::Result<()> {
     let class = CLASS_REAL_TIME << CLASS_SHIFT | LEVEL;
     // SAFETY: the call takes numbers only and changes nothing but when this thread is served.
@@ -45,7 +48,7 @@ pub fn be_served_first() -> io::Result<()> {
     }
 }
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 pub fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,5 +1,5 @@
-//! A take whose recording was cut off, put in order: every file gets the length, tail and head that
-//! the journal vouches for, and nothing that it does not.
+//! Recovers an interrupted take: every file gets the length, tail and head that the journal vouches
+//! for, and nothing more.
 
 mod content;
 mod settle;
@@ -24,15 +24,15 @@ use crate::take::{
 pub(crate) use content::{EVENTS_MAX, JournalContent, JournalPiece, read_journal};
 use settle::settle;
 
-/// The greatest length of a run.
+/// The greatest length of a run, in bytes.
 pub(crate) const RUN_MAX_BYTES: u32 = 1 << 20;
 
-/// A file as it is now.
+/// A file after the recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveredFile {
     /// The path.
     pub path: PathBuf,
-    /// The name of its stream.
+    /// The name of the file's stream.
     pub stream: String,
     /// The frames.
     pub frames: u64,
@@ -41,25 +41,26 @@ pub struct RecoveredFile {
 /// The outcome.
 #[derive(Debug)]
 pub struct RecoverOutcome {
-    /// The manifest as it was written, or was found.
+    /// The manifest that was written or found.
     pub manifest: Manifest,
     /// Every file.
     pub files: Vec<RecoveredFile>,
-    /// Files that were removed: made ahead, and vouched for by nothing.
+    /// Files that were removed, because they were created ahead and the journal does not vouch for
+    /// them.
     pub removed: Vec<PathBuf>,
     /// Whether the take was complete already, so that nothing was changed.
     pub was_complete: bool,
-    /// Whether it was armed and never began, so that nothing was recorded.
+    /// Whether the take was armed and never began, so that nothing was recorded.
     pub never_began: bool,
-    /// Where the longest stream ends, since the beginning of the take.
+    /// The end of the longest stream, counted from the beginning of the take.
     pub longest: Duration,
 }
 
-/// Puts the take in this directory in order.
+/// Recovers the take in this directory.
 ///
 /// # Errors
-/// [`Kind::NotFound`] where there is none, [`Kind::Busy`] while it is recorded; otherwise those of
-/// the directory. A file that differs from the journal is a loss in the ledger.
+/// [`Kind::NotFound`] if there is no take, [`Kind::Busy`] while it is being recorded; otherwise the
+/// errors of the directory. A file that differs from the journal is a loss in the ledger.
 pub fn recover(path: &Path, monitor: &Monitor) -> Result<RecoverOutcome> {
     let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::open(path)?);
     let manifest = Manifest::load(&*folder)?;
@@ -67,13 +68,13 @@ pub fn recover(path: &Path, monitor: &Monitor) -> Result<RecoverOutcome> {
     recover_in(&folders, manifest, monitor)
 }
 
-/// A directory that is being put in order.
+/// A directory that is being recovered.
 struct Recovered {
     number: u32,
     folder: Arc<dyn TakeFolder>,
-    /// Held for its lock.
+    /// The journal, which is kept open for its lock.
     journal: TakeFile,
-    /// The manifest, if the take is settled already.
+    /// The manifest, if the take is complete already.
     settled: Option<Manifest>,
 }
 
@@ -88,10 +89,10 @@ impl Recovered {
     }
 }
 
-/// The facts about a take, from settled manifests and from journals.
+/// The facts about a take, collected from final manifests and from journals.
 #[derive(Default)]
 struct FoundTake {
-    /// Directories and numbers of pieces that manifests have.
+    /// The pieces that manifests list, by directory and number.
     known: BTreeSet<(u32, u32)>,
     files: Vec<RecoveredFile>,
     pieces: Vec<RecordedPiece>,
@@ -99,7 +100,7 @@ struct FoundTake {
     marks: Vec<RecordedMark>,
 }
 
-/// Recovers a take in these directories. A directory with a settled manifest stays as it is: its
+/// Recovers a take in these directories. A directory with a final manifest is not changed: its
 /// files already end with complete frames, even if its journal vouches for a little more.
 ///
 /// # Errors
@@ -158,7 +159,7 @@ pub(crate) fn recover_in(
     Ok(RecoverOutcome { manifest, files, removed, was_complete, never_began, longest })
 }
 
-/// Where the longest stream of a take ends, by what its files have.
+/// The end of the longest stream of a take, according to its files.
 fn longest(manifest: &Manifest) -> Duration {
     let end = |it: &RecordedPiece| {
         let stream = manifest.streams.get(it.stream as usize)?;
@@ -190,7 +191,7 @@ fn tell_absent(there: &DirectoriesThere, manifest: &Manifest, monitor: &Monitor)
 }
 
 impl FoundTake {
-    /// Adopts the contents of a settled manifest.
+    /// Takes over the contents of a final manifest.
     fn keep(&mut self, manifest: &Manifest, is_kept: impl Fn(&RecordedPiece) -> bool) {
         for piece in manifest.pieces.iter().filter(|it| is_kept(it)) {
             if self.known.insert((piece.directory, piece.piece)) {
@@ -201,7 +202,7 @@ impl FoundTake {
         self.marks.extend(manifest.marks.iter().cloned());
     }
 
-    /// Puts the files of one directory in order, as its journal has them.
+    /// Recovers the files of one directory according to its journal.
     fn settle(
         &mut self,
         folder: &dyn TakeFolder,
@@ -225,7 +226,7 @@ impl FoundTake {
         self.marks.extend(content.marks);
     }
 
-    /// Writes it into a manifest; the files.
+    /// Adds the directory's files to a manifest; returns the recovered files.
     fn put_into(mut self, manifest: &mut Manifest) -> Vec<RecoveredFile> {
         self.pieces.sort_by_key(|it| (it.stream, it.copy, it.start_frame, it.piece));
         self.gaps.sort_by_key(|it: &RecordedGap| (it.stream, it.frame));
@@ -245,7 +246,7 @@ impl FoundTake {
     }
 }
 
-/// Discards a take that was armed and never began: nothing was recorded, and no file stays.
+/// Discards a take that was armed and never began: nothing was recorded, and all files are removed.
 fn discard(
     open: &[&Recovered],
     contents: &[JournalContent],
@@ -271,12 +272,14 @@ fn discard(
     })
 }
 
-/// Removes what was kept for a front: what of it is not in a file is vouched for by nothing.
+/// Removes the file of the pre-roll; the journal does not vouch for the part of it that was not
+/// copied to a file.
 fn remove_pre_roll(folder: &dyn TakeFolder, monitor: &Monitor) {
     remove(folder, PRE_ROLL, &[Kind::NotFound, Kind::Unsupported], monitor);
 }
 
-/// Removes a file, which may be absent. A failure is a warning, except for these kinds of errors.
+/// Removes a file, which may be missing. An error is a warning, except for the kinds of errors in
+/// `passed_over`, which are ignored.
 fn remove(folder: &dyn TakeFolder, name: &str, passed_over: &[Kind], monitor: &Monitor) {
     if let Err(error) = folder.remove(name)
         && !passed_over.contains(&error.kind())

@@ -1,13 +1,13 @@
-//! One locked arena of memory, and rings in it: one producer each, and a consumer for each copy
-//! that is written.
+//! One locked arena of memory that contains rings; each ring has one producer, and a consumer for
+//! each copy that is written.
 //!
 //! The producer never blocks, never allocates and makes no system call. Frames that do not fit are
-//! lost and become a gap: its place and length are passed along with the bytes, so that the
-//! consumer puts silence of exactly that length there.
+//! lost and become a gap. The gap's place and length are passed along with the bytes, so that the
+//! consumer inserts silence of exactly that length there.
 //!
-//! Invariants: `tail <= head <= tail + size` for each consumer that reads. A gap is visible before
-//! any byte behind it. Memory between a tail and the head is only read, all other memory is
-//! written by the producer only.
+//! Invariants: `tail <= head <= tail + size` for each consumer that reads. A gap is visible to
+//! consumers before any byte after it. Memory between a tail and the head is only read; all other
+//! memory is written by the producer only.
 
 mod arena;
 mod arrivals;
@@ -28,12 +28,12 @@ pub(crate) use beginning::{InputBeginning, TakeZero};
 use checked::{AtomicBool, AtomicI64, AtomicU64, Ordering, SHOWS, Touches};
 pub(crate) use paced::PacedConsumer;
 
-/// Consumers of one ring at most: a copy and its mirror.
+/// The most consumers of one ring: a copy and its mirror.
 pub(crate) const CONSUMERS: usize = 2;
-/// The tail of a consumer that does not read any more.
+/// The value of the tail of a consumer that does not read any more.
 const DETACHED: u64 = u64::MAX;
 
-/// A value with a cache line for itself: producer and consumer write concurrently.
+/// A value with a cache line of its own, because producer and consumer write at the same time.
 #[repr(align(128))]
 #[derive(Default)]
 struct CacheLine<T>(T);
@@ -44,7 +44,7 @@ struct GapSlot {
     bytes: AtomicU64,
 }
 
-/// One ring. Counts are bytes since the beginning.
+/// One ring. A ring, whose counters are bytes since the beginning.
 pub struct Ring {
     arena: Arc<Arena>,
     offset: usize,
@@ -61,7 +61,7 @@ pub struct Ring {
     missing_bytes: AtomicU64,
     overruns: AtomicU64,
     is_ended: AtomicBool,
-    /// Where the take begins; before that is known the greatest number.
+    /// The place at which the take begins; the greatest number while that is unknown.
     origin: AtomicI64,
     /// The end of the stream for the producer; bytes beyond it are dropped.
     end: AtomicU64,
@@ -70,8 +70,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of `size` bytes, a power of two, at `offset` of the arena, and its producer. The
-    /// rings of an arena must not overlap.
+    /// Creates a ring of `size` bytes (a power of two) at `offset` in the arena, and its producer.
+    /// The rings of an arena must not overlap.
     ///
     /// # Errors
     /// [`Kind::Usage`] if the size is not a power of two or the ring is not within the arena.
@@ -86,7 +86,7 @@ impl Ring {
         let is_inside = end.is_some_and(|end| end <= arena.bytes as u64);
         if !size.is_power_of_two() || !is_inside || frame_bytes == 0 || frame_bytes * 4 > size {
             return Err(Error::new(Kind::Usage, "an impossible ring size")
-                .expected("a power of two, four frames at least", size));
+                .expected("a power of two, at least four frames", size));
         }
         let tail =
             |number| CacheLine(AtomicU64::new(if number < consumers { 0 } else { DETACHED }));
@@ -124,55 +124,57 @@ impl Ring {
         self.size
     }
 
-    /// The most that was ever in it, in bytes.
+    /// The most bytes that were in the ring at any time.
     pub fn peak_bytes(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// The fill level, in bytes.
+    /// The number of bytes in the ring.
     pub(crate) fn fill_bytes(&self) -> u64 {
         let head = self.head.0.load(Ordering::Acquire);
         head - self.slowest(&self.tails, head)
     }
 
-    /// Bytes that were lost because it was full.
+    /// The number of bytes that were lost because the ring was full.
     pub fn lost_bytes(&self) -> u64 {
         self.lost_bytes.load(Ordering::Relaxed)
     }
 
-    /// The number of times that it became too full.
+    /// The number of times that the ring was full.
     pub fn overruns(&self) -> u64 {
         self.overruns.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the producer has made, lost ones included.
+    /// The number of bytes that the producer has produced, including lost ones.
     pub(crate) fn made_bytes(&self) -> u64 {
         self.head.0.load(Ordering::Acquire) + self.lost_bytes() + self.missing_bytes()
     }
 
-    /// Bytes of the take that the producer has made, including lost ones; 0 before the take begins.
+    /// The number of bytes of the take that the producer has produced, including lost ones; 0
+    /// before the take begins.
     pub(crate) fn produced_bytes(&self) -> u64 {
         self.place_in_take(self.made_bytes())
     }
 
-    /// Bytes of the take in front of a place, which is counted from the first byte of the ring.
+    /// The number of bytes of the take before a place; the place is counted from the first byte of
+    /// the ring.
     pub(crate) fn place_in_take(&self, place: u64) -> u64 {
         (place as i64).saturating_sub(self.origin()).max(0) as u64
     }
 
-    /// The inverse: the place, counted from the first byte of the ring, of a number of bytes of the
-    /// take.
+    /// The place, counted from the first byte of the ring, that is after this number of bytes of
+    /// the take.
     pub fn place_of(&self, bytes_of_take: u64) -> u64 {
         (bytes_of_take as i64).saturating_add(self.origin()).max(0) as u64
     }
 
-    /// Notes the current time, for the ages of the bytes: called by the writer, and for requests of
-    /// the lag.
+    /// Records the current time, to determine the ages of bytes; called by the writer, and for
+    /// requests of the lag.
     pub(crate) fn note_time(&self, now: Duration) {
         self.arrivals.note(now, || self.made_bytes());
     }
 
-    /// The latest known moment at which no byte behind a place had arrived.
+    /// The latest known moment at which no byte after a place had arrived.
     pub(crate) fn all_before(&self, place: u64, now: Duration) -> Duration {
         match self.made_bytes() <= place {
             true => now,
@@ -180,34 +182,34 @@ impl Ring {
         }
     }
 
-    /// Where the take begins, as it was said.
+    /// The place at which the take begins, as it was set.
     pub fn origin(&self) -> i64 {
         self.origin.load(Ordering::Acquire)
     }
 
-    /// Sets the place where the take begins: before the first byte if an input came later than
-    /// others; the greatest number while this is unknown.
+    /// Sets the place at which the take begins: negative if the input began later than other
+    /// inputs; the greatest number while this is unknown.
     pub(crate) fn set_origin(&self, bytes: i64) {
         self.origin.store(bytes, Ordering::Release);
     }
 
-    /// Sets the most bytes that the producer makes.
+    /// Sets the most bytes that the producer may produce.
     fn end_at(&self, bytes: u64) {
         self.end.store(bytes, Ordering::Release);
     }
 
-    /// Whether the producer has made all that it makes.
+    /// Whether the producer has produced all its bytes.
     pub fn is_complete(&self) -> bool {
         self.is_ended.load(Ordering::Acquire)
             || self.made_bytes() >= self.end.load(Ordering::Acquire)
     }
 
-    /// Bytes that the input skipped because they were missing.
+    /// The number of bytes that the input skipped because they were missing.
     pub(crate) fn missing_bytes(&self) -> u64 {
         self.missing_bytes.load(Ordering::Relaxed)
     }
 
-    /// The count of the consumer that is furthest behind; `head` if no consumer reads.
+    /// The tail of the slowest consumer; `head` if no consumer reads.
     fn slowest(&self, tails: &[CacheLine<AtomicU64>; CONSUMERS], head: u64) -> u64 {
         let tails = tails.iter().map(|it| it.0.load(Ordering::Acquire));
         tails.filter(|tail| *tail != DETACHED).min().unwrap_or(head)
@@ -221,24 +223,24 @@ impl Ring {
     }
 }
 
-/// The side of an input.
+/// The input's side of a ring.
 pub struct RingProducer {
     ring: Arc<Ring>,
-    /// Bytes that were lost since the last one that fitted.
+    /// Bytes that were lost since the last byte that fitted.
     open_gap_bytes: u64,
-    /// Where the take has its first bytes, if not at its own beginning.
+    /// Where the first bytes are in the take, if not at its beginning.
     beginning: Option<Arc<InputBeginning>>,
     has_begun: bool,
 }
 
 impl RingProducer {
-    /// Sets the object that fixes the position of the first bytes in the take. Must be called
-    /// before the first bytes.
+    /// Sets the object that determines the place of the first bytes in the take. The function must
+    /// be called before the first bytes are stored.
     pub(crate) fn begin_by(&mut self, beginning: &Arc<InputBeginning>) {
         self.beginning = Some(Arc::clone(beginning));
     }
 
-    /// Admits the next `bytes` bytes, and returns how many of them are still to be made.
+    /// Accounts for the next `bytes` bytes, and returns how many of them may still be produced.
     fn admit(&mut self, bytes: u64) -> u64 {
         if !self.has_begun && bytes > 0 {
             self.has_begun = true;
@@ -250,7 +252,7 @@ impl RingProducer {
         }
     }
 
-    /// Puts in whole frames; what does not fit is lost. Never blocks.
+    /// Stores complete frames; frames that do not fit are lost. Never blocks.
     pub fn push(&mut self, bytes: &[u8]) {
         let bytes = &bytes[..self.admit(bytes.len() as u64) as usize];
         let ring = Arc::clone(&self.ring);
@@ -282,7 +284,7 @@ impl RingProducer {
         }
     }
 
-    /// Bytes that fit now, in whole frames: for inputs that can wait.
+    /// The number of bytes that fit now, in complete frames; for inputs that can wait.
     pub fn room(&self) -> u64 {
         let ring = &*self.ring;
         let head = ring.head.0.load(Ordering::Relaxed);
@@ -290,21 +292,21 @@ impl RingProducer {
         free - free % ring.frame_bytes
     }
 
-    /// The size of the ring.
+    /// The size of the ring in bytes.
     pub fn ring_bytes(&self) -> u64 {
         self.ring.size
     }
 
-    /// Skips this many bytes of complete frames, as if they had not fitted: the input knows that
-    /// they are missing.
+    /// Skips this number of bytes of complete frames, as if they had not fitted, because the input
+    /// knows that they are missing.
     pub fn skip(&mut self, bytes: u64) {
         let bytes = self.admit(bytes);
         self.open_gap_bytes += bytes;
         self.ring.missing_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Passes the open gap to the consumers once it has this length: no data may follow for a
-    /// while.
+    /// Passes the open gap to the consumers if it has reached this length, because no data may
+    /// follow for a while.
     pub(crate) fn tell_gap(&mut self, bytes: u64) {
         if self.open_gap_bytes >= bytes {
             let head = self.ring.head.0.load(Ordering::Relaxed);
@@ -331,7 +333,8 @@ impl RingProducer {
         self.ring.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Passes the open gap in front of `head` to the consumers; false if too many gaps are queued.
+    /// Passes the open gap before `head` to the consumers; returns false if too many gaps are
+    /// queued.
     fn close_gap(&mut self, head: u64) -> bool {
         let ring = &*self.ring;
         let number = ring.gap_head.0.load(Ordering::Relaxed);
@@ -349,8 +352,8 @@ impl RingProducer {
 }
 
 impl Drop for RingProducer {
-    /// The end of the stream. Not for a thread that must not wait: a full queue of gaps is waited
-    /// for as long as a consumer reads.
+    /// Ends the stream. A thread that must not wait may not call this: while a consumer reads, it
+    /// waits if the queue of gaps is full.
     fn drop(&mut self) {
         let head = self.ring.head.0.load(Ordering::Relaxed);
         while self.open_gap_bytes > 0 && !self.close_gap(head) {
@@ -360,30 +363,30 @@ impl Drop for RingProducer {
     }
 }
 
-/// What a consumer can find at its position.
+/// What a consumer finds at its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// This many bytes can be read; `all` if nothing more comes before a gap or the end.
+    /// Bytes that can be read.
     Bytes {
         /// How many.
         bytes: u64,
         /// Whether a gap or the end follows.
         all: bool,
     },
-    /// This many bytes are missing here.
+    /// A gap: the value is the number of missing bytes.
     Gap(u64),
-    /// The stream is at its end.
+    /// The stream has ended.
     End,
 }
 
-/// The side of one copy.
+/// The consumer's side of a ring, for one copy.
 pub(crate) struct RingConsumer {
     ring: Arc<Ring>,
     number: usize,
 }
 
 impl RingConsumer {
-    /// The consumer with this number. Each number may have only one consumer.
+    /// Creates the consumer with this number. Each consumer number may be used only once.
     pub fn new(ring: Arc<Ring>, number: usize) -> Self {
         RingConsumer { ring, number }
     }
@@ -401,7 +404,7 @@ impl RingConsumer {
         &self.ring.gap_tails[self.number].0
     }
 
-    /// What the consumer finds next: bytes, a gap, the end, or nothing yet.
+    /// Returns what the consumer finds next: bytes, a gap, the end, or nothing yet.
     pub fn look(&self) -> Found {
         let ring = &*self.ring;
         // In this order: what was put in before the end is seen when the end is, and a gap is seen
@@ -426,7 +429,7 @@ impl RingConsumer {
         }
     }
 
-    /// Up to `most` of the available bytes, as far as they are contiguous.
+    /// Returns at most `most` of the available bytes, as far as they are contiguous.
     pub fn bytes(&self, most: u64) -> &[u8] {
         let ring = &*self.ring;
         let tail = self.tail().load(Ordering::Relaxed);
@@ -440,20 +443,20 @@ impl RingConsumer {
         unsafe { std::slice::from_raw_parts(ring.at(tail), count as usize) }
     }
 
-    /// Releases this many bytes that were read.
+    /// Releases this number of bytes after they were read.
     pub fn take(&mut self, bytes: u64) {
         let tail = self.tail().load(Ordering::Relaxed);
         debug_assert!(tail + bytes <= self.ring.head.0.load(Ordering::Relaxed), "it was put in");
         self.tail().store(tail + bytes, Ordering::Release);
     }
 
-    /// Goes past the gap that was found.
+    /// Advances past the gap that was found.
     pub(crate) fn take_gap(&mut self) {
         let number = self.gap_tail().load(Ordering::Relaxed);
         self.gap_tail().store(number + 1, Ordering::Release);
     }
 
-    /// Reads no more: the ring no longer waits for this consumer.
+    /// Stops reading; the ring no longer waits for this consumer.
     pub fn detach(&mut self) {
         self.tail().store(DETACHED, Ordering::Release);
         self.gap_tail().store(DETACHED, Ordering::Release);

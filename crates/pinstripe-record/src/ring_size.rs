@@ -156,20 +156,15 @@ pub fn choose_ring(
     (bytes.clamp(*RING_BYTES.start(), *RING_BYTES.end()), source)
 }
 
-fn needed(
-    known: &[RingObservation],
-    streams: usize,
-    byte_rate: u64,
-) -> Option<(u64, RingSource)> {
-    let needs = known.iter().filter(|it| it.covers(streams, byte_rate)).map(|it| {
-        match it.is_measured {
+fn needed(known: &[RingObservation], streams: usize, byte_rate: u64) -> Option<(u64, RingSource)> {
+    let needs =
+        known.iter().filter(|it| it.covers(streams, byte_rate)).map(|it| match it.is_measured {
             true => (it.needed_bytes, RingSource::Measurement),
             false => {
                 let needed = TAKE_MARGIN * it.needed_bytes;
                 (needed.max(LEAST_SECONDS * byte_rate), RingSource::Takes)
             }
-        }
-    });
+        });
     needs.max_by_key(|(bytes, _)| *bytes)
 }
 

@@ -1,7 +1,7 @@
 //! Formats of samples, and the content of test streams.
 //!
-//! Files hold little-endian samples, whole frames. The content of a test stream follows from its
-//! number and the frame, so that it can be checked wherever it is read.
+//! Files contain little-endian samples, in complete frames. The content of a test stream depends
+//! only on its number and the frame, so that it can be verified wherever it is read.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SampleFormat {
-    /// One byte, unsigned: 128 is silence.
+    /// One unsigned byte: 128 is silence.
     U8,
     /// Two bytes, signed.
     S16,
@@ -24,7 +24,7 @@ pub enum SampleFormat {
     S32,
     /// Four bytes, IEEE 754.
     F32,
-    /// Bytes without any meaning.
+    /// Bytes that are not samples.
     Raw,
 }
 
@@ -62,7 +62,7 @@ impl FromStr for SampleFormat {
         let found = NAMES.iter().find(|it| it.1 == text && it.0 != SampleFormat::Raw);
         found.map(|it| it.0).ok_or_else(|| {
             Error::new(Kind::Usage, format!("'{text}' is not a sample format"))
-                .expected("u8, s16, s24, s32 or f32", text)
+                .expected("format u8, s16, s24, s32 or f32", text)
         })
     }
 }
@@ -72,7 +72,7 @@ impl FromStr for SampleFormat {
 pub struct StreamShape {
     /// The samples.
     pub format: SampleFormat,
-    /// Samples of a frame.
+    /// The number of channels.
     pub channels: u16,
     /// Frames per second; for raw bytes the expected rate, which determines the ring size.
     pub rate: u32,
@@ -89,21 +89,21 @@ impl StreamShape {
         self.frame_bytes() * u64::from(self.rate)
     }
 
-    /// Seconds that `bytes` bytes last.
+    /// The duration of `bytes` bytes, in seconds.
     pub fn seconds(&self, bytes: u64) -> f64 {
         bytes as f64 / self.byte_rate().max(1) as f64
     }
 }
 
-/// Whole frames nearest to a time: one answer for all, so that recorder, input and player agree to
-/// the frame.
+/// The whole number of frames nearest to a time; recorder, input and player all use this, so that
+/// they agree to the frame.
 pub(crate) fn frames_in(time: Duration, rate: u32) -> u64 {
     const NANOS: u128 = 1_000_000_000;
     let frames = (time.as_nanos() * u128::from(rate) + NANOS / 2) / NANOS;
     u64::try_from(frames).unwrap_or(u64::MAX)
 }
 
-/// Fills whole frames of a test stream, from frame `first` on.
+/// Fills `out` with complete frames of a test stream, from frame `first` on.
 pub fn fill_test(shape: &StreamShape, stream: u64, first: u64, out: &mut [u8]) {
     let channels = u64::from(shape.channels);
     let mut number = first.wrapping_mul(channels);
@@ -141,7 +141,7 @@ pub fn fill_test(shape: &StreamShape, stream: u64, first: u64, out: &mut [u8]) {
     }
 }
 
-/// Eight samples of 24 bits from this one on, little-endian.
+/// Returns eight 24-bit samples, beginning with this one, in little-endian order.
 fn eight_of_24_bits(seed: u64, number: u64) -> [u8; 24] {
     let word = |more| test_word(seed, number.wrapping_add(more)) & 0xff_ffff;
     let words = [
@@ -156,8 +156,8 @@ fn eight_of_24_bits(seed: u64, number: u64) -> [u8; 24] {
     bytes
 }
 
-/// 32 bits that look random, never all zero in their lowest byte: silence cannot be mistaken for
-/// content.
+/// Returns 32 bits that look random; the lowest byte is never zero, so that silence cannot be
+/// mistaken for content.
 fn test_word(seed: u64, number: u64) -> u64 {
     let mixed = (number ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((mixed >> 32) ^ (mixed >> 17)) | 1

@@ -1,8 +1,8 @@
-//! Streams shared by threads.
+//! Distributes streams over threads.
 
-/// Deals items out to `threads`, one after the other, so that no share is longer than another one by more
-/// than one item.
-pub fn dealt<T>(items: Vec<T>, threads: usize) -> Vec<Vec<T>> {
+/// Distributes items over `threads` shares in turn, so that the lengths of two shares differ by at
+/// most one.
+pub(crate) fn dealt<T>(items: Vec<T>, threads: usize) -> Vec<Vec<T>> {
     let mut shares: Vec<Vec<T>> = (0..threads).map(|_| Vec::new()).collect();
     for (number, item) in items.into_iter().enumerate() {
         shares[number % threads].push(item);

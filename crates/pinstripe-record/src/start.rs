@@ -1,9 +1,9 @@
-//! The common beginning of a take that is played and one that is recorded meanwhile.
+//! The common beginning of a take that is played and a take that is recorded at the same time.
 //!
-//! Inputs that have a clock join and wait. The player begins when all of them are ready, and
-//! announces the moment: by this machine's clock, and by the clock of a JACK server if it plays
-//! there. Input data before that moment is dropped, so that the first recorded frame belongs to the
-//! first frame that is heard.
+//! Inputs that have a clock register and wait. The player begins when all of them are ready, and
+//! announces the moment, by this machine's clock and, if it plays to a JACK server, by that
+//! server's clock. Input data before that moment is dropped, so that the first recorded frame
+//! belongs to the first frame that is heard.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,14 +14,14 @@ use pinstripe_base::error::Result;
 use pinstripe_base::sync::{Stop, wait_readable};
 use std::os::fd::AsFd;
 
-/// The states of `frame` below any frame.
+/// The value of `frame` before the beginning; values of real frames are greater.
 const NOT_BEGUN: u64 = 0;
 const WITHOUT_FRAME: u64 = 1;
 const WITH_FRAME: u64 = 1 << 32;
-/// An input that is not ready by then is not waited for.
+/// The longest wait for an input to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(5);
 
-/// When playing and recording begin together.
+/// The moment at which playback and recording begin together.
 pub struct CommonStart {
     missing: AtomicUsize,
     ready: Stop,
@@ -35,17 +35,17 @@ pub struct CommonStart {
 pub(crate) enum JackStart {
     /// Not yet.
     Later,
-    /// With the next block: nothing is played on this server.
+    /// Begin with the next block, because nothing is played on this server.
     Now,
-    /// The frame in which the first sample is heard.
+    /// Begin at the frame at which the first sample is heard.
     At(u32),
 }
 
 impl CommonStart {
-    /// A beginning that no input waits for yet.
+    /// Creates a beginning for which no input waits yet.
     ///
     /// # Errors
-    /// If no file descriptor is available.
+    /// Fails if no file descriptor is available.
     pub fn new() -> Result<Self> {
         Ok(CommonStart {
             missing: AtomicUsize::new(0),
@@ -56,19 +56,20 @@ impl CommonStart {
         })
     }
 
-    /// An input takes part. Before any of them is ready.
+    /// Registers an input. All inputs must be registered before any input is ready.
     pub fn join(&self) {
         self.missing.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// An input that takes part is ready.
+    /// Reports that a registered input is ready.
     pub(crate) fn be_ready(&self) {
         if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.ready.set();
         }
     }
 
-    /// Waits until all that take part are ready, for some seconds at most; false when `stop` is set.
+    /// Waits until all registered inputs are ready, but only for some seconds; returns false if
+    /// `stop` is set.
     pub(crate) fn wait_for_all(&self, stop: &Stop) -> bool {
         let began = clock::monotonic();
         while self.missing.load(Ordering::Acquire) > 0 && !self.ready.is_set() {
@@ -81,7 +82,7 @@ impl CommonStart {
         !stop.is_set()
     }
 
-    /// Sets when it begins; `frame` is by the clock of the JACK server that plays.
+    /// Sets the moment of the beginning; `frame` is by the clock of the JACK server that plays.
     pub fn begin(&self, at: Instant, frame: Option<u32>) {
         self.at.get_or_init(|| at);
         let frame = frame.map_or(WITHOUT_FRAME, |it| WITH_FRAME | u64::from(it));
@@ -89,7 +90,7 @@ impl CommonStart {
         self.begun.set();
     }
 
-    /// When it begins, once that is known.
+    /// The moment of the beginning, once it is known.
     pub(crate) fn begun_at(&self) -> Option<Instant> {
         self.at.get().copied()
     }
@@ -104,7 +105,8 @@ impl CommonStart {
         self.at.get().copied().filter(|_| self.begun.is_set())
     }
 
-    /// The beginning by the clock of a JACK server. No lock, no memory, no system call.
+    /// Returns the beginning by the clock of a JACK server. The function does not lock, allocate or
+    /// make a system call.
     pub(crate) fn by_jack(&self) -> JackStart {
         match self.frame.load(Ordering::Acquire) {
             NOT_BEGUN => JackStart::Later,

@@ -1,5 +1,5 @@
-//! Compares every byte of a take with the checksums of its journal, and test streams also with
-//! their expected content.
+//! Compares every byte of a take with the checksums of its journal, and also compares test streams
+//! with their expected content.
 
 mod content;
 mod copies;
@@ -22,14 +22,14 @@ use crate::take::{
 use content::TestContent;
 use copies::Copies;
 
-/// Damage that is named place by place, for each file.
+/// The most damaged places that are reported one by one for each file.
 const NAMED: u64 = 3;
 
-/// Damaged places of one file that are recorded separately; beyond that, the data between them
-/// counts as damaged.
+/// The most damaged places of one file that are recorded separately; beyond this number, the data
+/// between them counts as damaged.
 const DAMAGED_MAX: usize = 10_000;
 
-/// Files that are open at once.
+/// The most files that are open at the same time.
 const OPEN_MAX: usize = 512;
 
 /// The outcome.
@@ -39,23 +39,23 @@ pub struct VerifyOutcome {
     pub manifest: Manifest,
     /// Files that were read.
     pub files: u64,
-    /// Payload bytes whose checksums hold.
+    /// Payload bytes whose checksums match.
     pub sound_bytes: u64,
     /// Payload bytes that are damaged or missing.
     pub damaged_bytes: u64,
-    /// Frames of test streams that are not what they must be.
+    /// Frames of test streams that differ from the expected content.
     pub wrong_frames: u64,
-    /// Frames of test streams that are, silence where samples were lost included.
+    /// Frames of test streams that match the expected content, including silence for lost samples.
     pub right_frames: u64,
-    /// Those of them that are silence because samples were lost.
+    /// Frames of test streams that are silence because samples were lost.
     pub silent_frames: u64,
-    /// Whether another copy of something damaged or missing is intact.
+    /// Whether damaged or missing data has another, intact copy.
     pub is_repairable: bool,
-    /// Whether something is lost: no copy of it is intact, or there.
+    /// Whether data is lost, because no copy of it is intact and available.
     pub is_lost: bool,
 }
 
-/// Whether a directory has a take.
+/// Whether a directory contains a take.
 pub fn is_take(path: &Path) -> bool {
     DiskFolder::open(path).is_ok()
 }
@@ -63,8 +63,8 @@ pub fn is_take(path: &Path) -> bool {
 /// Verifies the take in this directory. Damage is a loss in the ledger.
 ///
 /// # Errors
-/// [`Kind::NotFound`] where there is none, [`Kind::Busy`] while it is recorded; otherwise those of
-/// the directory.
+/// [`Kind::NotFound`] if there is no take, [`Kind::Busy`] while it is being recorded; otherwise the
+/// errors of the directory.
 pub fn verify(path: &Path, monitor: &Monitor) -> Result<VerifyOutcome> {
     let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::open(path)?);
     let manifest = Manifest::load(&*folder)?;
@@ -72,7 +72,7 @@ pub fn verify(path: &Path, monitor: &Monitor) -> Result<VerifyOutcome> {
     verify_in(&folders, manifest, monitor)
 }
 
-/// Verifies a take in these directories.
+/// Verifies a take whose files are in these directories.
 ///
 /// # Errors
 /// The errors of [`verify`].
@@ -99,7 +99,7 @@ pub(crate) fn verify_in(
         let own = own_manifest(&**folder, &outcome.manifest);
         if !own.is_settled() {
             let error = Error::new(Kind::Changed, "the recording of this take was cut off")
-                .advice("run 'pinstripe recover' on it to complete its durable data");
+                .advice("run 'pinstripe recover' on the take to complete its durable data");
             monitor.warning(folder.path(), error);
         }
         let mut files = Files {
@@ -144,29 +144,29 @@ pub(crate) fn verify_in(
 struct CheckedFile {
     name: String,
     stream: u32,
-    /// None while it is closed.
+    /// The open file; `None` while it is closed.
     file: Option<TakeFile>,
-    /// It could not be opened.
+    /// Whether the file could not be opened.
     is_missing: bool,
     length: u64,
     payload_at: u64,
     at: u64,
-    /// Where the file ends, and the rest of the run that contains the end. Unknown for a take that
-    /// was cut off.
+    /// The end of the file's payload, and the rest of the run that contains the end. `None` for an
+    /// interrupted take, for which the end is unknown.
     end: Option<(u64, Option<TrimmedRun>)>,
     damages: u64,
-    /// Frames of the file with a damaged byte, in order.
+    /// The ranges of frames of the file that contain a damaged byte, in order.
     damaged: Vec<Range<u64>>,
     start_frame: u64,
     content: Option<TestContent>,
 }
 
-/// The contents of a manifest, ordered for lookups: its lists are traversed once, however many
-/// files there are.
+/// The contents of a manifest, indexed for lookups, so that its lists are traversed only once,
+/// however many files there are.
 struct ManifestIndex {
-    /// By stream, in the order of their frames.
+    /// The gaps of each stream, in the order of their frames.
     gaps: Vec<Arc<[RecordedGap]>>,
-    /// By file: where its payload ends.
+    /// The end of the payload of each file.
     ends: BTreeMap<u32, (u64, Option<TrimmedRun>)>,
 }
 
@@ -198,15 +198,16 @@ struct Files<'a> {
     folder: &'a dyn TakeFolder,
     told: ManifestIndex,
     open: BTreeMap<u32, CheckedFile>,
-    /// Those that are open, the one that was opened first in front.
+    /// The open files, in the order in which they were opened.
     order: VecDeque<u32>,
     copies: &'a mut Copies,
     monitor: &'a Monitor,
 }
 
 impl Files<'_> {
-    /// The files of this directory. The journal also names those that were made ahead for a stream and
-    /// removed with nothing in them, which the manifest of a take that has ended leaves out.
+    /// The number of files of this directory. The journal also lists files that were created ahead
+    /// for a stream and removed because they were empty; the manifest of a finished take does not
+    /// list them.
     fn count(&self, has_ended: bool) -> u64 {
         let is_left = |piece: &u32| !has_ended || self.told.ends.contains_key(piece);
         let left = self.open.iter().filter(|(piece, _)| is_left(piece));
@@ -263,7 +264,7 @@ impl Files<'_> {
         self.open.insert(piece, file);
     }
 
-    /// Opens a file unless it is open, and closes another one where many are.
+    /// Opens a file unless it is open; if too many files are open, another one is closed.
     fn reopen(&mut self, piece: u32, manifest: &Manifest) {
         let Some(file) = self.open.get_mut(&piece) else { return };
         if file.file.is_some() || file.is_missing {
@@ -325,13 +326,13 @@ impl Files<'_> {
 }
 
 impl CheckedFile {
-    /// The message for damage, for the first places of each file. Files that could not be opened
-    /// were reported already.
+    /// Returns the message for damage, for the first damaged places of each file. Files that could
+    /// not be opened are not included, because they were reported before.
     fn named_damage(&mut self, at: u64, bytes: u32) -> Option<Error> {
         self.damages += 1;
         (self.damages <= NAMED && !self.is_missing).then(|| {
             let what = format!(
-                "{bytes} bytes differ from what was written, from offset {at} of the payload on"
+                "{bytes} bytes from offset {at} of the payload on differ from the written bytes"
             );
             Error::corrupt(what, &self.name)
         })
@@ -347,7 +348,7 @@ impl CheckedFile {
         }
     }
 
-    /// Frames of the stream that the file has, and the intact ones among them.
+    /// Returns the range of the stream's frames in the file, and the intact ranges among them.
     fn frames(&self, frame_bytes: u64) -> (Range<u64>, Vec<Range<u64>>) {
         let bytes = self.end.map_or(self.at, |(end, _)| end.min(self.at));
         let (end, mut from) = (bytes.div_ceil(frame_bytes), 0);
@@ -363,7 +364,7 @@ impl CheckedFile {
         (in_stream(0..end), sound.into_iter().map(in_stream).collect())
     }
 
-    /// Reads a run; whether it is what was written.
+    /// Reads a run; returns whether its checksum matches.
     fn holds(&self, at: u64, run: Summed, bytes: &mut Vec<u8>) -> bool {
         let Some(file) = &self.file else { return false };
         let is_there =
@@ -375,12 +376,12 @@ impl CheckedFile {
         file.device().read_at(self.payload_at + at, bytes).is_ok() && Summed::of(bytes) == run
     }
 
-    /// Whether the file ends before the end of a run.
+    /// Whether the file ends before the end of this run.
     fn ends_within(&self, at: u64, run: Summed) -> bool {
         self.end.is_some_and(|(end, _)| at.saturating_add(run.bytes.into()) > end)
     }
 
-    /// The rest of the last run, which begins there.
+    /// Returns the rest of the last run, if the run begins at this offset.
     fn left_of(&self, at: u64) -> Option<Summed> {
         let trimmed = self.end.and_then(|(_, trimmed)| trimmed).filter(|it| it.at == at)?;
         Some(Summed { bytes: trimmed.bytes, sum: trimmed.sum })

@@ -1,9 +1,10 @@
-//! The way to the disk: through the page cache, or past it with several threads.
+//! Decides how recorded data is written to the disk: through the page cache, or by direct I/O with
+//! several threads.
 //!
-//! Through the page cache a write waits for memory only, as long as the kernel lets data wait there.
-//! Where that is too little for the streams (little memory, a small `vm.dirty_bytes`), the writing thread is
-//! made to wait for the disk: then it is better to do so knowingly, with several threads that are
-//! served first.
+//! A write through the page cache only copies to memory, as long as the kernel accepts more dirty
+//! data. If the kernel's limit is too low for the streams (little memory, a small
+//! `vm.dirty_bytes`), the writing thread has to wait for the disk. Direct I/O with several
+//! prioritized threads is then better.
 
 #![allow(clippy::disallowed_methods, reason = "asks the kernel how much may wait in its cache")]
 
@@ -17,21 +18,21 @@ use pinstripe_io::mounts::{self, MountInfo};
 
 use crate::limits::DIRECT_WRITERS;
 
-/// The most data of all streams that waits in the page cache, in seconds: a second until the next
-/// commit, and two while that is slowed down by other writes.
+/// The most data of all streams that waits in the page cache, in seconds: one second until the next
+/// commit, and two while a commit is slowed down by other writes.
 const CACHED_SECONDS: u64 = 4;
 
-/// The way to the disk.
+/// How recorded data is written to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritePolicy {
-    /// One thread, through the page cache.
+    /// One thread writes through the page cache.
     Buffered,
-    /// Several threads, past it.
+    /// Several threads write with direct I/O.
     Direct,
 }
 
 impl WritePolicy {
-    /// Threads that write to one directory.
+    /// The number of threads that write to one directory.
     pub fn writers(self) -> usize {
         match self {
             WritePolicy::Buffered => 1,
@@ -52,7 +53,7 @@ impl fmt::Display for WritePolicy {
 /// The user's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteChoice {
-    /// The policy that fits this machine.
+    /// The policy that is chosen for this machine.
     Auto,
     /// This one.
     Given(WritePolicy),
@@ -67,7 +68,7 @@ impl FromStr for WriteChoice {
             "buffered" => Ok(WriteChoice::Given(WritePolicy::Buffered)),
             "direct" => Ok(WriteChoice::Given(WritePolicy::Direct)),
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a write policy"))
-                .expected("buffered, direct or auto", text)),
+                .expected("the policy buffered, direct or auto", text)),
         }
     }
 }
@@ -91,25 +92,26 @@ impl WriteChoice {
     }
 }
 
-/// The policy if `cached` bytes may wait in the page cache before the kernel throttles writers.
+/// Chooses the policy, if `cached` bytes may wait in the page cache before the kernel throttles
+/// writers.
 fn fitting(byte_rate: u64, cached: Option<u64>) -> (WritePolicy, String) {
     let needed = byte_rate.saturating_mul(CACHED_SECONDS);
     let Some(cached) = cached else {
-        let why = "the kernel does not say how much may wait in its cache".to_owned();
+        let why = "the kernel does not report how many bytes may wait in its page cache".to_owned();
         return (WritePolicy::Buffered, why);
     };
     let amounts = format!(
-        "{} of the streams wait in the page cache at most, where the kernel lets {} wait",
+        "at most {} of stream data wait in the page cache; the kernel lets {} wait there",
         format_size(needed),
         format_size(cached)
     );
     match needed <= cached {
         true => (WritePolicy::Buffered, amounts),
-        false => (WritePolicy::Direct, format!("{amounts} before it makes writers wait")),
+        false => (WritePolicy::Direct, format!("{amounts} before it blocks writers")),
     }
 }
 
-/// Bytes that wait in the page cache before the kernel makes writers wait: half-way between its two
+/// The number of dirty bytes from which the kernel throttles writers: half-way between its two
 /// thresholds.
 fn freely_cached_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/vmstat").ok()?;
@@ -127,15 +129,15 @@ fn freely_cached(vmstat: &str, page_bytes: u64) -> Option<u64> {
 
 /// A warning if the directory's file system is known to delay syncs while others write.
 ///
-/// ext4 that discards at once: each block of an extent tree that is freed is a request to the disk,
-/// and without a journal the one thread that ends all buffered writes waits for it
-/// (`ext4_free_blocks`, `ext4_end_io_rsv_work` in fs/ext4). A durable lag of 67 s was measured so,
-/// and 4 s without the option.
+/// ext4 delays syncs with the mount option `discard`: each freed block of an extent tree causes a
+/// request to the disk, and without a journal the one thread that completes all buffered writes
+/// waits for this request (`ext4_free_blocks`, `ext4_end_io_rsv_work` in fs/ext4). With the option
+/// `discard` a durable lag of 67 s was measured, without it 4 s.
 pub fn durability_warning(directory: &Path) -> Option<Error> {
     discards_at_once(&mounts::of_path(directory)?).then(|| {
         let what = "the file system is mounted with 'discard': while other programs write, syncs \
                     wait until the disk has discarded freed blocks, and the durable lag grows";
-        let advice = "mount it without 'discard', and run fstrim once a week instead";
+        let advice = "mount the file system without 'discard', and run fstrim once a week instead";
         Error::new(Kind::Io, what).advice(advice)
     })
 }

@@ -1,9 +1,9 @@
-//! The calls of the C library through which threads meet, sleep, ask for the time and for random
-//! bytes. What stands here takes their place in the whole test program: the threads of a story
-//! come to the schedule, all others to the C library.
+//! Replaces functions of the C library: those that synchronize threads, sleep, read the clock and
+//! return random bytes. The functions of this module take their place in the complete test program:
+//! calls by threads of a story go to the schedule, all others to the C library.
 //!
-//! So nothing of what is tested has to know of the schedule, and no way to wait is forgotten: a
-//! thread that would wait in the kernel without a turn of its own stops the story for good.
+//! So the tested code need not know the schedule, and no way to wait can be overlooked: a thread
+//! that waited in the kernel without a turn would stop the story forever.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_long, c_void};
@@ -16,13 +16,14 @@ use libc::{clockid_t, pthread_attr_t, pthread_t, timespec};
 
 use crate::schedule::{Counts, Schedule, Turn, Wait};
 
-/// Seconds at which the clock of every story begins: later than any file was changed.
+/// The second at which the clock of every story begins; it is later than the modification time of
+/// any file.
 const FIRST_SECOND: i64 = 4_000_000_000;
-/// Sleeps up to this are what a call of the member seam takes.
+/// A sleep of at most this length counts as a call of a member.
 const CALL_SLEEP_NANOS: u64 = 1_000_000;
 
 static SCHEDULE: Mutex<Option<Schedule>> = Mutex::new(None);
-/// The threads of the story by their handles, the newest last.
+/// The threads of the story with their handles, the newest last.
 static HANDLES: Mutex<Vec<(pthread_t, usize)>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy)]
@@ -32,16 +33,17 @@ struct Own {
 }
 
 thread_local! {
-    /// The thread's place in the schedule, if it is one of a story.
+    /// The thread's place in the schedule, if it is a thread of a story.
     static OWN: Cell<Option<Own>> = const { Cell::new(None) };
 }
 
-/// Plays `story` on a thread of its own, with all that it starts scheduled by `seed`.
+/// Runs `story` on a thread of its own; the seed determines the schedule of all threads that it
+/// starts.
 pub fn scheduled<T: Send>(seed: u64, story: impl FnOnce() -> T + Send) -> (T, Counts) {
     scheduled_from(0, seed, story)
 }
 
-/// The same at a time that is so many seconds later.
+/// Does the same as `scheduled`, but the clock begins this number of seconds later.
 pub fn scheduled_from<T: Send>(
     seconds: u64,
     seed: u64,
@@ -71,43 +73,45 @@ pub fn scheduled_from<T: Send>(
     })
 }
 
-/// A call of the member seam: another thread may go first.
+/// Called at each call of a member; another thread may be scheduled first.
 pub fn seam() {
     if let Some(own) = OWN.get() {
         go_on(with(|it| it.call(own.number)));
     }
 }
 
-/// This thread, and those that it starts from now on, belong to a process of this number.
+/// Assigns this thread, and the threads that it starts from now on, to the process with this
+/// number.
 pub fn take_part(process: usize) {
     if let Some(own) = OWN.get() {
         with(|it| it.take_part(own.number, Some(process)));
     }
 }
 
-/// This thread's process has opened its store.
+/// Records that this thread's process has opened its store.
 pub fn has_opened(process: usize) {
     with(|it| it.has_opened(process));
 }
 
-/// A process has ended; returns the calls that it made since it opened its store.
+/// Records that a process has ended; returns the number of calls that it made since it opened its
+/// store.
 pub fn leave(process: usize) -> u64 {
     with(|it| it.leave(process))
 }
 
-/// Waits until a process has opened its store and made so many calls, or has ended.
+/// Waits until a process has opened its store and made this number of calls, or has ended.
 pub fn await_calls(process: usize, calls: u64) {
     if let Some(own) = OWN.get() {
         go_on(with(|it| it.await_calls(own.number, process, calls)));
     }
 }
 
-/// No process is known from now on.
+/// Forgets all processes.
 pub fn forget_processes() {
     with(Schedule::forget_processes);
 }
 
-/// Does what is no part of the story: no thread of the story goes meanwhile.
+/// Does work that is not part of the story; no thread of the story runs during it.
 pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     let own = OWN.take();
     let done = work();
@@ -115,13 +119,14 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Now, by the story's clock, as seconds and nanoseconds.
+/// The current time by the story's clock, in seconds and nanoseconds.
 pub fn now() -> (i64, u32) {
     let nanos = OWN.get().map_or(0, |_| with(|it| it.time()));
     (FIRST_SECOND + (nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as u32)
 }
 
-/// Handing turns over costs little where no thread has to be woken on another processor.
+/// Binds this thread and the threads that it starts to one processor, because passing the turn
+/// costs little if no thread has to be woken on another processor.
 fn stay_on_one_processor() {
     // SAFETY: the set is a plain bit field, live and as long as is said; 0 is this thread.
     unsafe {
@@ -135,12 +140,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Only the thread that has the turn comes here, so the lock is always free.
+/// Only the thread that has the turn calls this, so the lock is always free.
 fn with<T>(ask: impl FnOnce(&mut Schedule) -> T) -> T {
     ask(lock(&SCHEDULE).as_mut().expect("a story is played"))
 }
 
-/// Gives the turn to another thread, if there is one to give it to, and waits for the own one.
+/// Passes the turn to another thread, if there is one, and waits for this thread's next turn.
 fn go_on(next: Option<&'static Turn>) {
     if let Some(next) = next {
         next.give(wake_in_kernel);
@@ -164,7 +169,7 @@ fn wake_in_kernel(word: &AtomicU32) {
     }
 }
 
-/// The function that the C library has under a name.
+/// Returns the function of the C library with this name.
 fn real(kept: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let found = kept.load(Ordering::Relaxed);
     if !found.is_null() {
@@ -177,7 +182,7 @@ fn real(kept: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
-/// The C library's function of this name and type.
+/// The function of the C library with this name and type.
 macro_rules! real {
     ($name:literal, $type:ty) => {{
         static KEPT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -202,7 +207,8 @@ fn nanos_of(time: timespec) -> u64 {
 }
 
 /// # Safety
-/// As of syscall(2). What a caller did not give is read from where it would be, and passed on.
+/// As of syscall(2). Arguments that a caller did not pass are read from the places where they would
+/// be, and passed on.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syscall(
     number: c_long,

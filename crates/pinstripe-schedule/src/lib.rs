@@ -1,6 +1,6 @@
-//! The order of the threads of a test program, drawn from a seed. [`calls`] replaces functions of the
-//! C library in every program that links this crate: only tests that play stories may. Never part of
-//! what is shipped.
+//! Schedules the threads of a test program in an order drawn from a seed. [`calls`] replaces
+//! functions of the C library in every program that links this crate, so only tests that play
+//! stories may link it. The crate is never part of a released program.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
 #![allow(missing_docs, reason = "helpers of tests")]

@@ -1,10 +1,12 @@
-//! The scheduler of a story: the next thread and the time follow from the story's seed alone.
+//! The scheduler of a story: which thread runs next and what time it is depend only on the story's
+//! seed.
 //!
-//! One thread runs at a time. It yields where it waits for another, and may be preempted at the
-//! calls of the member seam; the dice choose among the threads that could run. Time is a number
-//! that grows with the work done, and jumps ahead when every thread waits for it: nothing sleeps.
+//! One thread runs at a time. A thread yields when it waits for another thread, and may be
+//! preempted at calls of members; a random choice selects one of the threads that are able to run.
+//! Time is a number that grows with the work done, and jumps ahead if all threads wait for it;
+//! nothing really sleeps.
 //!
-//! Never here: which calls of a thread these are (`calls`).
+//! This module does not know which calls of the C library these are (see `calls`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,21 +14,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinstripe_sim::operation::Dice;
 
-/// The time that a call of the member seam takes.
+/// The simulated time that a call of a member takes.
 const CALL_NANOS: u64 = 20_000;
-/// The time that a clock reading takes: a thread that asks until a time has come gets there.
+/// The simulated time that reading the clock takes, so that a thread that polls the clock until a
+/// time eventually gets there.
 const ASKING_NANOS: u64 = 100;
-/// One of so many calls takes long: then timers end beside work that goes on.
+/// One in this number of calls takes long, so that timers expire while other work is in progress.
 const LONG_ONE_OF: usize = 500;
 const LONG_MOST_NANOS: usize = 1_500_000_000;
-/// A story with more calls than this never ends.
+/// The most calls of a story; a story with more calls would never end.
 const CALLS_MOST: u64 = 20_000_000;
 
-/// One thread's right to go on.
+/// The right of one thread to run.
 #[derive(Default)]
 pub struct Turn(AtomicU32);
 
-/// Turns of threads that have ended: a kernel may still look at a word that it was told of.
+/// Turns of threads that have ended; they are kept because the kernel may still access a word that
+/// was passed to it.
 static SPARE: Mutex<Vec<&'static Turn>> = Mutex::new(Vec::new());
 
 fn spare() -> MutexGuard<'static, Vec<&'static Turn>> {
@@ -49,16 +53,16 @@ impl Turn {
 /// The event that a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Nothing: it could go.
+    /// The thread waits for nothing: it is able to run.
     Nothing,
-    /// A word of memory that another one changes, and perhaps a moment.
+    /// A word of memory that another thread changes, perhaps with a time limit.
     Word {
         address: usize,
         until: Option<u64>,
     },
     Moment(u64),
     EndOf(usize),
-    /// So many calls of a process after it opened its store, or its end.
+    /// A number of calls of a process after it opened its store, or the end of that process.
     Calls {
         process: usize,
         calls: u64,
@@ -78,47 +82,47 @@ impl Wait {
 struct Thread {
     turn: &'static Turn,
     wait: Wait,
-    /// Whether its last wait ended because the moment had come.
+    /// Whether the thread's last wait ended because of its time limit.
     is_late: bool,
-    /// The process that it belongs to, if the story counts the calls of that.
+    /// The process to which the thread belongs, if the story counts the calls of that process.
     process: Option<usize>,
 }
 
-/// A process of the story, as far as others wait for it.
+/// The progress of a process of the story, for threads that wait for it.
 #[derive(Default)]
 struct Progress {
     has_opened: bool,
     is_over: bool,
-    /// Calls of the member seam since it opened its store.
+    /// The number of calls of members since the process opened its store.
     calls: u64,
 }
 
-/// The schedule so far.
+/// Counts of the schedule so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// Calls of the member seam.
+    /// The number of calls of members.
     pub calls: u64,
-    /// Points where more than one thread could go next.
+    /// The number of points at which more than one thread was able to run next.
     pub choices: u64,
-    /// All choices in order, as one number: two runs with the same one went the same way.
+    /// A hash of all choices in order; two runs with the same value had the same order.
     pub order: u64,
 }
 
 pub struct Schedule {
     dice: Dice,
     random: Dice,
-    /// Threads that have not ended, by their number.
+    /// The threads that have not ended, by their number.
     threads: BTreeMap<usize, Thread>,
     processes: BTreeMap<usize, Progress>,
     next_number: usize,
     nanos: u64,
-    /// At one of so many calls the turn may go to another.
+    /// At one in this number of calls, the turn may go to another thread.
     changes_one_of: usize,
     pub counts: Counts,
 }
 
 impl Schedule {
-    /// The schedule of a seed, whose clock begins so many seconds after that of every story.
+    /// The schedule of a seed; its clock begins this number of seconds after the usual beginning.
     pub fn new(seed: u64, seconds: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x005e_ed0f_5c4e_d01e);
         let changes_one_of = *dice.pick(&[1, 3, 10, 50]);
@@ -135,7 +139,8 @@ impl Schedule {
         }
     }
 
-    /// A thread more, which could go. It belongs to the process of the thread that starts it.
+    /// Adds a thread that is able to run. The thread belongs to the process of the thread that
+    /// starts it.
     pub fn begin(&mut self, starter: Option<usize>) -> (usize, &'static Turn) {
         let process = starter.and_then(|starter| self.threads[&starter].process);
         let turn = spare().pop().unwrap_or_else(|| Box::leak(Box::default()));
@@ -145,25 +150,26 @@ impl Schedule {
         (number, turn)
     }
 
-    /// A thread, and those that it starts from now on, belong to this process.
+    /// Assigns a thread, and the threads that it starts from now on, to this process.
     pub fn take_part(&mut self, own: usize, process: Option<usize>) {
         self.threads.get_mut(&own).expect("it has not ended").process = process;
     }
 
-    /// The process has opened its store: its calls count from now on.
+    /// Records that the process has opened its store; its calls count from now on.
     pub fn has_opened(&mut self, process: usize) {
         self.processes.entry(process).or_default().has_opened = true;
         self.wake_for(process);
     }
 
-    /// The process has ended; returns its calls since it opened its store.
+    /// Records that the process has ended; returns the number of its calls since it opened its
+    /// store.
     pub fn leave(&mut self, process: usize) -> u64 {
         self.processes.entry(process).or_default().is_over = true;
         self.wake_for(process);
         self.processes[&process].calls
     }
 
-    /// No process is known from now on: their numbers are given anew.
+    /// Forgets all processes; their numbers are assigned again.
     pub fn forget_processes(&mut self) {
         self.processes.clear();
     }
@@ -185,7 +191,8 @@ impl Schedule {
         }
     }
 
-    /// A thread waits until a process has made so many calls; says which thread goes on.
+    /// Makes a thread wait until a process has made this number of calls; returns which thread runs
+    /// next.
     pub fn await_calls(&mut self, own: usize, process: usize, calls: u64) -> Option<&'static Turn> {
         if self.has_come(process, calls) {
             return None;
@@ -193,7 +200,7 @@ impl Schedule {
         self.wait(own, Wait::Calls { process, calls })
     }
 
-    /// A thread ends; says which one goes on.
+    /// Ends a thread; returns which thread runs next.
     pub fn end(&mut self, own: usize) -> Option<&'static Turn> {
         spare().extend(self.threads.remove(&own).map(|thread| thread.turn));
         for thread in self.threads.values_mut().filter(|it| it.wait == Wait::EndOf(own)) {
@@ -206,7 +213,7 @@ impl Schedule {
         !self.threads.contains_key(&number)
     }
 
-    /// Whether nothing but this thread could ever go.
+    /// Whether no other thread will ever be able to run.
     pub fn is_alone(&self, own: usize) -> bool {
         let is_stuck = |(number, thread): (&usize, &Thread)| {
             *number == own || (thread.wait != Wait::Nothing && thread.wait.until().is_none())
@@ -214,7 +221,8 @@ impl Schedule {
         self.threads.iter().all(is_stuck)
     }
 
-    /// A thread that has nothing left to do lets the others come to their ends; says which one goes.
+    /// Lets the other threads run to their ends, after this thread has finished its work; returns
+    /// which thread runs next.
     pub fn linger(&mut self, own: usize) -> Option<&'static Turn> {
         let others = || self.threads.iter().filter(|(number, _)| **number != own);
         let could_go = others().any(|(_, thread)| thread.wait == Wait::Nothing);
@@ -224,7 +232,8 @@ impl Schedule {
         }
     }
 
-    /// A call of the member seam; says which thread goes on, if it is another one.
+    /// Counts a call of a member; returns the thread that runs next, unless that is the same
+    /// thread.
     pub fn call(&mut self, own: usize) -> Option<&'static Turn> {
         self.counts.calls += 1;
         assert!(self.counts.calls < CALLS_MOST, "the story does not end");
@@ -245,25 +254,25 @@ impl Schedule {
         self.choose(Some(own))
     }
 
-    /// A thread lets others go first.
+    /// Lets other threads run first.
     pub fn give_way(&mut self, own: usize) -> Option<&'static Turn> {
         self.pass(CALL_NANOS);
         self.choose(Some(own))
     }
 
-    /// A thread waits; says which one goes on, if it is another one.
+    /// Makes a thread wait; returns the thread that runs next, unless that is the same thread.
     pub fn wait(&mut self, own: usize, wait: Wait) -> Option<&'static Turn> {
         let thread = self.threads.get_mut(&own).expect("it has not ended");
         (thread.wait, thread.is_late) = (wait, false);
         self.choose(Some(own))
     }
 
-    /// Whether the thread's last wait ended because the moment had come.
+    /// Whether the thread's last wait ended because of its time limit.
     pub fn is_late(&self, own: usize) -> bool {
         self.threads[&own].is_late
     }
 
-    /// Ends the waits of so many threads for a word; says of how many.
+    /// Ends the waits of at most this number of threads for a word; returns how many were woken.
     pub fn wake(&mut self, address: usize, most: usize) -> usize {
         let is_it = |wait: Wait| matches!(wait, Wait::Word { address: it, .. } if it == address);
         let waiting = self.threads.iter().filter(|(_, thread)| is_it(thread.wait));
@@ -277,7 +286,7 @@ impl Schedule {
         waiting.len()
     }
 
-    /// The time that a thread is told when it asks.
+    /// Returns the time to a thread that reads the clock.
     pub fn ask_time(&mut self) -> u64 {
         self.pass(ASKING_NANOS);
         self.nanos
@@ -303,7 +312,7 @@ impl Schedule {
         }
     }
 
-    /// Draws who goes next of those that could; where none could, time passes.
+    /// Draws which of the threads that are able to run is next; if none is, time advances.
     fn choose(&mut self, own: Option<usize>) -> Option<&'static Turn> {
         let could = |it: &Self| -> Vec<usize> {
             let ready = it.threads.iter().filter(|(_, thread)| thread.wait == Wait::Nothing);

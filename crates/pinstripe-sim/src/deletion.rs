@@ -1,5 +1,6 @@
-//! Forgetting, undeleting and gc: alone, cut off, beside others. Wanted snapshots stay, deleted
-//! data is not seen again, and the space of data that is not needed is given back.
+//! Forget, undelete and gc in stories: alone, interrupted, and in parallel with other operations.
+//! The model requires that wanted snapshots stay, that deleted data does not reappear, and that the
+//! space of unneeded data is freed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,21 +22,21 @@ use crate::process::{Who, at_once, under};
 use crate::support::{Ledger, assert_whole, backup, check, limits};
 use crate::world::{Wanted, World};
 
-/// Longer than any writer of these stores takes to answer.
+/// The wait of gc for acknowledgements, longer than any writer of these stores takes to answer.
 const WAIT: Duration = Duration::from_secs(120);
-/// The bytes of one extent beside strips, at most.
+/// The most bytes of an extent in addition to its strips.
 const FRAME_BYTES: u64 = 4096 + 1024;
-/// The bytes of a pack in rows that are not full, at most.
+/// The most bytes of a pack in rows that are not full.
 const PACK_BYTES: u64 = 4096;
-/// The bytes of the tree of one of these snapshots, at most.
+/// The most bytes of the tree of a snapshot of these stories.
 const TREE_BYTES: u64 = 16 * 1024;
 
-/// A gc that allows so many hundredths of waste.
+/// Runs a gc with this percentage of permitted waste.
 pub fn gc(store: &Store, waste: u64, ledger: &Ledger) -> Result<GcOutcome, Error> {
     gc_for(store, waste, WAIT, &Arc::default(), ledger)
 }
 
-/// The same with a time to wait, and what this host knows of writers elsewhere.
+/// Runs a gc with a given wait and with given knowledge about writers on other hosts.
 pub fn gc_for(
     store: &Store,
     waste: u64,
@@ -64,13 +65,13 @@ fn undelete(store: &Store, id: SnapshotId) -> Result<Snapshot, Error> {
 }
 
 impl World {
-    /// A snapshot that is listed, by a number that wraps around.
+    /// Returns a listed snapshot by a number, modulo the number of such snapshots.
     fn pick_listed(&self, number: usize) -> Option<SnapshotId> {
         let listed = self.listed(&self.store());
         (!listed.is_empty()).then(|| listed[number % listed.len()].id)
     }
 
-    /// A snapshot that was forgotten and not seen to go.
+    /// Returns a snapshot that was forgotten and has not been seen to be deleted, by a number.
     fn pick_forgotten(&self, number: usize) -> Option<SnapshotId> {
         let forgotten = self.kept.iter().filter(|kept| kept.wanted != Wanted::Yes);
         let ids: Vec<_> = forgotten.map(|kept| kept.id()).collect();
@@ -148,7 +149,8 @@ impl World {
         self.meet_deletion(false);
     }
 
-    /// It is back and restores, or is gone for good.
+    /// Records the result of an undelete: the snapshot is back and restores, or is deleted
+    /// permanently.
     fn take_note_of_undelete(&mut self, id: SnapshotId, done: Result<Snapshot, Error>, cut: bool) {
         let kept = self.kept.iter().find(|kept| kept.id() == id).expect("it is known");
         match done {
@@ -172,14 +174,14 @@ impl World {
         }
     }
 
-    /// A gc begins: whatever is forgotten now may go.
+    /// Records that a gc begins, so that every snapshot that is forgotten now may be deleted.
     pub fn expose(&mut self, is_gc: bool) {
         for kept in self.kept.iter_mut().filter(|kept| is_gc && kept.wanted != Wanted::Yes) {
             kept.exposed = true;
         }
     }
 
-    /// Looks which of the forgotten snapshots are gone; after a gc that ended well all must be.
+    /// Finds out which forgotten snapshots are deleted; after a gc that ended well, all must be.
     pub fn meet_deletion(&mut self, is_done: bool) {
         let store = self.store();
         let known = load_snapshots(&store, &Ledger::new().monitor).unwrap();
@@ -198,7 +200,7 @@ impl World {
         self.assert_listed(&store);
     }
 
-    /// Whether it ended well.
+    /// Runs a gc; returns whether it ended well.
     pub fn collect(&mut self, waste: u64, end: End) -> bool {
         self.written();
         self.expose(true);
@@ -215,13 +217,14 @@ impl World {
         is_done
     }
 
-    /// As often as damage that was done to sessions and steps of deletion stops it.
+    /// Runs a gc, and repeats it as often as damage to sessions and to objects of a deletion stops
+    /// it.
     fn collect_to_the_end(&mut self) {
         let tries = if self.damaged { 8 } else { 1 };
         let _ = (0..tries).any(|_| self.collect(0, End::Whole));
     }
 
-    /// Finds a gc's failure right; whether it ended well.
+    /// Judges the failure of a gc; returns whether the gc ended well.
     pub fn take_note_of_gc(
         &mut self,
         done: &Result<GcOutcome, Error>,
@@ -256,7 +259,7 @@ impl World {
         }
     }
 
-    /// Removes a damaged session or step of deletion from all members, as the error says.
+    /// Removes a damaged object of a session or a deletion from all members, as the error advises.
     pub fn follow_advice(&self, error: &Error) -> bool {
         let is_asked = error.advice_text().is_some_and(|text| text.contains("remove this file"));
         let Some(place) = error.place().filter(|_| is_asked && self.damaged) else {
@@ -269,7 +272,7 @@ impl World {
     }
 
     /// Forgets the snapshot that an error says can only be given up, if its writer never ended;
-    /// whether it said so.
+    /// returns whether the error said so.
     fn give_up_as_told(&self, error: &Error) -> bool {
         let advice = error.advice_text().unwrap_or_default();
         let named = advice.rsplit_once("pinstripe forget ").map(|(_, name)| name);
@@ -280,7 +283,7 @@ impl World {
         !is_firm && forget::forget_damaged(&self.store(), id).is_ok()
     }
 
-    /// A gc and something else at once, each a process of its own.
+    /// Runs a gc and another operation in parallel, each as a process of its own.
     pub fn collect_beside(
         &mut self,
         partner: Partner,
@@ -362,7 +365,7 @@ impl World {
         }
     }
 
-    /// After a gc the members hold what the wanted snapshots need, and little more.
+    /// Asserts that after a gc the members contain what the wanted snapshots need, and little more.
     fn assert_freed(&self, waste: u64) {
         let store = self.store();
         let is_quiet = store.list(Room::Checkpoints).unwrap().is_empty();
@@ -381,7 +384,8 @@ impl World {
         assert!(found <= most, "{found} bytes are there, at most {most} are needed");
     }
 
-    /// Packs, and the bytes of their data strips, about, without headers and trailers.
+    /// Returns the number of packs, and the approximate bytes of their data strips, without headers
+    /// and trailers.
     fn data_bytes(&self, store: &Store) -> (u64, u64) {
         let mut packs: BTreeMap<[u8; 16], Vec<u64>> = BTreeMap::new();
         for (_, member) in store.present() {
@@ -396,8 +400,8 @@ impl World {
         (packs.len() as u64, packs.into_values().map(data).sum())
     }
 
-    /// At the end everything but the newest snapshots is given up, then these too: the store
-    /// becomes small, then empty, and nothing of any deletion is left.
+    /// Ends a story: forgets all snapshots except the newest ones, and then these, too. After that
+    /// the store must be small, then empty, without remains of any deletion.
     pub fn purge(&mut self) {
         self.forget_by_rule(1, End::Whole);
         self.collect_to_the_end();
@@ -433,7 +437,7 @@ impl World {
     }
 }
 
-/// The outcome of a gc's partner.
+/// The outcome of the operation that ran in parallel with a gc.
 enum Done {
     Backup(Result<Snapshot, Error>),
     Collect(Result<GcOutcome, Error>),

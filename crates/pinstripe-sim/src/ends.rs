@@ -1,4 +1,5 @@
-//! Cutting off an operation: the steps that it may take, and the state left on the disks.
+//! Interrupts an operation: limits the steps that it may take, and sets the state that remains on
+//! the disks.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use pinstripe_member::{PowerCut, Steps};
 use crate::operation::End;
 use crate::support::NoWait;
 
-/// The steps of two at once: the power goes off for both, a kill is of the first.
+/// The steps of two processes that run in parallel: a power cut ends both, a kill ends the first.
 pub struct StepsOfTwo {
     pub first: Arc<dyn Steps>,
     pub second: Arc<dyn Steps>,
@@ -30,14 +31,15 @@ impl StepsOfTwo {
         StepsOfTwo { first, second, end, power }
     }
 
-    /// Says which of the two were cut off, now that both have ended.
+    /// Returns which of the two were interrupted, after both have ended.
     pub fn cut_off(&self) -> (bool, bool) {
         let cut = cut_off(self.end, &self.power);
         (cut, cut && matches!(self.end, End::PowerCut(..)))
     }
 }
 
-/// The state left on the disks when it was cut off; whether it was.
+/// Sets the state that remains on the disks if the operation was interrupted; returns whether it
+/// was.
 pub fn cut_off(end: End, power: &PowerCut) -> bool {
     let cut = power.is_off();
     if let End::PowerCut(_, seed) = end

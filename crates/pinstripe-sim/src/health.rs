@@ -1,4 +1,4 @@
-//! Members that are lost, damaged and come back; repair, scrub and check.
+//! Members in stories: loss, damage and return of members; repair, scrub and check.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -99,9 +99,9 @@ impl World {
         }
     }
 
-    /// Whether this is what a killed process left of a session or deletion, with so few copies that
-    /// it may become the only one that is there. If that copy is damaged its content is unknown, so
-    /// every writer stops until an administrator removes it.
+    /// Whether this file is an object of a session or deletion that a killed process left, with so
+    /// few copies that it may become the only one available. If that copy is damaged, its content
+    /// is unknown, so every writer stops until an administrator removes it.
     fn is_lone_step(&self, member: usize, path: &Path) -> bool {
         let name = path.strip_prefix(&self.site.members[member]).unwrap();
         let is_step = [Room::Sessions, Room::Gc].iter().any(|it| name.starts_with(it.dir()));
@@ -141,8 +141,8 @@ impl World {
         }
     }
 
-    /// Whether some member lacks a mark that another one has. A scrub cannot tell that from one that
-    /// was just removed, and leaves it to the verbs that read it.
+    /// Whether a member lacks a mark that another member has. A scrub cannot distinguish this from
+    /// a mark that was just removed, and leaves it to the verbs that read the mark.
     fn marks_differ(&self) -> bool {
         let marks = |member: &PathBuf| {
             let list = |room: Room| {
@@ -157,7 +157,7 @@ impl World {
         here.any(|(_, member)| marks(member) != marks(first))
     }
 
-    /// A repair ended well: what is here is whole again.
+    /// Records that a repair ended well: all available members are complete again.
     pub fn repaired(&mut self, lost_extents: u64) {
         let may_lose = self.untidy || self.leftovers;
         assert!(lost_extents == 0 || may_lose, "{lost_extents} extents lost");
@@ -174,7 +174,7 @@ impl World {
         self.check();
     }
 
-    /// The objects of an interrupted step are on every member now, or on none.
+    /// Records that the objects of an interrupted step are now on every member, or on none.
     fn settle(&mut self) {
         let listed = self.listed(&self.store());
         let all_here = self.absent() == 0;
@@ -229,7 +229,7 @@ impl World {
     }
 }
 
-/// Scrubs so many hundredths of a store.
+/// Scrubs this percentage of a store.
 pub fn scrub(store: &Store, part: u64) -> Result<scrub::ScrubOutcome, Error> {
     let options = scrub::ScrubOptions {
         budget: format!("{part}%").parse()?,
@@ -240,7 +240,7 @@ pub fn scrub(store: &Store, part: u64) -> Result<scrub::ScrubOutcome, Error> {
     scrub::run(store, &options, &Ledger::new().monitor, &|_| {})
 }
 
-/// Whether the place of a loss is a snapshot, as `check` names it: by its first digits.
+/// Whether the place of a loss names this snapshot, in the form of `check`: by its first digits.
 pub fn is_named(snapshot: SnapshotId, place: &str) -> bool {
     place.contains(&format!("snapshot {}", snapshot.short()))
         || place.contains(&snapshot.to_string())

@@ -1,4 +1,4 @@
-//! Snapshots that no backup would write, for restores that must not believe them.
+//! Writes snapshots that no backup would write, to test that restores do not trust them.
 
 use pinstripe::index::Index;
 use pinstripe::{
@@ -15,7 +15,7 @@ use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 use pinstripe_member::tree::{Child, compare_paths, encode_node};
 use pinstripe_stripe::{Abort, Claims, Sealer};
 
-/// An entry of this kind, with nothing special about it.
+/// Returns an ordinary entry of this kind.
 pub fn entry(path: &[u8], kind: FileKind) -> Entry {
     let mtime = Time { seconds: 1_000_000_000, nanos: 0 };
     let mode = if kind == FileKind::Directory { 0o755 } else { 0o644 };
@@ -38,7 +38,7 @@ pub fn symlink(path: &[u8], target: &[u8]) -> Entry {
     Entry { target: target.to_vec(), ..entry(path, FileKind::Symlink) }
 }
 
-/// Writes chunks and trees into a store, without a source.
+/// Writes chunks and trees directly to a store, without a source.
 pub struct Forge<'a> {
     store: &'a Store,
     sealer: Sealer,
@@ -63,12 +63,12 @@ impl<'a> Forge<'a> {
         row.id
     }
 
-    /// A node or a page, whatever is in it, stored.
+    /// Stores a node or a page with any content.
     pub fn tree_chunk(&mut self, bytes: &[u8]) -> ChunkId {
         self.chunk(RecordKind::Tree, bytes)
     }
 
-    /// A file with this content, stored.
+    /// Stores a file with this content, and returns its entry.
     pub fn file(&mut self, path: &[u8], bytes: &[u8]) -> Entry {
         let row =
             ChunkRow { id: self.chunk(RecordKind::Data, bytes), raw_bytes: bytes.len() as u32 };
@@ -79,14 +79,15 @@ impl<'a> Forge<'a> {
         }
     }
 
-    /// Puts the entries into a snapshot and commits it.
+    /// Writes the entries to a snapshot and commits it.
     pub fn commit(mut self, mut entries: Vec<Entry>) -> Snapshot {
         entries.sort_by(|left, right| compare_paths(&left.path, &right.path));
         let root = self.tree(&entries);
         self.commit_root(root)
     }
 
-    /// Commits a snapshot with one node, of which each child says that it begins with a path.
+    /// Commits a snapshot with one node; each child has a page of entries, and the path with which
+    /// the node says that the child begins.
     pub fn commit_node(mut self, children: &[(&[u8], Vec<Entry>)]) -> Snapshot {
         let child = |(path, entries): &(&[u8], Vec<Entry>)| {
             let page = self.tree(entries);

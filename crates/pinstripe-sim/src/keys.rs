@@ -1,4 +1,5 @@
-//! The ways to open the store: key files, since a password costs time. One must always open.
+//! The keys that open the store of a story: key files, because a password costs time. At least one
+//! key must always open the store.
 
 use pinstripe::{Store, key};
 use pinstripe_base::error::{Error, Kind};
@@ -14,12 +15,12 @@ use crate::world::World;
 pub struct Key {
     label: String,
     digits: String,
-    /// Whether it must open the store: nothing that concerns it was cut off.
+    /// Whether the key must open the store, because no operation on it was interrupted.
     firm: bool,
 }
 
 impl Key {
-    /// The first key, which the store was made with.
+    /// Returns the first key, with which the store was created.
     pub fn first() -> Self {
         Key { label: "test".to_owned(), digits: "7".repeat(64), firm: true }
     }
@@ -35,7 +36,7 @@ impl Key {
 }
 
 impl World {
-    /// Unlocks with a key that must open, or with the first that does.
+    /// Unlocks with a key that must open the store, or with the first key that does.
     pub fn unlock(&self, store: &mut Store) -> Result<(), Error> {
         if let Some(key) = self.keys.iter().find(|key| key.firm) {
             return store.unlock(&key.credential()).map(drop);
@@ -66,7 +67,7 @@ impl World {
         }
     }
 
-    /// Every member is there and was repaired: from now on it is known what opens.
+    /// Records, after a repair with all members, which keys open the store.
     pub fn settle_keys(&mut self) {
         let keys = std::mem::take(&mut self.keys);
         let candidates = keys.clone();

@@ -1,6 +1,6 @@
-//! Stores of tests, what is done to them, and the model that says what must hold then: shared by
-//! the tests of verbs, the stress test, the stories, and the hosts that write to buckets. Never part
-//! of what is shipped.
+//! Stores for tests, operations on them, and the model of what must then be true; used by the tests
+//! of verbs, the stress test, the stories, and the hosts that write to buckets. The crate is never
+//! part of a released program.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
 #![allow(missing_docs, reason = "helpers of tests")]

@@ -1,5 +1,5 @@
-//! What a tree looks like from outside, told by plain system calls: all that rsync -aHAX compares,
-//! and where the holes are.
+//! What a tree looks like from outside, by plain system calls: everything that rsync -aHAX
+//! compares, and the positions of holes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 use rustix::fs::SeekFrom;
 
-/// One entry: equal before and after, or something was lost.
+/// The look of one entry; if it differs before and after, something was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
     /// Type and permission bits.
@@ -20,29 +20,29 @@ pub struct Look {
     pub uid: u32,
     pub gid: u32,
     pub mtime: (i64, i64),
-    /// Major and minor number of devices.
+    /// Major and minor number of a device.
     pub rdev: u64,
     /// Length of files.
     pub size: u64,
     pub extents: Vec<Range<u64>>,
-    /// Hash of a file's content, or a symlink's target.
+    /// The hash of a file's content, or the target of a symlink.
     pub content: Vec<u8>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The first path, in byte order, of those that share the inode.
+    /// The first path, in byte order, of the paths that share the inode.
     pub first_name: Vec<u8>,
 }
 
-/// A tree: its own root has the empty path.
+/// A tree by path; the root of the tree has the empty path.
 pub type Tree = BTreeMap<Vec<u8>, Look>;
 
-/// The fields that no restore can give back, and those that tell that a file is untouched.
+/// The fields that no restore can set, and those that show that a file was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub inode: u64,
     pub ctime: (i64, i64),
     pub mtime: (i64, i64),
     pub size: u64,
-    /// Bytes of data, holes left out.
+    /// Bytes of data, without holes.
     pub data_bytes: u64,
 }
 
@@ -82,7 +82,7 @@ pub fn look(root: &Path) -> Tree {
     tree
 }
 
-/// Every path below `root` and its own, the empty one.
+/// Returns every path below `root`, and the empty path of `root` itself.
 pub fn paths(root: &Path) -> Vec<Vec<u8>> {
     let mut found = vec![Vec::new()];
     let mut at = 0;
@@ -120,7 +120,7 @@ pub fn stamps(root: &Path) -> BTreeMap<Vec<u8>, Stamp> {
     paths(root).into_iter().filter_map(stamp).collect()
 }
 
-/// A file that takes as much room as it is long has no holes worth telling.
+/// A file whose allocated space is at least its length is treated as a file without holes.
 fn data_extents(path: &Path, stat: &fs::Metadata) -> Vec<Range<u64>> {
     let size = stat.len();
     if size > 0 && stat.blocks() * 512 >= size {
@@ -151,7 +151,7 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     names.map(value).collect()
 }
 
-/// Panics with every difference, by path.
+/// Panics with a list of all differences, by path.
 #[track_caller]
 pub fn assert_same(wanted: &Tree, found: &Tree) {
     if wanted == found {

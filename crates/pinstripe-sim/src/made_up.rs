@@ -1,6 +1,7 @@
-//! Trees that no backup would write, of any shape: pages with any names and numbers, nodes that lead
-//! anywhere, shown by a mount. Nothing leads outside, every listing ends, nothing panics. A fuzz
-//! target makes up more of them (`fuzz/fuzz_targets/mount.rs`).
+//! Trees that no backup would write, of any shape: pages with any names and numbers, and nodes with
+//! any references, shown by a mount. The test requires that nothing leads outside the tree, that
+//! every listing ends, and that nothing panics. A fuzz target generates more such trees
+//! (`fuzz/fuzz_targets/mount.rs`).
 
 use std::sync::{Mutex, PoisonError};
 
@@ -21,19 +22,20 @@ use tempfile::TempDir;
 
 use crate::hostile::{Forge, entry};
 
-/// Snapshots in one store, before another one is begun.
+/// The number of snapshots in one store before a new store is created.
 const SNAPSHOTS: usize = 64;
-/// Entries that are looked at of one snapshot.
+/// The most entries of one snapshot that are examined.
 const LOOKS: usize = 4000;
 
-/// Path, kind, size, extents, links, target.
+/// The path, kind, size, extents, links and target of an entry.
 pub type MadeUpEntry = (Vec<u8>, u8, u64, Vec<(u32, u32)>, u64, Vec<u8>);
-/// Entries, or the bytes of a page.
+/// The entries of a page, or its raw bytes.
 pub type MadeUpPage = (Vec<MadeUpEntry>, Option<Vec<u8>>);
-/// First path, which object of the level below it is, how many entries it is said to have.
+/// The first path of a child, the index of its object in the level below, and the number of entries
+/// that it is said to have.
 pub type MadeUpChild = (Vec<u8>, u8, u64);
 
-/// A store that grows by a snapshot for each input.
+/// A store to which each input adds a snapshot.
 struct Stand {
     _dir: TempDir,
     store: &'static Store,
@@ -70,7 +72,7 @@ impl Stand {
         Stand { store: Box::leak(Box::new(open())), tree, snapshots: 0, _dir: dir }
     }
 
-    /// Commits a tree of these objects, each level of which refers to the one below.
+    /// Commits a tree of these objects; each level refers to the level below.
     fn commit(
         &mut self,
         pages: &[MadeUpPage],
@@ -142,7 +144,7 @@ fn encoded((entries, raw): &MadeUpPage) -> Vec<u8> {
     page.take().0
 }
 
-/// Does with everything below a directory what the kernel may ask for.
+/// Makes all requests that the kernel can make for everything below a directory.
 fn look(tree: &SnapshotTree, directory: u64, looks: &mut usize) {
     let mut from = 0;
     loop {
@@ -180,13 +182,14 @@ fn look(tree: &SnapshotTree, directory: u64, looks: &mut usize) {
     }
 }
 
-/// A whole tree: pages, nodes of each level, and the entries that the root is said to have.
+/// A complete tree: pages, nodes of each level, and the number of entries that the root is said to
+/// have.
 pub type MadeUpTree = (Vec<MadeUpPage>, Vec<Vec<MadeUpChild>>, u64);
 
-/// Puts a tree into a store and looks at all of it through a mount.
+/// Writes a tree to a store and examines all of it through a mount.
 ///
 /// # Panics
-/// When it shows what leads outside, or does not end.
+/// Panics if the mount shows something outside of the tree, or does not end.
 pub fn show((pages, levels, entries): &MadeUpTree) {
     let mut stand = STAND.lock().unwrap_or_else(PoisonError::into_inner);
     if stand.as_ref().is_none_or(|stand| stand.snapshots >= SNAPSHOTS) {

@@ -1,18 +1,18 @@
-//! The look of a tree from outside, as text: one line for each entry, sorted by path.
+//! Describes a tree as seen from outside, as text: one line for each entry, sorted by path.
 //!
 //! Columns: path, kind, mode, mtime, links, size, content, user.note. A path, a link's target and
-//! an attribute stand as escaped ASCII without spaces; a file's content as its BLAKE3; `-` where
-//! there is nothing, or nothing that a file system would give back.
+//! an attribute are written as escaped ASCII without spaces; a file's content is written as its
+//! BLAKE3 hash. `-` means no value, or a value that a file system would not restore.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// The one extended attribute that the trees have.
+/// The only extended attribute of the trees.
 pub const XATTR: &str = "user.note";
 
-/// The lines of a tree, the root as `.` among them.
+/// Returns the lines of a tree, including the root as `.`.
 pub fn describe(root: &Path) -> Vec<String> {
     let mut lines = vec![line(root, root)];
     let mut open = vec![root.to_path_buf()];
@@ -64,7 +64,8 @@ fn escaped(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string().replace(' ', "\\x20")
 }
 
-/// Path and BLAKE3 of every file below `root`, sorted: what shows that nothing was changed.
+/// Returns the path and the BLAKE3 hash of every file below `root`, sorted, to show that nothing
+/// was changed.
 pub fn hashes(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut open = vec![root.to_path_buf()];

@@ -1,4 +1,4 @@
-//! Members that join, leave, are replaced, and share evenly.
+//! Members in stories that join, leave, are replaced, and share data evenly.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::process::{Who, under};
 use crate::support::{Ledger, limits};
 use crate::world::{Health, Where, World};
 
-/// So many members at most.
+/// The most members of a store.
 const MOST: usize = 6;
 
 impl World {
@@ -19,7 +19,7 @@ impl World {
         self.site.path(&format!("new-{}", self.made))
     }
 
-    /// A member joins. One that was cut off is begun again at once.
+    /// A member joins. Adds a member; an interrupted operation is started again at once.
     pub fn add_member(&mut self, end: End) {
         if self.health.len() >= MOST {
             return;
@@ -42,7 +42,7 @@ impl World {
         self.health.push(Health::sound());
     }
 
-    /// A member leaves. What was cut off is gone on with by the next one.
+    /// A member leaves. Removes a member; an interrupted removal is continued by the next one.
     pub fn remove_member(&mut self, member: usize, end: End) {
         let member = self.leaving().unwrap_or(member);
         let members = self.health.len() - usize::from(self.leaving().is_some());
@@ -78,7 +78,7 @@ impl World {
         self.meet_deletion(false);
     }
 
-    /// A member whose leaving was cut off stays.
+    /// Keeps a member whose removal was interrupted.
     pub fn keep_member(&mut self) {
         let Some(member) = self.leaving() else { return };
         self.written();
@@ -88,7 +88,7 @@ impl World {
         assert!(self.leaving().is_none());
     }
 
-    /// A new member takes the place of another. One that was cut off is begun again at once.
+    /// Replaces a member by a new one. An interrupted replacement is started again at once.
     pub fn swap_member(&mut self, member: usize, end: End) {
         // While extents are lost, the old one stays in the table.
         if self.untidy || self.leaving().is_some() {

@@ -1,7 +1,7 @@
-//! The operations on a store and their order: from a seed alone.
+//! The operations on a store and their order, determined by a seed alone.
 //!
-//! An operation whose conditions do not hold when its turn comes is left out by the world, so any
-//! part of a list is a list: that is what makes shrinking simple.
+//! An operation whose conditions are not met at its turn is skipped, so any part of a list of
+//! operations is a valid list; this makes shrinking simple.
 
 use std::fmt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 use pinstripe_base::random::splitmix64;
 use pinstripe_member::{DiskStep, PowerCut, Room};
 
-/// Numbers that look random and follow a seed alone.
+/// Pseudorandom numbers that depend only on a seed.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
@@ -22,7 +22,7 @@ impl Dice {
         splitmix64(&mut self.0)
     }
 
-    /// A number in `0..end`.
+    /// Returns a number in `0..end`.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
@@ -32,12 +32,12 @@ impl Dice {
     }
 }
 
-/// Before which step an operation is cut off.
+/// The step before which an operation is interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// The number of steps that count and are made before it.
+    /// The number of counted steps that are made before the interruption.
     pub after: u64,
-    /// The room whose names change in the steps that count; all steps count where there is none.
+    /// The room in which a step must change names to be counted; `None` if all steps are counted.
     pub room: Option<Room>,
 }
 
@@ -61,30 +61,30 @@ impl Cut {
     }
 }
 
-/// The end of an operation.
+/// How an operation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Whole,
-    /// The process dies; what it wrote stays as it is.
+    /// The process is killed; what it wrote stays unchanged.
     Killed(Cut),
-    /// The power goes; the number chooses what the disks kept.
+    /// The power fails; the number determines what the disks kept.
     PowerCut(Cut, u64),
 }
 
-/// The behaviour of a member during a backup.
+/// How a member misbehaves during a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// It gives errors from some call on.
+    /// The member returns errors from some call on.
     Fails,
-    /// It says that it wrote, and did not.
+    /// The member reports writes as done, but drops them.
     Loses,
-    /// It writes the beginning only, and says that it wrote all.
+    /// The member writes only the beginning, but reports that it wrote all.
     Tears,
-    /// Its writes have wrong bits.
+    /// The member writes wrong bits.
     Flips,
 }
 
-/// The operation beside two backups.
+/// The operation that runs in parallel with two backups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     Nothing,
@@ -94,7 +94,7 @@ pub enum Beside {
     Collect,
 }
 
-/// The operation beside a gc.
+/// The operation that runs in parallel with a gc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partner {
     Backup,
@@ -105,7 +105,7 @@ pub enum Partner {
     Check,
 }
 
-/// The change to the ways to open the store.
+/// The change to the keys of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyWork {
     Add,
@@ -113,7 +113,8 @@ pub enum KeyWork {
     Rotate,
 }
 
-/// One thing that happens. Members and sources are numbers; what is too large wraps around.
+/// One operation of a story. Members and sources are given by numbers, which are taken modulo their
+/// count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
     /// The source tree changes.
@@ -125,14 +126,15 @@ pub enum Operation {
         source: usize,
         end: End,
     },
-    /// A backup while a member is in trouble.
+    /// A backup while a member misbehaves.
     TroubledBackup {
         source: usize,
         member: usize,
         trouble: Trouble,
         after: usize,
     },
-    /// Both sources are backed up at once. The end is that of the first, or of the whole machine.
+    /// Both sources are backed up at the same time. A kill ends the first backup; a power cut ends
+    /// both.
     Together {
         beside: Beside,
         end: End,
@@ -141,7 +143,7 @@ pub enum Operation {
     Lose {
         member: usize,
     },
-    /// A detached member comes back as it was.
+    /// A detached member returns unchanged.
     Return {
         member: usize,
     },
@@ -149,11 +151,11 @@ pub enum Operation {
     Destroy {
         member: usize,
     },
-    /// A destroyed member is made anew in an empty directory.
+    /// A destroyed member is replaced in a new, empty directory.
     Replace {
         end: End,
     },
-    /// Some files of a member are damaged, shortened or gone.
+    /// Some files of a member are damaged, truncated or removed.
     Damage {
         member: usize,
         seed: u64,
@@ -161,13 +163,13 @@ pub enum Operation {
     Repair {
         end: End,
     },
-    /// Of so many hundredths of the store.
+    /// A scrub of this percentage of the store.
     Scrub {
         part: u64,
         end: End,
     },
     Check,
-    /// A restore while a member lies or fails.
+    /// A restore while a member returns wrong data or errors.
     TroubledRestore {
         snapshot: usize,
         member: usize,
@@ -178,7 +180,7 @@ pub enum Operation {
         snapshot: usize,
         end: End,
     },
-    /// All but the newest so many of each source are forgotten.
+    /// All snapshots of each source except the newest ones are forgotten.
     ForgetByRule {
         last: u64,
         end: End,
@@ -187,12 +189,12 @@ pub enum Operation {
         snapshot: usize,
         end: End,
     },
-    /// A gc that allows so many hundredths of waste.
+    /// A gc that permits this percentage of waste.
     Collect {
         waste: u64,
         end: End,
     },
-    /// A gc and something else at once. A kill is of the gc, or of its partner.
+    /// A gc in parallel with another operation. A kill ends the gc, or the other operation.
     CollectBeside {
         partner: Partner,
         snapshot: usize,
@@ -200,8 +202,8 @@ pub enum Operation {
         end: End,
         of_partner: bool,
     },
-    /// A backup of another host hangs before a step, for so long that gc takes it for dead; then it
-    /// goes on, or is gone.
+    /// A backup of another host hangs before a step until gc considers it dead; then it continues,
+    /// or is killed.
     Silent {
         source: usize,
         after: u64,
@@ -211,14 +213,14 @@ pub enum Operation {
     AddMember {
         end: End,
     },
-    /// A member leaves, or one whose leaving was cut off goes on with it.
+    /// A member is removed, or an interrupted removal is continued.
     RemoveMember {
         member: usize,
         end: End,
     },
-    /// A member whose leaving was cut off stays after all.
+    /// A member whose removal was interrupted is kept after all.
     KeepMember,
-    /// A new member takes the place of one that is there or away.
+    /// A new member replaces one that is available or absent.
     SwapMember {
         member: usize,
         end: End,
@@ -247,15 +249,15 @@ pub const PARTNERS: [Partner; 8] = [
 pub const WASTE: &[u64] = &[0, 0, 10, 50, 100];
 pub const TROUBLES: [Trouble; 4] = [Trouble::Fails, Trouble::Loses, Trouble::Tears, Trouble::Flips];
 pub const KEY_WORKS: [KeyWork; 3] = [KeyWork::Add, KeyWork::Remove, KeyWork::Rotate];
-/// Hundredths of a store that are scrubbed.
+/// The percentages of a store that are scrubbed.
 pub const PARTS: &[u64] = &[5, 30, 100, 100];
 
-/// Operations of one list.
+/// The smallest number of operations in a list.
 const FEWEST: usize = 40;
 const MORE: usize = 60;
-/// Steps after which the longest operations of these stores have ended.
+/// The number of steps within which the longest operations of these stores end.
 const STEPS: usize = 200;
-/// Numbers of members and parity that are tried.
+/// The tested numbers of members and parity.
 pub const SHAPES: &[(usize, u8)] = &[(3, 1), (4, 1), (4, 2), (5, 2), (2, 1), (1, 0)];
 
 /// One seed's story.

@@ -1,4 +1,5 @@
-//! The processes that act on the store of a story, and how they end. Never here: what they do.
+//! The processes that act on the store of a story, and how they end. This module does not define
+//! what the processes do.
 
 use std::sync::Arc;
 
@@ -10,15 +11,15 @@ use crate::operation::{End, Story};
 use crate::support::{NoWait, Site};
 
 /// How a test program plays stories: with threads and processes of the system, or in an order that
-/// follows from a seed.
+/// a seed determines.
 pub trait Stage: Sync {
-    /// Faults of every member beside those of an operation.
+    /// The faults of every member, in addition to those of an operation.
     fn faults(&self) -> &'static str;
 
-    /// Operations between two comparisons of the store with the model.
+    /// The number of operations between two comparisons of the store with the model.
     fn judged_every(&self) -> usize;
 
-    /// Whether `check` runs after each operation of a story, and not only at its end.
+    /// Whether `check` runs after each operation of a story, and not only at the end of the story.
     fn is_checked_each_time(&self, story: &Story) -> bool;
 
     /// Whether the store is repaired and emptied at the end of a story.
@@ -27,19 +28,19 @@ pub trait Stage: Sync {
     /// The directory of a story.
     fn site(&self, story: &Story) -> Site;
 
-    /// The trace of a story that begins.
+    /// The trace of a new story.
     fn trace(&self) -> Arc<dyn Trace>;
 
-    /// Calls `work` once, as a process with these steps that is over afterwards.
+    /// Calls `work` once, as a process with these steps that ends afterwards.
     fn alone(&self, name: &'static str, steps: Arc<dyn Steps>, work: Work<'_>);
 
-    /// Calls each of two once, at the same time, as processes of their own with these steps.
+    /// Calls each of two functions once, in parallel, as separate processes with these steps.
     fn at_once(&self, steps: [Arc<dyn Steps>; 2], works: [SentWork<'_>; 2]);
 }
 
-/// What a process does.
+/// The work of a process.
 pub type Work<'a> = &'a mut dyn FnMut(&Who);
-/// The same on any thread.
+/// The work of a process that can run on any thread.
 pub type SentWork<'a> = &'a mut (dyn FnMut(&Who) + Send);
 
 /// The trace of what every process did to its members.
@@ -50,11 +51,11 @@ pub trait Trace: Send + Sync {
     /// All lines.
     fn text(&self) -> String;
 
-    /// The steps of a process, traced.
+    /// Returns steps that trace the process and then call its own steps.
     fn before(self: Arc<Self>, who: &Who) -> Arc<dyn Steps>;
 }
 
-/// The process that opens a store, and the hook that sees its steps.
+/// The process that opens a store, and the hook that receives its steps.
 #[derive(Clone)]
 pub struct Who {
     pub steps: Arc<dyn Steps>,
@@ -68,28 +69,28 @@ impl Who {
         Who { steps, process: Some(process), name: name.into() }
     }
 
-    /// This process, which nothing disturbs.
+    /// Returns this process, without any disturbance.
     pub fn own() -> Self {
         Who { steps: Arc::new(NoWait), process: None, name: "own".to_owned() }
     }
 
-    /// A process of another host.
+    /// Returns a process of another host.
     pub fn elsewhere(steps: Arc<dyn Steps>, process: Process) -> Self {
         Who::new("elsewhere", steps, process)
     }
 
-    /// The same process with other steps.
+    /// Returns the same process with other steps.
     pub fn with_steps(&self, steps: Arc<dyn Steps>) -> Self {
         Who { steps, ..self.clone() }
     }
 
-    /// Its name in the trace.
+    /// The name of the process in the trace.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// A call of `work` that keeps its result.
+/// A call of `work` whose result is kept.
 struct Call<W, T> {
     work: Option<W>,
     done: Option<T>,
@@ -109,7 +110,7 @@ impl<T, W: FnOnce(&Who) -> T> Call<W, T> {
     }
 }
 
-/// Runs `work` to the end that was drawn; says whether that end came before its own.
+/// Runs `work` until the drawn end; returns whether that end came before the work was done.
 pub fn under<T>(stage: &dyn Stage, end: End, work: impl FnOnce(&Who) -> T) -> (T, bool) {
     let (End::Killed(cut) | End::PowerCut(cut, _)) = end else {
         return (work(&Who::own()), false);
@@ -121,15 +122,15 @@ pub fn under<T>(stage: &dyn Stage, end: End, work: impl FnOnce(&Who) -> T) -> (T
     (call.done(), cut_off(end, &power))
 }
 
-/// Runs `work` as a process that leaves nothing behind but what a fault made it leave.
+/// Runs `work` as a process that leaves nothing behind except what a fault makes it leave.
 pub fn mortal<T>(stage: &dyn Stage, work: impl FnOnce(&Who) -> T) -> T {
     let mut call = Call::of(work);
     stage.alone("mortal", Arc::new(NoWait), &mut |who| call.carry_out(who));
     call.done()
 }
 
-/// Runs two at once, each a process of its own. The power goes off for both; a kill is of the
-/// first.
+/// Runs two functions in parallel, each as a process of its own. A power cut ends both; a kill ends
+/// the first.
 pub fn at_once<A: Send, B: Send>(
     stage: &dyn Stage,
     end: End,

@@ -1,5 +1,6 @@
-//! A backup of another host that stops in the middle: the host is gone, or hangs for hours and goes
-//! on. Nobody here can tell which; gc ends its session after a time, and no promise is broken.
+//! A backup of another host that stops in the middle: the host is gone, or hangs for hours and then
+//! continues. No process on this host can tell which; gc ends its session after a time, and no
+//! promise may be broken.
 
 use std::cell::Cell;
 use std::io;
@@ -34,7 +35,7 @@ enum State {
     Dead,
 }
 
-/// A host of which every process hangs before a step, until it goes on or is gone.
+/// A host all of whose processes hang before a step, until the host continues or is gone.
 struct Host {
     left: AtomicU64,
     state: Mutex<State>,
@@ -52,7 +53,7 @@ impl Host {
         self.changed.notify_all();
     }
 
-    /// Waits until it hangs, or until `is_over`.
+    /// Waits until the host hangs, or until `is_over` returns true.
     fn await_hang(&self, is_over: impl Fn() -> bool) {
         let mut state = self.state.lock().unwrap();
         while *state == State::Runs && !is_over() {
@@ -84,8 +85,8 @@ impl Steps for Host {
 }
 
 impl World {
-    /// A backup of another host hangs before a step; two gcs of this host see that, one long after
-    /// the other; then it goes on, or is gone.
+    /// A backup of another host hangs before a step. Two gcs of this host see that, the second one
+    /// long after the first. Then the backup continues, or is killed.
     pub fn silent_backup(&mut self, source: usize, after: u64, wakes: bool, waste: u64) {
         // No session is ended while a member is away.
         if self.absent() > 0 || self.ghosts() > 0 {

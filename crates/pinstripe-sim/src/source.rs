@@ -1,5 +1,6 @@
-//! The source trees, and how they change: contents come from a small stock, so that what one
-//! snapshot alone had comes back in later ones, in the other source, or under another name.
+//! The source trees, and how they change. Contents are drawn from a small stock, so that content
+//! that only one snapshot had reappears in later snapshots, in the other source, or under another
+//! name.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,11 +11,11 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use crate::operation::Dice;
 use crate::support::noise;
 
-/// The second of all modification times.
+/// The base of all modification times, in seconds.
 pub const STAMP_SECONDS: i64 = 1_500_000_000;
-/// Different contents there are.
+/// The number of different contents.
 const STOCK: usize = 12;
-/// Lengths around what chunking at 4K decides by.
+/// File lengths around the limits that matter for chunks of 4K.
 const LENGTHS: &[usize] = &[0, 1, 700, 1024, 4095, 4096, 9_000, 16_385, 40_000];
 const NAMES: &[&str] = &["a", "b", "c", "d/a", "d/b", "d/e/a", "f/a", "f/b"];
 
@@ -25,7 +26,7 @@ pub fn make(at: &Path, seed: u64, stamps: &mut Stamps) {
     change(at, seed + 1, stamps);
 }
 
-/// One to four changes.
+/// Makes one to four changes.
 pub fn change(at: &Path, seed: u64, stamps: &mut Stamps) {
     let mut dice = Dice::new(seed);
     for _ in 0..=dice.below(4) {
@@ -34,12 +35,12 @@ pub fn change(at: &Path, seed: u64, stamps: &mut Stamps) {
     stamps.stamp(at);
 }
 
-/// Modification times, each another one: what was changed shows it at whatever speed a story goes.
+/// Modification times, all different, so that a change is visible however fast a story runs.
 #[derive(Default)]
 pub struct Stamps(i64);
 
 impl Stamps {
-    /// Stamps what has none: what was made or changed since the last time.
+    /// Sets the time of every file that was created or changed since the last call.
     fn stamp(&mut self, at: &Path) {
         let found = fs::symlink_metadata(at).unwrap();
         if found.is_dir() {

@@ -1,4 +1,4 @@
-//! A store in a temporary directory, the verbs as a test calls them, and the ledger they keep.
+//! A store in a temporary directory, the verbs as tests call them, and their ledger.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,14 +21,15 @@ use tempfile::TempDir;
 
 use crate::look::{Tree, assert_same, look};
 
-/// Bytes per member per row: small, so that small trees have many rows.
+/// The strip size of tests, in bytes: small, so that small trees have many rows.
 pub const STRIP_BYTES: u64 = 4096;
 
 /// A process of another host.
 pub const ELSEWHERE: Process =
     Process { machine: [9; 16], boot: [9; 16], namespace: 9, pid: 9, started_ticks: 9 };
 
-/// Makes every change but waits for no disk: what these tests break, they break by hand.
+/// Carries out every change but does not wait for the disk, because these tests cause damage by
+/// hand.
 pub struct NoWait;
 
 impl Steps for NoWait {
@@ -44,7 +45,7 @@ impl Steps for NoWait {
     }
 }
 
-/// Does something once, before a file first gets its name in a directory of this name.
+/// Performs an action once, just before a file gets its name in a directory with this name.
 pub struct Meanwhile<'a> {
     directory: &'a str,
     act: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
@@ -72,7 +73,7 @@ impl Steps for Meanwhile<'_> {
     }
 }
 
-/// One problem, as it was reported.
+/// One problem as it was reported.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub severity: Severity,
@@ -150,7 +151,7 @@ impl Ledger {
         assert!(self.seen().is_empty(), "{:#?}", self.seen());
     }
 
-    /// The one loss about a place that ends so.
+    /// Returns the only loss whose place ends with this text.
     #[track_caller]
     pub fn loss_at(&self, end: &str) -> Seen {
         let found: Vec<_> = (self.losses().into_iter())
@@ -161,17 +162,17 @@ impl Ledger {
     }
 }
 
-/// Every file of some directories, with its bytes: to compare and to put back.
+/// Every file of some directories with its bytes, for comparing and for restoring them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Image(pub BTreeMap<PathBuf, Vec<u8>>);
 
-/// A store, a source tree and room for restored trees, in a temporary directory.
+/// A store, a source tree and space for restored trees, in a temporary directory.
 pub struct Site {
     dir: TempDir,
     pub members: Vec<PathBuf>,
-    /// Whether its store is encrypted, which is the default.
+    /// Whether the store of the site is encrypted, which is the default.
     pub sealed: bool,
-    /// Places for restored trees that were given out.
+    /// The number of directories for restored trees that were handed out.
     targets: AtomicUsize,
 }
 
@@ -186,14 +187,14 @@ pub fn new_slot() -> NewSlot {
 }
 
 impl Site {
-    /// A store that is not encrypted.
+    /// Creates a store that is not encrypted.
     pub fn clear(members: usize, parity: u8) -> Self {
         let site = Site { sealed: false, ..Site::bare(members) };
         site.init(parity, "4K", Arc::new(NoWait)).unwrap();
         site
     }
 
-    /// A store over so many members, with content cut at about 4 KiB.
+    /// Creates a store with this number of members, with chunks of about 4 KiB.
     pub fn new(members: usize, parity: u8) -> Self {
         Site::with_chunks(members, parity, "4K")
     }
@@ -204,12 +205,12 @@ impl Site {
         site
     }
 
-    /// Member directories that are not there yet.
+    /// Returns a site whose member directories do not exist yet.
     pub fn bare(members: usize) -> Self {
         Site::bare_in(tempfile::tempdir().unwrap(), members)
     }
 
-    /// The same in a directory that was made for it.
+    /// Returns a site in the given directory, whose member directories do not exist yet.
     pub fn bare_in(dir: TempDir, members: usize) -> Self {
         let root = fs::canonicalize(dir.path()).unwrap();
         let members = (0..members).map(|number| root.join(format!("m{number}"))).collect();
@@ -248,7 +249,7 @@ impl Site {
         fs::canonicalize(self.dir.path()).unwrap().join(name)
     }
 
-    /// Lets everything stay where it is; says where.
+    /// Keeps the directory after the test; returns its path.
     #[allow(dead_code, reason = "for tests whose stories are drawn")]
     pub fn keep(&mut self) -> PathBuf {
         self.dir.disable_cleanup(true);
@@ -260,7 +261,7 @@ impl Site {
         self.path("source")
     }
 
-    /// A place for one restored tree, not there yet.
+    /// Returns a path for a restored tree, which does not exist yet.
     pub fn target(&self) -> PathBuf {
         let number = self.targets.fetch_add(1, Ordering::Relaxed);
         self.path(&format!("restored-{number}"))
@@ -282,14 +283,15 @@ impl Site {
         self.open_as(member, faults, steps, None)
     }
 
-    /// As a process that all others take for dead, as it is once it was cut off.
+    /// Opens the store as a process that all others consider dead, as after an interruption.
     pub fn open_doomed(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
         let own = pinstripe_member::own_process();
         let doomed = Process { started_ticks: own.started_ticks + 1, ..own };
         self.open_as(member, faults, steps, Some(doomed))
     }
 
-    /// As a process of another host, of which nobody here can tell whether it runs.
+    /// Opens the store as a process of another host; no process on this host can tell whether it
+    /// runs.
     pub fn open_elsewhere(&self, member: usize, steps: Arc<dyn Steps>) -> Result<Store> {
         self.open_as(member, "", steps, Some(ELSEWHERE))
     }
@@ -308,7 +310,7 @@ impl Site {
         Ok(store)
     }
 
-    /// The store, opened without a key.
+    /// Opens the store without a key.
     pub fn locked_store(&self) -> Store {
         self.locked_store_through(0)
     }
@@ -318,7 +320,7 @@ impl Site {
         Store::open_with(&self.members[member], options).unwrap()
     }
 
-    /// Backs the source up, cleanly.
+    /// Backs up the source without problems.
     #[track_caller]
     pub fn save(&self) -> Snapshot {
         let ledger = Ledger::new();
@@ -327,7 +329,7 @@ impl Site {
         snapshot
     }
 
-    /// Restores the source tree of a snapshot, verifies it, and holds it against `wanted`.
+    /// Restores the source tree of a snapshot, verifies it, and compares it with `wanted`.
     #[track_caller]
     pub fn assert_restores(&self, store: &Store, snapshot: &Snapshot, wanted: &Tree) -> Ledger {
         let (ledger, to) = (Ledger::new(), self.target());
@@ -339,14 +341,14 @@ impl Site {
         ledger
     }
 
-    /// Every file of every member.
+    /// Returns every file of every member.
     pub fn image(&self) -> Image {
         let mut files = BTreeMap::new();
         self.members.iter().for_each(|member| read_files(member, &mut files));
         Image(files)
     }
 
-    /// Puts the members back to an earlier state.
+    /// Restores the members to an earlier state.
     pub fn put_image(&self, image: &Image) {
         for member in &self.members {
             if member.exists() {
@@ -377,7 +379,7 @@ pub fn read_files(directory: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-/// Removes a tree in which directories may forbid it.
+/// Removes a tree, even if the permissions of its directories forbid it.
 pub fn remove_tree(path: &Path) {
     if !pinstripe_testing::is_root() {
         let mut open = vec![path.to_path_buf()];
@@ -397,15 +399,15 @@ pub fn limits() -> Limits {
 
 /// Backs `source` up.
 ///
-/// What was made in the clock tick in which a backup begins is read again by the next one: such
-/// files would count as changed here, so the tick is let pass.
+/// A file that was changed in the clock tick in which a backup begins is read again by the next
+/// backup, and would count as changed in these tests; so this waits for the next tick.
 pub fn backup(store: &Store, source: &Path, ledger: &Ledger) -> Result<Snapshot> {
     crate::tick::await_tick();
     let options = backup::BackupOptions::new(vec![source.to_path_buf()], b"test", limits());
     backup::run(store, options, &ledger.monitor)
 }
 
-/// Restores `path`, absolute, of a snapshot into `to`, and reads it again.
+/// Restores `path`, an absolute path, of a snapshot to `to`, and reads the result back.
 pub fn restore(
     store: &Store,
     snapshot: &str,
@@ -429,7 +431,7 @@ pub fn repair(store: &mut Store, ledger: &Ledger) -> repair::RepairOutcome {
     repair::run(store, &options, &ledger.monitor).unwrap()
 }
 
-/// Checks everything and finds nothing.
+/// Checks the complete store, and asserts that no problem is found.
 #[track_caller]
 pub fn assert_whole(store: &Store) {
     let ledger = Ledger::new();
@@ -438,7 +440,7 @@ pub fn assert_whole(store: &Store) {
     assert_eq!((outcome.repairable, outcome.lost, outcome.hurt_paths), (0, 0, 0));
 }
 
-/// A small tree with a bit of everything that a store cares about.
+/// Creates a small tree with every kind of entry that matters to a store.
 pub fn small_tree(at: &Path, seed: u64) {
     fs::create_dir_all(at.join("d/e")).unwrap();
     fs::write(at.join("noise"), noise(seed, 60_000)).unwrap();

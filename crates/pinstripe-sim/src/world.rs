@@ -1,12 +1,13 @@
-//! The store under stress, and the model beside it: the content of each snapshot, whether it is
-//! wanted, and the members that may be lost without losing data.
+//! The store under stress, and its model: the content of each snapshot, whether it is wanted, and
+//! the members that may be lost without data loss.
 //!
-//! A member counts as *hurt* from the moment something is wrong with it (detached while others
-//! were written to, destroyed, damaged, lied to) until a repair with it ended well. The world never
-//! hurts more members than parity replaces; within that, everything must come back.
+//! A member counts as *hurt* from the moment something is wrong with it (it was detached during a
+//! write, destroyed or damaged, or it lost data) until a repair that includes it has ended well. A
+//! story never hurts more members than parity replaces; within this limit, all data must be
+//! recovered.
 //!
-//! What happens to the store is told by the files beside this one: writing, deletion, health,
-//! members, keys.
+//! The other modules of this directory contain the operations: writing, deletion, health, members,
+//! keys.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,23 +29,24 @@ use crate::support::{Ledger, Site, remove_tree, repair, restore};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     Yes,
-    /// Forgotten: it may be taken by gc.
+    /// The snapshot is forgotten: gc may delete it.
     No,
-    /// A forget or undelete was cut off: its mark may lie on some members only.
+    /// A forget or undelete was interrupted: the mark may be on some members only.
     Unsure,
 }
 
-/// A snapshot, and what it must give back.
+/// A snapshot, and the content that it must restore.
 pub struct Kept {
     pub snapshot: Snapshot,
     pub source: usize,
     pub tree: Tree,
-    /// Whether its backup said that it is done, or a repair has seen it since. One that was cut
-    /// off between its object and its end may lie on some members only: it may be there, whole, or
-    /// be gone with them.
+    /// Whether the snapshot's backup reported success, or a repair has seen the snapshot since. A
+    /// backup that was interrupted between writing the snapshot's object and its end may have
+    /// written it to some members only; the snapshot may be complete, or be lost with these
+    /// members.
     pub firm: bool,
     pub wanted: Wanted,
-    /// Whether a gc began since it was forgotten: it may have gone past what can be taken back.
+    /// Whether a gc began since the snapshot was forgotten; an undelete may then be too late.
     pub exposed: bool,
 }
 
@@ -53,7 +55,7 @@ impl Kept {
         self.snapshot.id
     }
 
-    /// Whether it must be there.
+    /// Whether the snapshot must exist.
     pub fn must_stay(&self) -> bool {
         self.firm && self.wanted == Wanted::Yes
     }
@@ -69,7 +71,7 @@ pub enum Where {
 pub struct Health {
     pub place: Where,
     pub hurt: bool,
-    /// Its leaving was cut off.
+    /// Whether the member's removal was interrupted.
     pub leaving: bool,
 }
 
@@ -85,35 +87,36 @@ pub struct World {
     pub sources: [PathBuf; 2],
     stamps: Stamps,
     pub kept: Vec<Kept>,
-    /// Snapshots that gc took: they must not be seen again.
+    /// Snapshots that gc has deleted; they must not reappear.
     pub gone: Vec<SnapshotId>,
     pub health: Vec<Health>,
-    /// Whether something was cut off since the last repair, or leaves what repair cannot mend:
-    /// check may then find leftovers, which no parity protects and no snapshot needs.
+    /// Whether an operation was interrupted since the last repair, or left something that repair
+    /// cannot fix; check may then find leftovers, which no parity protects and no snapshot needs.
     pub untidy: bool,
-    /// Whether it was so when a repair ended, and no gc has ended since with all members: repair
-    /// leaves what a writer left that died, and damage to that is no harm.
+    /// Whether leftovers existed when a repair ended, and no gc with all members has ended since;
+    /// repair keeps leftovers of a dead writer, and damage to them is harmless.
     pub leftovers: bool,
-    /// Whether any file was damaged, ever.
+    /// Whether any file has ever been damaged.
     pub damaged: bool,
-    /// Whether a member left: sets that lacked a slot then may have no place for it, until gc lays
-    /// them anew.
+    /// Whether a member was removed: stripe sets that lacked a slot may then have no member for it,
+    /// until gc rewrites them.
     pub shrunk: bool,
-    /// Directories of members made so far.
+    /// The number of member directories created so far.
     pub made: usize,
     pub keys: Vec<Key>,
-    /// Key files made so far.
+    /// The number of key files created so far.
     pub made_keys: u64,
-    /// How processes are made, and the order of threads.
+    /// How processes are run, and in which order threads run.
     pub(crate) stage: &'static dyn Stage,
     trace: Arc<dyn Trace>,
-    /// The story, if the directory is to stay when it fails.
+    /// The text of the story, if the directory is to be kept when the story fails.
     keep: Option<String>,
 }
 
 impl World {
-    /// Plays a story to its end; panics where a promise is broken. With `keep`, the directory of
-    /// one that fails stays, with the story and a trace of what every process did to names.
+    /// Plays a story to its end; panics if a promise is broken. With `keep`, the directory of a
+    /// failed story is kept, together with the story and a trace of the name changes by every
+    /// process.
     pub fn play(stage: &'static dyn Stage, story: &Story, keep: bool) {
         let tell = std::env::var_os("PINSTRIPE_STRESS_TELL").is_some();
         let mut world = World::plain(stage, stage.site(story), story.parity);
@@ -140,7 +143,7 @@ impl World {
         }
     }
 
-    /// A store that nothing has happened to yet.
+    /// Creates a store without any history.
     pub fn plain(stage: &'static dyn Stage, site: Site, parity: u8) -> Self {
         let members = site.members.len();
         let sources = [site.source(), site.path("other")];
@@ -225,20 +228,21 @@ impl World {
         self.health.iter().position(|health| health.leaving)
     }
 
-    /// Whether new packs can be laid with the parity that was asked for, whatever is hurt.
+    /// Whether new packs can be written with the requested parity, although members are hurt.
     pub fn can_write(&self) -> bool {
         let unfit = |health: &&Health| health.hurt || health.leaving;
         self.health.len() - self.health.iter().filter(unfit).count() > self.parity
     }
 
-    /// Whether something may go wrong with this member now.
+    /// Whether a story may hurt this member now.
     pub fn bears(&self, member: usize) -> bool {
         let health = &self.health[member];
         let is_fit = health.place == Where::Here && !health.leaving;
         is_fit && (health.hurt || self.hurt_members() + self.ghosts() < self.parity)
     }
 
-    /// Members that were replaced while extents were lost: they stay in the table, absent.
+    /// The number of members that were replaced while extents were lost; they stay in the table of
+    /// members as absent.
     pub fn ghosts(&self) -> usize {
         self.ghosts_in(&self.store())
     }
@@ -247,14 +251,14 @@ impl World {
         store.absent().count().saturating_sub(self.absent())
     }
 
-    /// Something was written: who was not there lacks it from now on.
+    /// Records that something was written, which every absent member lacks from now on.
     pub fn written(&mut self) {
         for health in &mut self.health {
             health.hurt |= health.place != Where::Here;
         }
     }
 
-    /// Opens the store through a member that is there, the sound ones first.
+    /// Opens the store through an available member; undamaged members are tried first.
     pub fn open(&self, faults: &str, who: &Who) -> Result<Store, Error> {
         let here = |member: &usize| self.health[*member].place == Where::Here;
         let mut members: Vec<usize> = (0..self.health.len()).filter(here).collect();
@@ -277,7 +281,8 @@ impl World {
         Ok(store)
     }
 
-    /// The store's number of a member: a new one gets a number that no other ever had.
+    /// Returns the store's number of a member; a new member gets a number that no other member ever
+    /// had.
     pub fn number(&self, store: &Store, member: usize) -> usize {
         let place = &self.site.members[member];
         store
@@ -291,7 +296,8 @@ impl World {
         self.open("", &Who::own()).unwrap()
     }
 
-    /// Strikes out members that the store knows no more, after leaving was cut off or has ended.
+    /// Removes members from the model that the store no longer knows, after their removal has ended
+    /// or was interrupted.
     pub fn meet_members(&mut self) {
         let store = self.store();
         for member in (0..self.health.len()).rev() {
@@ -327,7 +333,7 @@ impl World {
         listed
     }
 
-    /// Exactly the wanted snapshots are listed, and each comes back, byte for byte.
+    /// Asserts that exactly the wanted snapshots are listed, and that each restores, byte for byte.
     pub fn judge(&self) {
         let store = self.store();
         for kept in self.assert_listed(&store) {
@@ -336,7 +342,7 @@ impl World {
         self.assert_keys_open();
     }
 
-    /// Exactly the wanted snapshots are listed: these.
+    /// Asserts that exactly the wanted snapshots are listed, and returns them.
     pub fn assert_listed(&self, store: &Store) -> Vec<&Kept> {
         let listed = self.listed(store);
         for snapshot in &listed {
@@ -362,7 +368,7 @@ impl World {
         remove_tree(&to);
     }
 
-    /// All members come back, and one repair makes the store as good as new.
+    /// Attaches all members again, and asserts that one repair makes the store healthy.
     fn heal(&mut self) {
         (0..self.health.len()).for_each(|member| self.come_back(member));
         while self.health.iter().any(|health| health.place == Where::Destroyed) {
@@ -376,7 +382,7 @@ impl World {
         }
     }
 
-    /// Whether an error is what few members allow, or those that are hurt.
+    /// Whether an error is permitted because members are absent or hurt.
     pub fn is_for_want_of_members(&self, error: &Error) -> bool {
         matches!(error.kind(), Kind::Refused | Kind::TooManyLosses) && !self.can_write()
     }

@@ -1,4 +1,4 @@
-//! Backups: alone, in trouble, cut off, several at once.
+//! Backups in stories: alone, with a misbehaving member, interrupted, several in parallel.
 
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
@@ -24,7 +24,7 @@ impl World {
         self.take_note(source, tree, done, cut, &ledger);
     }
 
-    /// Keeps what a backup made, or finds its failure right.
+    /// Records the result of a backup, or judges its failure.
     pub fn take_note(
         &mut self,
         source: usize,
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Takes in snapshots of backups that were cut off after they had committed.
+    /// Adds snapshots of backups to the model that were interrupted after they had been committed.
     pub fn adopt(&mut self, trees: &[(usize, &Tree)]) {
         let known: Vec<SnapshotId> = self.kept.iter().map(|kept| kept.id()).collect();
         for snapshot in self.listed(&self.store()) {
@@ -105,7 +105,7 @@ impl World {
         self.take_note(source, tree, done, false, &ledger);
     }
 
-    /// Both sources at once, and something beside.
+    /// Backs up both sources at the same time, in parallel with another operation.
     pub fn together(&mut self, beside: Beside, end: End) {
         self.written();
         self.untidy |= beside == Beside::Collect;

@@ -1,10 +1,11 @@
-//! One huge source over many outputs, with parity, and back again.
+//! Splits one huge source over many outputs, with parity, and joins it again.
 //!
 //! ```text
 //! ops/split: source --> pipeline/split: blocks, codec, frames --> logs --> outputs
 //! ops/join:  outputs --> logs, indexes --> pipeline/join: blocks checked, healed, decoded --> target
 //! ```
-//! This crate does not use a store: an output describes itself (doc/decisions/0018-split.md).
+//!
+//! This crate does not use a store: each output describes itself (doc/decisions/0018-split.md).
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

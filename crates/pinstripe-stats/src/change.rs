@@ -1,19 +1,19 @@
-//! Lasting changes in a history: divisive estimation by energy distance (Matteson and James 2014,
-//! "e-divisive"), which assumes nothing about the distribution.
+//! Finds permanent changes in a history: divisive estimation by energy distance (Matteson and James
+//! 2014, "e-divisive"), which assumes nothing about the distribution.
 //!
-//! A change is accepted if random permutations of the same points rarely give one as large.
+//! A change is accepted if random permutations of the same points rarely give a change as large.
 
 use pinstripe_base::random::Noise;
 
 /// A change has at least this many points before and after it: a single spike is not a change.
 pub(crate) const MIN_SIDE: usize = 3;
-/// Other orders that are tried.
+/// The number of random permutations that are tried.
 const ORDERS: usize = 499;
 /// The highest probability of a false change.
 const ALPHA: f64 = 0.05;
 
-/// Places of changes, in order: each is the number of the first point that is different. At least
-/// eight points are needed to distinguish a change from chance.
+/// Returns the places of changes, in order: each is the index of the first point after the change.
+/// At least eight points are needed to distinguish a change from chance.
 pub fn change_points(history: &[f64], seed: u64) -> Vec<usize> {
     let mut found = Vec::new();
     let mut segments = vec![(0, history.len())];
@@ -30,8 +30,8 @@ pub fn change_points(history: &[f64], seed: u64) -> Vec<usize> {
     found
 }
 
-/// The distance of two lots: `nm / (n + m)` times their energy distance, unbiased (equation 5 of
-/// the paper). Lots of fewer than two points have none.
+/// Returns the distance of two samples: `nm / (n + m)` times their energy distance, unbiased
+/// (equation 5 of the paper). Returns `None` if a sample has fewer than two points.
 #[cfg(test)]
 pub(crate) fn divergence(one: &[f64], other: &[f64]) -> Option<f64> {
     let (n, m) = (one.len(), other.len());
@@ -79,7 +79,8 @@ fn best_split(points: &[f64]) -> Option<(usize, f64)> {
     Some(best)
 }
 
-/// The number of other orders of the points that have a split as good.
+/// Returns the probability of a split at least as good by chance, from random permutations of the
+/// points.
 fn chance_of(points: &[f64], distance: f64, noise: &mut Noise) -> f64 {
     let mut shuffled = points.to_vec();
     let mut as_good = || {

@@ -1,18 +1,19 @@
-//! How often the statistics are wrong, by simulation: what `doc/lab.md` says of that.
+//! Measures how often the statistics are wrong, by simulation; `doc/lab.md` quotes the results.
 
 use pinstripe_base::random::Noise;
 
 use super::simulated::{SpeedNoise, normal, speed};
 use super::*;
 
-/// The median of a great many.
+/// The true median, estimated from a great number of values.
 fn truth(kind: SpeedNoise, share: f64) -> f64 {
     let mut noise = Noise(99);
     let samples: Vec<f64> = (0..40_001).map(|_| speed(kind, share, &mut noise)).collect();
     median(&samples).unwrap()
 }
 
-/// The share of intervals that contain the truth, when runs are made until it is narrow.
+/// The share of intervals that contain the true value, when runs are made until the interval is
+/// narrow.
 fn coverage(kind: SpeedNoise, share: f64, stop: Option<f64>, (least, most): (usize, usize)) -> f64 {
     const TIMES: usize = 3000;
     let truth = truth(kind, share);
@@ -62,8 +63,8 @@ fn fewer_runs_cover_as_often_as_their_level_says() {
     }
 }
 
-/// How often one of `variants` equal ones is called different from the first, in a group that is
-/// judged once.
+/// How often one of `variants` equal variants is reported as different from the first, in a group
+/// that is judged once.
 fn false_groups(
     variants: usize,
     rounds: usize,
@@ -125,8 +126,9 @@ fn the_interval_of_a_ratio_covers_as_often_as_it_says() {
     }
 }
 
-/// Executions of the same, each of runs with 5 % noise about a level that differs by `between`: how
-/// many of 1000 comparisons of `sides` see a difference.
+/// Simulates executions of the same variant: the runs of each have 5 % noise around a level that
+/// varies by `between`. Returns how many of 1000 comparisons, with `sides` executions on each side,
+/// report a difference.
 fn false_comparisons(sides: usize, between: f64) -> usize {
     let mut noise = Noise(17);
     let mut execution = || {

@@ -1,26 +1,28 @@
-//! Comparison of executions. The runs of one execution share one layout of files, one state of the
-//! disk and one hour, so an execution counts as one sample, whatever the number of its runs. One
-//! figure of each execution is compared. The variance is that between executions, from each side
-//! and from earlier executions: Student's test on logarithms, with one variance for all.
+//! Comparison of executions. The runs of one execution share their file layout, the state of the
+//! disk and the time of day, so an execution counts as one sample, however many runs it has. One
+//! value of each execution is compared. The variance between executions is estimated from both
+//! sides and from earlier executions: Student's test on logarithms, with one common variance.
 
 use super::{Basis, Better, Finding, Interval, Verdict};
 
-/// With this many executions on each side, no earlier ones are needed.
+/// With this number of executions on each side, no earlier executions are needed.
 const ENOUGH: usize = 3;
-/// With this many degrees of freedom, earlier executions replace a third execution of a side.
+/// With this number of degrees of freedom, earlier executions replace a third execution on each
+/// side.
 const KNOWN: usize = 5;
 
-/// The spread between executions of the same, from earlier ones.
+/// The spread between executions of the same variant, estimated from earlier executions.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Spread {
-    /// The sum of the squared deviations of logarithms from the mean of their stretch.
+    /// The sum of the squared deviations of logarithms from the mean of their period.
     pub squares: f64,
-    /// The degrees of freedom: of each stretch one less than executions.
+    /// The degrees of freedom: for each period, the number of its executions minus one.
     pub freedom: usize,
 }
 
 impl Spread {
-    /// The spread within stretches of executions between which nothing changed for good.
+    /// Computes the spread within periods of executions; nothing changed permanently within a
+    /// period.
     pub fn within<'a>(stretches: impl IntoIterator<Item = &'a [f64]>) -> Spread {
         stretches.into_iter().fold(Spread::default(), Spread::with)
     }
@@ -38,9 +40,10 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Judges executions of a candidate against those of a baseline, one value of each. A verdict needs
-/// three executions on each side, or two if `earlier` executions give the spread. With fewer, the
-/// result is an [estimate](Finding::Estimate), with an interval if the spread is known at all.
+/// Compares executions of a candidate with those of a baseline, by one value of each execution. A
+/// verdict needs three executions on each side, or two if the spread is known from `earlier`
+/// executions. With fewer executions, the result is an [estimate](Finding::Estimate), which has an
+/// interval if the spread is known.
 pub fn judge_executions(
     candidate: &[f64],
     baseline: &[f64],
@@ -88,7 +91,7 @@ pub fn judge_executions(
     if is_judged { verdict.concluded() } else { verdict }
 }
 
-/// The two-sided probability of a difference this large by chance.
+/// Returns the two-sided p-value of a difference.
 fn chance(difference: f64, error: f64, freedom: usize) -> f64 {
     match (difference == 0.0, error > 0.0) {
         (true, _) => 1.0,
@@ -97,8 +100,8 @@ fn chance(difference: f64, error: f64, freedom: usize) -> f64 {
     }
 }
 
-/// The share of Student's distribution beyond `t` on both sides: Abramowitz and Stegun 26.7.3 and
-/// 26.7.4, which are exact for whole degrees of freedom.
+/// Returns the probability of Student's distribution beyond `t` on both sides, by Abramowitz and
+/// Stegun 26.7.3 and 26.7.4, which are exact for whole degrees of freedom.
 fn outside(t: f64, freedom: usize) -> f64 {
     let angle = (t / (freedom as f64).sqrt()).atan();
     let (sin, cos) = angle.sin_cos();
@@ -116,7 +119,7 @@ fn outside(t: f64, freedom: usize) -> f64 {
     (1.0 - inside).clamp(0.0, 1.0)
 }
 
-/// The quantile `t` with this share beyond it.
+/// Returns the quantile `t` that has this probability beyond it.
 fn t_beyond(share: f64, freedom: usize) -> f64 {
     let halve = |(low, high): (f64, f64), _| {
         let middle = (low + high) / 2.0;

@@ -1,26 +1,26 @@
-//! Whether samples have two modes: then a median and an interval do not describe them, and the
-//! reader must know.
+//! Detects samples with two modes, which a median and an interval do not describe; the reader must
+//! know this.
 //!
-//! The largest gap between neighbours is compared with the gap that the flattest distribution with
-//! one mode, the uniform one, would have by chance: the spacings of `n` such samples are `n - 1`
-//! parts of their range, and a given one is larger than a share `g` with the chance `(1 - g)^(n -
-//! 2)`.
+//! The largest gap between neighbouring samples is compared with the gap that the uniform
+//! distribution, the flattest with one mode, would have by chance. The spacings of `n` uniform
+//! samples divide their range into `n - 1` parts, and a given spacing is larger than a share `g` of
+//! the range with the probability `(1 - g)^(n - 2)`.
 
 use super::summary::quantile_of_sorted;
 
-/// A mode has at least this many samples: fewer are outliers.
+/// The smallest number of samples in a mode; fewer samples are outliers.
 const FEWEST: usize = 3;
-/// With fewer samples there is no answer.
+/// The smallest number of samples for which an answer is given.
 const SAMPLES: usize = 8;
-/// The chance of two heaps if there is one.
+/// The probability that two clusters are found although there is only one.
 const ALPHA: f64 = 0.01;
-/// Heaps whose middles are nearer than this share are of no interest.
+/// Clusters whose centres differ by less than this share are ignored.
 const APART: f64 = 0.10;
 
-/// Two heaps: the middle of each and the number of its samples, the lower one first.
+/// Two clusters: the centre of each and the number of its samples, the lower cluster first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Humps {
-    /// The lower middle.
+    /// The lower centre.
     pub low: f64,
     /// The higher one.
     pub high: f64,
@@ -28,7 +28,7 @@ pub struct Humps {
     pub counts: (usize, usize),
 }
 
-/// The two heaps of these samples, if they have two.
+/// Returns the two clusters of these samples; `None` if they form one.
 pub fn humps(samples: &[f64]) -> Option<Humps> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);

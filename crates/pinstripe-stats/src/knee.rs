@@ -1,12 +1,13 @@
-//! The knee: the load from which more of it buys little throughput for much waiting.
+//! Finds the knee: the load above which more load gains little throughput and costs much latency.
 
-/// The point where the curve of throughput over latency bends: both are scaled to go from 0 to 1,
-/// and the point counts that is furthest above the line from the first corner to the last (Satopää,
-/// Albrecht, Irwin and Raghavan 2011, Finding a "Kneedle" in a Haystack, ICDCS workshops; of a
-/// handful of points nothing is smoothed, and the one with the largest difference is taken).
+/// Returns the point where the curve of throughput over latency bends. Both are scaled to 0 to 1,
+/// and the point is chosen that is furthest above the line from the first corner to the last
+/// (Satopää, Albrecht, Irwin and Raghavan 2011, Finding a "Kneedle" in a Haystack, ICDCS
+/// workshops). With a handful of points nothing is smoothed, and the point with the largest
+/// difference is taken.
 ///
-/// Points are (throughput, latency) in the order of load; of equal ones the first counts. None of
-/// fewer than three, and where something is not greater than zero.
+/// Points are pairs (throughput, latency) in the order of load; the first of several equal points
+/// is chosen. Returns `None` for fewer than three points, and if a value is not greater than zero.
 pub fn knee(points: &[(f64, f64)]) -> Option<usize> {
     let is_sound = |(rate, time): &(f64, f64)| *rate > 0.0 && *time > 0.0;
     if points.len() < 3 || !points.iter().all(is_sound) {
@@ -18,7 +19,7 @@ pub fn knee(points: &[(f64, f64)]) -> Option<usize> {
     (0..points.len()).reduce(|best, at| if above(at) > above(best) { at } else { best })
 }
 
-/// From 0 for the least to 1 for the most; `flat` where all are equal.
+/// Scales values from 0 for the smallest to 1 for the largest; returns `flat` if all are equal.
 fn scaled(all: impl Iterator<Item = f64> + Clone, flat: f64) -> Vec<f64> {
     let low = all.clone().fold(f64::MAX, f64::min);
     let high = all.clone().fold(f64::MIN, f64::max);

@@ -1,8 +1,9 @@
-//! The conclusions from repeated measurements, and their confidence: pure functions on numbers.
+//! Draws conclusions from repeated measurements, with their confidence, by pure functions on
+//! numbers.
 //!
 //! Every function that draws random numbers takes a seed, and gives the same answer for the same
-//! seed. Not in this crate: clocks and files, or a forced answer: "cannot tell" and "too few runs"
-//! are answers.
+//! seed. This crate uses no clock and no files, and never forces an answer: "cannot tell" and "too
+//! few runs" are answers.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

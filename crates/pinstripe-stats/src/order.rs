@@ -1,34 +1,37 @@
-//! Intervals of medians by order statistics: the median is between the k-th of `n` samples from
-//! below and the k-th from above with a chance that follows from `n` and `k` alone, whatever the
-//! distribution. Between two neighbouring ranks the ends are interpolated (Hettmansperger and
+//! Intervals of medians by order statistics: the median is between the k-th smallest and the k-th
+//! largest of `n` samples with a probability that depends only on `n` and `k`, whatever the
+//! distribution. The ends are interpolated between two neighbouring ranks (Hettmansperger and
 //! Sheather 1986), so that the stated level is met for every number of samples from six on.
 //!
 //! Invariant: an interval states its level, and its coverage is at least that. With fewer than six
-//! samples it extends from the smallest to the largest, and its level is what that number allows.
+//! samples the interval extends from the smallest to the largest, and its level is the one that
+//! this number allows.
 
 use serde::{Deserialize, Serialize};
 
 use super::summary::quantile_of_sorted;
 
-/// The probability that the true value lies within an interval of enough samples.
+/// The probability that the true value is within an interval from enough samples.
 pub const LEVEL: f64 = 0.95;
-/// The level that the ends are computed for. It is above [`LEVEL`] because measuring stops when
-/// the interval is narrow, and by chance narrow intervals miss more often: with a stop the true
-/// coverage is 93 to 97 %, as the tests show.
+/// The level for which the ends of an interval are computed. The computed level is above [`LEVEL`]
+/// because measuring stops when the interval is narrow, and intervals that are narrow by chance
+/// miss the true value more often. With such a stop the true coverage is 93 to 97 %, as the tests
+/// show.
 const COMPUTED: f64 = 0.96;
-/// The level of each of the two intervals from which that of a ratio is put together.
+/// The level of each of the two intervals from which the interval of a ratio is computed.
 const PART: f64 = 0.93;
-/// With this many samples of each lot, the interval of a ratio has the full level.
+/// The number of samples on each side from which the interval of a ratio has the full level.
 const RATIO_FULL: usize = 4;
 
-/// The interval of the true value, as far as the samples say.
+/// An interval for the true value, computed from samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The lower end.
     pub low: f64,
     /// The upper end.
     pub high: f64,
-    /// The probability that it contains the true value; files of older versions lack it.
+    /// The probability that the interval contains the true value; files of older versions do not
+    /// contain it.
     #[serde(default = "usual_level")]
     pub level: f64,
 }
@@ -38,12 +41,12 @@ fn usual_level() -> f64 {
 }
 
 impl Interval {
-    /// An interval of [`LEVEL`].
+    /// Creates an interval with the level [`LEVEL`].
     pub fn new(low: f64, high: f64) -> Self {
         Interval { low, high, level: LEVEL }
     }
 
-    /// Half of its width as a share of `middle`; infinite around zero.
+    /// Half of the interval's width, as a share of `middle`; infinite if `middle` is zero.
     pub fn half_width(&self, middle: f64) -> f64 {
         match middle {
             0.0 => f64::INFINITY,
@@ -51,12 +54,13 @@ impl Interval {
         }
     }
 
-    /// Whether it contains `value`.
+    /// Whether the interval contains `value`.
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 
-    /// Whether it is of the usual level; otherwise it goes from the smallest to the largest sample.
+    /// Whether the interval has the usual level; otherwise it extends from the smallest to the
+    /// largest sample.
     pub fn is_full(&self) -> bool {
         self.level >= LEVEL
     }
@@ -71,7 +75,7 @@ impl Interval {
     }
 }
 
-/// The interval of the median; none of fewer than two samples.
+/// Returns the interval of the median; `None` for fewer than two samples.
 pub fn median_interval(samples: &[f64]) -> Option<Interval> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -79,14 +83,14 @@ pub fn median_interval(samples: &[f64]) -> Option<Interval> {
     Some(Interval { level: if found.level >= COMPUTED { LEVEL } else { found.level }, ..found })
 }
 
-/// The interval of the median of ratios with these logarithms.
+/// Returns the interval of the median of ratios that have these logarithms.
 pub(super) fn median_of_ratios(logs: &[f64]) -> Option<Interval> {
     Some(median_interval(logs)?.map(f64::exp))
 }
 
-/// The interval of `median(of) / median(to)`: the interval of each, on a scale of logarithms, put
-/// together as those of independent figures (Donner and Zou 2012, MOVER). None of fewer than two
-/// samples each, and none where a value is not above zero.
+/// Returns the interval of `median(of) / median(to)`: the intervals of both medians, on a
+/// logarithmic scale, are combined as for independent values (Donner and Zou 2012, MOVER). Returns
+/// `None` for fewer than two samples on a side, and if a value is not above zero.
 pub(crate) fn ratio_interval(of: &[f64], to: &[f64]) -> Option<Interval> {
     if of.iter().chain(to).any(|it| *it <= 0.0) {
         return None;
@@ -108,8 +112,8 @@ pub(crate) fn ratio_interval(of: &[f64], to: &[f64]) -> Option<Interval> {
     Some(Interval { low: (ratio - below).exp(), high: (ratio + above).exp(), level })
 }
 
-/// The interval of at least this level where the number of samples allows one, and then of exactly
-/// this level; otherwise all samples.
+/// Returns the interval with exactly this level if the number of samples allows it, or else the
+/// range of all samples.
 fn of_sorted(sorted: &[f64], level: f64) -> Option<Interval> {
     let count = sorted.len();
     if count < 2 {
@@ -136,7 +140,8 @@ fn of_sorted(sorted: &[f64], level: f64) -> Option<Interval> {
     })
 }
 
-/// The chance that the median lies between the samples of this rank from below and from above.
+/// Returns the probability that the median is between the sample with this rank from below and the
+/// sample with this rank from above.
 fn level_of_rank(count: usize, rank: usize) -> f64 {
     let mut ways = 1.0;
     let mut outside = 0.0;

@@ -1,51 +1,52 @@
-//! The comparison of two variants that took turns: a disturbance that both meet at the same time,
+//! Compares two variants that took turns, so that a disturbance that affects both at the same time,
 //! such as a slow minute of the disk, cancels out.
 //!
-//! The result is the median of the ratios in each round, with its interval; the test of signed
-//! ranks (Wilcoxon 1945) on their logarithms decides whether it is chance. A race is decided by the
-//! interval that belongs to that test (Tukey), which exists for any level: it leaves out the values
-//! that the test would reject.
+//! The result is the median of the ratios in each round, with its interval; the signed-rank test
+//! (Wilcoxon 1945) on their logarithms decides whether the difference is due to chance. A race is
+//! decided by the interval that corresponds to that test (Tukey), which exists for any level: it
+//! excludes the values that the test would reject.
 
 use super::order::median_of_ratios;
 use super::rank::{doubled_ranks, upper_tail};
 use super::{Basis, Better, Finding, Interval, Verdict};
 
-/// More pairs are not counted out.
+/// The most pairs for which the distribution is computed exactly.
 const MOST_EXACT: usize = 60;
-/// With fewer pairs, the result could be chance even if one side won all of them.
+/// The smallest number of pairs; with fewer, the result could be due to chance even if one side won
+/// all of them.
 const FEWEST: usize = 6;
 
-/// The comparison of the first sides of pairs with the second ones.
+/// The comparison of the first values of pairs with the second values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Paired {
-    /// The ratio of speeds, first over second: the median of all pairs.
+    /// The ratio of speeds, first over second: the median over all pairs.
     pub speed: f64,
     /// The interval.
     pub interval: Interval,
-    /// The chance of pairs so one-sided if there is no difference.
+    /// The p-value: the probability of pairs that are this one-sided if there is no difference.
     pub p: f64,
     /// Pairs.
     pub count: usize,
 }
 
-/// Compares the sides of pairs. None where a value is not above zero, and none of fewer than six
-/// pairs.
+/// Compares the two sides of pairs. Returns `None` if a value is not above zero, and for fewer than
+/// six pairs.
 pub fn paired(pairs: &[(f64, f64)], better: Better) -> Option<Paired> {
     let logs = logs(pairs, better).filter(|it| it.len() >= FEWEST)?;
     let (speed, interval) = (super::median(&logs)?.exp(), median_of_ratios(&logs)?);
     Some(Paired { speed, interval, p: signed_ranks(&logs), count: pairs.len() })
 }
 
-/// The ratios of speeds that the test of signed ranks leaves possible at this level. None where a
-/// value is not above zero, and none of too few pairs for that level: of fewer than 6 for 95 %, of
-/// fewer than 8 for 99 %.
+/// Returns the range of speed ratios that the signed-rank test does not reject at this level.
+/// Returns `None` if a value is not above zero, and if there are too few pairs for the level: fewer
+/// than 6 for 95 %, fewer than 8 for 99 %.
 pub fn bounds(pairs: &[(f64, f64)], better: Better, level: f64) -> Option<Interval> {
     let cut = means_outside(pairs.len(), level)?;
     let means = walsh_means(&logs(pairs, better)?);
     Some(Interval { low: means[cut].exp(), high: means[means.len() - 1 - cut].exp(), level })
 }
 
-/// The logarithms of the ratios; none where a value is not above zero.
+/// Returns the logarithms of the ratios; `None` if a value is not above zero.
 fn logs(pairs: &[(f64, f64)], better: Better) -> Option<Vec<f64>> {
     let log = |(of, to): &(f64, f64)| match better {
         Better::Higher => (of / to).ln(),
@@ -55,7 +56,7 @@ fn logs(pairs: &[(f64, f64)], better: Better) -> Option<Vec<f64>> {
     is_sound.then(|| pairs.iter().map(log).collect())
 }
 
-/// The same as a verdict.
+/// Compares the two sides of pairs, and returns a verdict.
 pub fn judge_pairs(pairs: &[(f64, f64)], better: Better) -> Option<Verdict> {
     let found = paired(pairs, better)?;
     let verdict = Verdict {
@@ -69,7 +70,8 @@ pub fn judge_pairs(pairs: &[(f64, f64)], better: Better) -> Option<Verdict> {
     Some(verdict.concluded())
 }
 
-/// The means of all two of some numbers, each with itself too, in order.
+/// Returns the means of all pairs of numbers, each number also paired with itself, in order (the
+/// Walsh averages).
 fn walsh_means(numbers: &[f64]) -> Vec<f64> {
     let with = |at: usize| numbers[at..].iter().map(move |other| (numbers[at] + other) / 2.0);
     let mut means: Vec<f64> = (0..numbers.len()).flat_map(with).collect();
@@ -77,8 +79,8 @@ fn walsh_means(numbers: &[f64]) -> Vec<f64> {
     means
 }
 
-/// The number of those means outside of the interval on either side; none if there is no such
-/// interval.
+/// Returns the number of Walsh averages outside of the interval on each side; `None` if there is no
+/// such interval.
 fn means_outside(count: usize, level: f64) -> Option<usize> {
     let tail = (1.0 - level) / 2.0;
     let n = count as f64;
@@ -97,7 +99,7 @@ fn means_outside(count: usize, level: f64) -> Option<usize> {
     outside.count().checked_sub(1)
 }
 
-/// The value of the standard normal distribution with this probability beyond it.
+/// Returns the value of the standard normal distribution that has this probability beyond it.
 fn normal_beyond(tail: f64) -> f64 {
     let halve = |(low, high): (f64, f64), _| {
         let middle = (low + high) / 2.0;
@@ -106,7 +108,7 @@ fn normal_beyond(tail: f64) -> f64 {
     (0..40).fold((0.0, 10.0), halve).0
 }
 
-/// In how many ways some of the ranks have each sum.
+/// Returns, for each sum, the number of subsets of the ranks that have this sum.
 fn ways(ranks: &[usize]) -> Vec<f64> {
     let mut ways = vec![0.0; ranks.iter().sum::<usize>() + 1];
     ways[0] = 1.0;
@@ -118,8 +120,8 @@ fn ways(ranks: &[usize]) -> Vec<f64> {
     ways
 }
 
-/// The chance, either way, of signs so one-sided. Zeros have no sign and are left out; ties share
-/// their ranks.
+/// Returns the two-sided p-value of the signed-rank test. Zeros have no sign and are left out;
+/// equal values get the mean of their ranks.
 fn signed_ranks(numbers: &[f64]) -> f64 {
     let signed: Vec<f64> = numbers.iter().copied().filter(|it| *it != 0.0).collect();
     let sizes: Vec<f64> = signed.iter().map(|it| it.abs()).collect();
@@ -135,7 +137,8 @@ fn signed_ranks(numbers: &[f64]) -> f64 {
     (2.0 * below / 2_f64.powi(ranks.len() as i32)).min(1.0)
 }
 
-/// For many pairs: nearly normal, with the variance of the ranks including ties.
+/// Approximates the p-value for many pairs by the normal distribution, with the variance of the
+/// ranks including ties.
 fn approximate(doubled_ranks: &[u64], smaller: u64) -> f64 {
     let sum = doubled_ranks.iter().sum::<u64>() as f64 / 2.0;
     let squares: f64 = doubled_ranks.iter().map(|it| (*it as f64 / 2.0).powi(2)).sum();

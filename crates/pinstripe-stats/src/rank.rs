@@ -1,22 +1,24 @@
-//! The test whether one lot of samples tends to be higher than another: the rank sum test of Mann
-//! and Whitney (1947).
+//! Tests whether one set of samples tends to be higher than another: the rank-sum test of Mann and
+//! Whitney (1947).
 //!
-//! Few samples are counted out exactly, ties and all; many are left to the normal approximation
-//! with corrections for ties and continuity.
+//! For few samples the p-value is exact, including ties; for many samples the normal approximation
+//! is used, with corrections for ties and continuity.
 
-/// More samples than this in both lots together are not counted out.
+/// The most samples, in both sets together, for which the p-value is computed exactly.
 const MOST_EXACT: usize = 60;
 
-/// The result of the test.
+/// The result of the rank-sum test.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RankTest {
-    /// Pairs in which the first lot's sample is the larger one; a tie is half a pair.
+    /// The number of pairs in which the sample of the first set is larger; a tie counts as half a
+    /// pair.
     pub u: f64,
-    /// The chance of a difference as large as this one, either way, where there is none.
+    /// The two-sided p-value: the probability of a difference at least this large if there is no
+    /// real difference.
     pub p: f64,
 }
 
-/// Compares two lots; none when one is empty.
+/// Compares two sets of samples; returns `None` if one is empty.
 pub(crate) fn mann_whitney(one: &[f64], other: &[f64]) -> Option<RankTest> {
     let (n, m) = (one.len(), other.len());
     if n == 0 || m == 0 {
@@ -32,8 +34,8 @@ pub(crate) fn mann_whitney(one: &[f64], other: &[f64]) -> Option<RankTest> {
     Some(RankTest { u, p })
 }
 
-/// Twice the rank of each sample among all, in the order of the lots: ties share the mean of their
-/// ranks, which may end in a half.
+/// Returns twice the rank of each sample among all samples, in the order of the sets. Equal samples
+/// get the mean of their ranks, which may end in a half.
 pub(super) fn doubled_ranks(one: &[f64], other: &[f64]) -> Vec<u64> {
     let all: Vec<f64> = one.iter().chain(other).copied().collect();
     let mut order: Vec<usize> = (0..all.len()).collect();
@@ -51,7 +53,7 @@ pub(super) fn doubled_ranks(one: &[f64], other: &[f64]) -> Vec<u64> {
     ranks
 }
 
-/// Counts, of all ways to choose `n` of the ranks, those with a sum at least as far out.
+/// Counts, of all ways to choose `n` of the ranks, those whose sum is at least as extreme.
 fn exact(ranks: &[u64], n: usize, sum: u64) -> f64 {
     let most: usize = ranks.iter().sum::<u64>() as usize;
     // ways[k][s]: choices of k ranks that add up to s.
@@ -90,8 +92,8 @@ fn approximate(ranks: &[u64], n: usize, u: f64) -> f64 {
     (2.0 * upper_tail(z)).min(1.0)
 }
 
-/// The chance that a standard normal number exceeds `z` >= 0: Abramowitz and Stegun 26.2.17, off by
-/// less than 7.5e-8.
+/// Returns the probability that a standard normal number exceeds `z` >= 0, by Abramowitz and Stegun
+/// 26.2.17, with an error below 7.5e-8.
 pub(super) fn upper_tail(z: f64) -> f64 {
     const B: [f64; 5] =
         [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];

@@ -1,23 +1,23 @@
-//! Speeds as runs would have them, made from a seed: what tests hold the statistics against.
+//! Simulates the speeds of runs from a seed, to test the statistics.
 
 use pinstripe_base::random::Noise;
 
-/// How runs of one speed differ.
+/// How the speeds of runs vary.
 #[derive(Debug, Clone, Copy)]
 pub enum SpeedNoise {
     /// By normal noise.
     Plain,
-    /// So, and one of ten takes twice as long.
+    /// The noise is normal, and one run in ten takes twice as long.
     Stalls,
 }
 
-/// A normal number: the sum of twelve even ones.
+/// Returns a normally distributed number: the sum of twelve uniform numbers.
 pub fn normal(noise: &mut Noise) -> f64 {
     let even = |_| noise.below(1 << 30) as f64 / f64::from(1 << 30);
     (0..12).map(even).sum::<f64>() - 6.0
 }
 
-/// The speed of a run.
+/// Returns the speed of a run.
 pub fn speed(kind: SpeedNoise, share: f64, noise: &mut Noise) -> f64 {
     let stalled = matches!(kind, SpeedNoise::Stalls) && noise.below(10) == 0;
     let speed = (1.0 + share * normal(noise)).max(0.05);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Median and extremes of some samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The middle sample; the mean of the two middle ones when their number is even.
+    /// The middle sample; if the number of samples is even, the mean of the two middle ones.
     pub median: f64,
     /// The smallest sample.
     pub min: f64,
@@ -14,7 +14,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The summary of the samples; none when there are none.
+    /// Returns the summary of the samples; `None` if there are none.
     pub fn of(samples: &[f64]) -> Option<Summary> {
         let sorted = sorted(samples);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -22,13 +22,13 @@ impl Summary {
     }
 }
 
-/// The median; none of none.
+/// Returns the median; `None` if there are no samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     quantile(samples, 0.5)
 }
 
-/// The quantile `q`, from 0 to 1, with linear interpolation between the samples: type 7 of Hyndman
-/// and Fan (1996), the default of R and NumPy. `None` without samples.
+/// Returns the quantile `q`, from 0 to 1, with linear interpolation between the samples: type 7 of
+/// Hyndman and Fan (1996), the default of R and NumPy. `None` without samples.
 pub fn quantile(samples: &[f64], q: f64) -> Option<f64> {
     (!samples.is_empty()).then(|| quantile_of_sorted(&sorted(samples), q))
 }

@@ -1,22 +1,22 @@
-//! The verdict which of two is faster, and by how much. There are three answers: one differs from
-//! the other, if two different methods agree; one is as good as the other within [`AS_GOOD`], if
-//! the complete interval is; or the samples cannot decide.
+//! Decides which of two variants is faster, and by how much. There are three answers: one differs
+//! from the other, if two different methods agree; one is as good as the other, if the complete
+//! interval is within [`AS_GOOD`]; or the samples cannot decide.
 //!
-//! For several comparisons that belong together, such as all variants of a group, [`correct`] keeps
-//! the chance of one false difference among all of them below [`ALPHA`] (Holm 1979).
+//! For several comparisons that belong together, such as those of all variants of a group,
+//! [`correct`] keeps the probability of any false difference among them below [`ALPHA`] (Holm
+//! 1979).
 
 use serde::{Deserialize, Serialize};
 
 use super::{Interval, Summary, mann_whitney, ratio_interval};
 
-/// The probability of seeing a difference, anywhere in a family of comparisons, where there is
-/// none.
+/// The probability of reporting any difference in a family of comparisons if no difference exists.
 pub(crate) const ALPHA: f64 = 0.05;
 
-/// One is as good as the other if it is slower by at most this share.
+/// One variant is as good as another if it is slower by at most this share.
 pub const AS_GOOD: f64 = 0.03;
 
-/// Which values are the better ones.
+/// Whether higher or lower values are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
@@ -34,55 +34,56 @@ pub enum Finding {
     Faster,
     /// The candidate is slower.
     Slower,
-    /// No difference is seen, and none of more than [`AS_GOOD`] is left possible.
+    /// No difference is shown, and a difference of more than [`AS_GOOD`] is excluded.
     AsGood,
-    /// No difference is seen, but one as large as the interval says may be there. Older versions
-    /// did not tell this from [`Finding::AsGood`].
+    /// No difference is shown, but there may be one as large as the interval. Older versions did
+    /// not distinguish this finding from [`Finding::AsGood`].
     #[serde(alias = "no_difference")]
     CannotTell,
-    /// Too few runs: no result could be significant.
+    /// There are too few runs for any result to be significant.
     TooFewRuns,
-    /// Too few executions to judge by: a ratio with its doubt, and no verdict.
+    /// There are too few executions for a verdict; the result is a ratio with its interval.
     Estimate,
 }
 
-/// The repetitions that a verdict rests on.
+/// The kind of repetitions on which a verdict is based.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// Runs, lot against lot.
+    /// Runs; the runs of both sides are compared as two independent sets.
     #[default]
     Runs,
-    /// Rounds in which both ran undisturbed.
+    /// Rounds in which both sides ran undisturbed.
     Rounds,
-    /// Rounds, some of them disturbed: the disturbance met both alike.
+    /// Rounds, some of them disturbed; the disturbance affected both sides alike.
     DisturbedRounds,
     /// Whole executions.
     Executions,
 }
 
-/// A candidate against a baseline.
+/// The comparison of a candidate with a baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The conclusion.
     pub finding: Finding,
-    /// How many times as fast as the baseline the candidate is: of rounds the median of the ratios
-    /// in each, of runs the ratio of the medians. None where a value is zero or missing.
+    /// How many times as fast as the baseline the candidate is: for rounds, the median of the
+    /// ratios in each round; for runs, the ratio of the medians. `None` if a value is zero or
+    /// missing.
     pub speed: Option<f64>,
-    /// The interval of the ratio.
+    /// The interval of the speed ratio.
     pub interval: Option<Interval>,
-    /// The chance of runs so different if there is no difference, two-sided; corrected for the
-    /// number of comparisons.
+    /// The two-sided p-value of the difference, corrected for the number of comparisons.
     pub p: Option<f64>,
-    /// Runs, rounds or executions of the candidate and of the baseline.
+    /// The number of runs, rounds or executions of the candidate and of the baseline.
     pub runs: (usize, usize),
-    /// The unit of `runs`.
+    /// The unit that `runs` counts.
     #[serde(default)]
     pub basis: Basis,
 }
 
 impl Verdict {
-    /// Concludes from its ratio, interval and probability, in a family of this many comparisons.
+    /// Sets the finding from the ratio, the interval and the p-value, in a family of this number of
+    /// comparisons.
     fn conclude(&mut self, family: usize) {
         let can_differ = self.least_p() * family as f64 <= ALPHA;
         self.finding = match (self.interval, self.p) {
@@ -101,8 +102,8 @@ impl Verdict {
         };
     }
 
-    /// The smallest probability that this number of repetitions can have: that of lots that do not
-    /// overlap, and of rounds that one side won all of.
+    /// Returns the smallest p-value that is possible with this number of repetitions: that of two
+    /// sets that do not overlap, or of rounds that one side won without exception.
     fn least_p(&self) -> f64 {
         let (n, m) = self.runs;
         match self.basis {
@@ -118,16 +119,15 @@ impl Verdict {
         self
     }
 
-    /// Whether a difference was seen.
+    /// Whether a difference is shown.
     pub fn is_different(&self) -> bool {
         matches!(self.finding, Finding::Faster | Finding::Slower)
     }
 }
 
-/// Corrects the verdicts of one family for how many they are, and concludes again: their
-/// probabilities become those of Holm, with which the chance that any of them sees a difference that
-/// does not exist is at most [`ALPHA`]. Verdicts without a probability, and mere estimates, do not
-/// belong to the family.
+/// Corrects the verdicts of one family for their number, and sets their findings again. The
+/// p-values become those of Holm, with which the probability of any false difference is at most
+/// [`ALPHA`]. Verdicts without a p-value, and estimates, do not belong to the family.
 pub fn correct(verdicts: &mut [&mut Verdict]) {
     let is_of_it = |it: &&mut &mut Verdict| it.p.is_some() && it.finding != Finding::Estimate;
     let mut family: Vec<&mut &mut Verdict> = verdicts.iter_mut().filter(is_of_it).collect();
@@ -140,14 +140,14 @@ pub fn correct(verdicts: &mut [&mut Verdict]) {
     }
 }
 
-/// The number of rounds that a family of this many comparisons needs until winning all rounds is
-/// significant.
+/// Returns the number of rounds that a family of this number of comparisons needs so that winning
+/// all rounds is significant.
 pub fn rounds_to_tell_apart(family: usize) -> usize {
     1 + (family.max(1) as f64 / ALPHA).log2().ceil() as usize
 }
 
-/// Judges valid runs of a candidate against those of a baseline, lot against lot: by the rank sum
-/// test whether they differ, and by their medians by how much.
+/// Compares valid runs of a candidate with those of a baseline, as two independent sets: the
+/// rank-sum test decides whether they differ, and their medians show by how much.
 pub fn judge(candidate: &[f64], baseline: &[f64], better: Better) -> Verdict {
     let (of, to) = match better {
         Better::Higher => (candidate, baseline),

@@ -1,8 +1,8 @@
-//! The one fatal error of a run: the first wins, all stages see it and drain.
+//! The one fatal error of a run: the first error wins, and all stages see it and drain their input.
 //!
-//! Invariant: a raised abort wakes each thread that waits in [`Abort::recv`] or [`Abort::send`],
-//! now or later, so that none of them polls for the end of the run. The stages that take jobs from
-//! a queue need no waking: the stage above them ends, and closes it.
+//! Invariant: a raised abort wakes every thread that waits in [`Abort::recv`] or [`Abort::send`],
+//! now or later, so that no thread has to poll for the end of the run. A stage that takes jobs from
+//! a queue needs no waking: the stage before it ends, and closes the queue.
 
 #![allow(clippy::disallowed_methods, reason = "the queue that wakes the stages of a run")]
 
@@ -15,12 +15,13 @@ use crossbeam_channel::{Receiver, Sender, bounded, select};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-/// Shared by all stages of one run.
+/// The fatal error, shared by all stages of one run.
 pub struct Abort {
     raised: AtomicBool,
-    /// The fatal error; while there is none, what keeps `over` open.
+    /// The fatal error; before there is one, the sender that keeps `over` open.
     state: Mutex<std::result::Result<Sender<Infallible>, Error>>,
-    /// Nothing is ever sent here: it closes when the abort is raised, which wakes all that wait.
+    /// Nothing is ever sent on this channel: it closes when the abort is raised, which wakes all
+    /// waiting threads.
     over: Receiver<Infallible>,
 }
 
@@ -32,7 +33,7 @@ impl Default for Abort {
 }
 
 impl Abort {
-    /// Ends the run with `error`, unless an earlier one has.
+    /// Ends the run with `error`, unless an earlier error has ended it.
     pub fn raise(&self, error: Error) {
         let mut state = lock(&self.state);
         if state.is_ok() {
@@ -42,8 +43,8 @@ impl Abort {
         }
     }
 
-    /// A guard that ends the run when its thread panics, so that no other thread waits for its
-    /// work. The panic itself is passed on where the thread is joined.
+    /// Returns a guard that ends the run when its thread panics, so that no other thread waits for
+    /// that thread's work. The panic itself is passed on to the thread that joins.
     pub fn on_panic(&self) -> impl Drop + '_ {
         struct AbortGuard<'a>(&'a Abort);
         impl Drop for AbortGuard<'_> {
@@ -61,7 +62,7 @@ impl Abort {
         self.raised.load(Ordering::Acquire)
     }
 
-    /// The fatal error, if there was one.
+    /// Returns the fatal error, if there was one.
     ///
     /// # Errors
     /// That error.
@@ -72,10 +73,11 @@ impl Abort {
         lock(&self.state).as_ref().map(|_| ()).map_err(Error::duplicate)
     }
 
-    /// Receives from a queue, for as long as the run lasts.
+    /// Receives from a queue, waiting as long as the run lasts.
     ///
     /// # Errors
-    /// The run's fatal error; [`Kind::Io`] when the queue is empty and has no sender left.
+    /// Fails with the run's fatal error, or with [`Kind::Io`] when the queue is empty and has no
+    /// sender left.
     pub fn recv<T>(&self, queue: &Receiver<T>) -> Result<T> {
         self.check()?;
         let received = select! {
@@ -85,10 +87,10 @@ impl Abort {
         received.ok_or_else(|| self.why_ended())
     }
 
-    /// Sends to a queue, waiting for room in it for as long as the run lasts.
+    /// Sends to a queue, waiting for room in it as long as the run lasts.
     ///
     /// # Errors
-    /// The run's fatal error; [`Kind::Io`] when the queue has no receiver left.
+    /// Fails with the run's fatal error, or with [`Kind::Io`] when the queue has no receiver left.
     pub fn send<T>(&self, queue: &Sender<T>, message: T) -> Result<()> {
         self.check()?;
         let sent = select! {
@@ -98,7 +100,7 @@ impl Abort {
         sent.ok_or_else(|| self.why_ended())
     }
 
-    /// The reason for which a queue gave or took nothing.
+    /// Returns the reason why a queue ended.
     fn why_ended(&self) -> Error {
         let early = || Error::new(Kind::Io, "a thread of the run ended early");
         self.check().err().unwrap_or_else(early)

@@ -1,9 +1,9 @@
-//! The stages that bytes pass between a source and members.
+//! The stages through which bytes pass between a source and the members.
 //!
 //! `chunk` cuts a stream, `dedup` decides which chunks are new, `codec` compresses them, `seal`
-//! encrypts them, and `stripe` lays them over the members with parity. `retention` chooses the
-//! snapshots that rules keep. The stages themselves only compute; `abort` ends a run whose stages
-//! have threads.
+//! encrypts them, and `stripe` distributes them over the members with parity. `retention` selects
+//! the snapshots that retention rules keep. The stages only compute; `abort` ends a run in which
+//! stages have threads.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

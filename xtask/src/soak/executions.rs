@@ -1,7 +1,7 @@
-//! Whether executions of one command are called different, on the disk of this machine. The command
-//! is executed again and again; then triples of executions are compared, as `lab compare` does for a
-//! user. Nothing was changed between them, so that each difference is an error of the verdict. At
-//! most one in twenty may be called different.
+//! Checks how often executions of one command are reported as different, on the disk of this
+//! machine. The command is executed repeatedly; then sets of three executions are compared, as a
+//! user does with `lab compare`. Nothing was changed between them, so each reported difference is
+//! an error of the verdict. At most one comparison in twenty may report a difference.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 use super::program::LabProgram;
 use crate::workspace::{Result, Workspace};
 
-/// Executions when no others are asked for.
+/// The default number of executions.
 const EXECUTIONS: usize = 40;
-/// Pairs of triples that are compared.
+/// The number of comparisons of two sets.
 const PAIRS: usize = 100;
-/// Executions of each side.
+/// The number of executions on each side.
 const SIDE: usize = 3;
 /// One verdict in this number may be wrong.
 const OF: usize = 20;
@@ -29,7 +29,8 @@ const CASE: [&str; 7] = [
     "--time=6",
 ];
 
-/// `--count N` executions in `--dir DIR`; false when more verdicts were wrong than may be.
+/// Makes `--count N` executions in `--dir DIR`; returns false if more verdicts were wrong than is
+/// permitted.
 pub fn run(args: &[String]) -> Result<bool> {
     let (count, dir) = wish(args)?;
     let workspace = Workspace::load()?;
@@ -75,7 +76,7 @@ fn wish(args: &[String]) -> Result<(usize, Option<PathBuf>)> {
     Ok((count, dir))
 }
 
-/// Executes the case once; the file of its results.
+/// Executes the case once; returns the file of its results.
 fn execute(program: &LabProgram, dir: &Path, state: &Path) -> Result<PathBuf> {
     let dir = dir.display().to_string();
     let (status, events) = program.events(CASE.into_iter().chain(["--dir", &dir]), state)?;
@@ -85,7 +86,7 @@ fn execute(program: &LabProgram, dir: &Path, state: &Path) -> Result<PathBuf> {
     saved.ok_or_else(|| format!("lab run ended with {status} and saved nothing"))
 }
 
-/// The verdicts on two sides, and how many of them are that they differ.
+/// Returns the number of verdicts on two sides, and how many of them report a difference.
 fn compare(
     program: &LabProgram,
     state: &Path,
@@ -109,7 +110,7 @@ fn counted(events: impl Iterator<Item = Value>) -> (usize, usize) {
     (verdicts, wrong)
 }
 
-/// Different numbers below `count`, as many as two sides have.
+/// Draws different numbers below `count`, as many as two sides have.
 fn draw(seed: u64, count: usize) -> Vec<usize> {
     let mut drawn: Vec<usize> = (0..count).collect();
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

@@ -1,9 +1,9 @@
-//! Whether the lab's verdicts hold: equal devices are seldom called different, and a planted
-//! slowdown is found.
+//! Checks the lab's verdicts: equal devices must seldom be reported as different, and a simulated
+//! slowdown must be found.
 
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
-/// Runs the tests that take minutes; false when one failed.
+/// Runs the tests that take minutes; returns false if one failed.
 pub fn run() -> Result<bool> {
     let root = root_folder()?;
     let holds = |filter: &str| {

@@ -1,13 +1,14 @@
-//! The recorder's ring and the pool of workers under loom, which tries the orders in which their
-//! threads may run and see each other's writes. Wrong orders that are planted must be found.
+//! Runs the recorder's ring and the worker pool under loom, which tries the orders in which their
+//! threads may run and see each other's writes. Wrong memory orderings that are inserted on purpose
+//! must be found.
 
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
-/// The crates with models, and the wrong orders that can be planted in each.
+/// The crates with loom models, and the wrong orderings that can be inserted in each.
 const CRATES: [(&str, &[&str]); 2] =
     [("pinstripe-io", &["round"]), ("pinstripe-record", &["head"])];
 
-/// Runs all models; false when one failed, or when a planted wrong order was not found.
+/// Runs all models; returns false if one failed, or if an inserted wrong ordering was not found.
 pub fn run() -> Result<bool> {
     let mut is_good = true;
     for (name, planted) in CRATES {
@@ -24,7 +25,8 @@ pub fn run() -> Result<bool> {
     Ok(is_good)
 }
 
-/// Whether the models of a crate hold, as it is or with a planted wrong order. They have to compile.
+/// Whether the models of a crate pass, either unchanged or with an inserted wrong ordering. It is
+/// an error if the models do not compile.
 fn holds(name: &str, planted: Option<&str>) -> Result<bool> {
     let plant = planted.map(|it| format!(" --cfg planted=\"{it}\"")).unwrap_or_default();
     let test = |more: &[&str]| {

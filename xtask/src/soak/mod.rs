@@ -1,23 +1,26 @@
-//! `cargo xtask soak [--seeds N] [--from S]`: the stress test of the library with many seeds, and
-//! `cargo xtask soak split`: a split that is far larger than its memory. `cargo xtask soak lab`:
-//! verdicts on devices that take a known time; `cargo xtask soak readers`: a mount read at random
-//! places by several readers. Without any word, all of these. `cargo xtask soak hostile [--seeds N]
-//! [--from S]`: members that return false data, during every verb. `cargo xtask soak stories
-//! [--seeds N] [--from S]`: short stories that follow completely from their seeds, in release.
-//! `cargo xtask soak pairs`: every verb concurrently with every other one, with the real command or
-//! simulated. `cargo xtask soak record [--seeds N] [--from S]`: takes that are killed, whose power
-//! is cut, and that others wrote; 60 seeds. `cargo xtask soak buckets [--seconds N]`: hosts that
-//! are killed while gc runs, in one bucket; an hour. `cargo xtask soak quick` runs `lab quick`
-//! again and again and compares its advice: half an hour, on a machine that does nothing else.
-//! `cargo xtask soak executions [--count N] [--dir DIR]` judges executions of one command on this
-//! disk, which are all equal: six minutes. `cargo xtask soak tune [--pairs N] [--dir DIR] [--knobs
-//! FILE] [--source TREE]` runs `lab tune`, and jobs with and without its advice. `cargo xtask soak
-//! whole` runs all of the tests that `cargo xtask test --all` runs in part: a fault at each step
-//! instead of every fifth or third, and four times the seeds and cases. `cargo xtask soak loom` tries the
-//! orders of the threads of the recorder's ring and of the pool of workers.
+//! `cargo xtask soak [--seeds N] [--from S]` runs the stress test of the library with many seeds;
+//! `cargo xtask soak split` runs a split that is far larger than its memory. `cargo xtask soak lab`
+//! tests verdicts on devices that take a known time; `cargo xtask soak readers` tests a mount that
+//! several readers read at random offsets. Without an argument, all of these are run. `cargo xtask
+//! soak hostile [--seeds N] [--from S]` tests every verb with members that return false data.
+//! `cargo xtask soak stories [--seeds N] [--from S]` plays short stories that are determined
+//! completely by their seeds, in release mode. `cargo xtask soak pairs` runs every verb
+//! concurrently with every other verb, with the real command or simulated. `cargo xtask soak record
+//! [--seeds N] [--from S]` tests takes that are killed, takes interrupted by a power cut, and takes
+//! that other programs wrote, with 60 seeds. `cargo xtask soak buckets [--seconds N]` tests hosts
+//! that are killed while gc runs, in one bucket, for an hour. `cargo xtask soak quick` runs `lab
+//! quick` repeatedly and compares its advice; this takes half an hour, on a machine without other
+//! load. `cargo xtask soak executions [--count N] [--dir DIR]` compares equal executions of one
+//! command on this disk; this takes six minutes. `cargo xtask soak tune [--pairs N] [--dir DIR]
+//! [--knobs FILE] [--source TREE]` runs `lab tune`, then jobs with and without its advice. `cargo
+//! xtask soak whole` runs completely the tests that `cargo xtask test --all` runs in part: with a
+//! fault at each step instead of every fifth or third step, and with four times the seeds and
+//! cases. `cargo xtask soak loom` tries the orders of the threads of the recorder's ring and of the
+//! worker pool.
 //!
-//! `cargo xtask test --all` runs the first six seeds of the stress test; this runs as many as there is
-//! time for. A seed that fails is named with its story and a shorter one that fails too.
+//! `cargo xtask test --all` runs only the first six seeds of the stress test; `cargo xtask soak`
+//! runs any number of seeds. A failed seed is reported with its story, and with a shorter story
+//! that also fails.
 
 mod executions;
 mod lab;
@@ -32,13 +35,13 @@ mod tune;
 
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
-/// Seeds when none are asked for.
+/// The default number of seeds.
 const SEEDS: u64 = 1000;
 
-/// For the recorder: each seed is a kill, five seconds long.
+/// The default number of seeds for the recorder; each seed is a kill, which takes five seconds.
 const RECORD_SEEDS: u64 = 60;
 
-/// Runs what is asked for; false when something failed.
+/// Runs the requested tests; returns false if something failed.
 pub fn run(args: &[String]) -> Result<bool> {
     match args {
         [] => {
@@ -76,11 +79,12 @@ fn seeds(args: &[String]) -> Result<bool> {
     succeeds(test.current_dir(root_folder()?))
 }
 
-/// The crates whose tests take a share of their steps, seeds or cases in `cargo xtask test --all`.
+/// The crates whose tests use only a share of their steps, seeds or cases in `cargo xtask test
+/// --all`.
 const SHARED_OUT: [&str; 4] =
     ["pinstripe", "pinstripe-array", "pinstripe-bucket", "pinstripe-prefetch"];
 
-/// All steps, and all seeds and cases that tests have.
+/// Runs these tests with all their steps, seeds and cases.
 fn whole() -> Result<bool> {
     let mut test = cargo();
     test.args(["test", "--no-fail-fast"]);
@@ -89,7 +93,8 @@ fn whole() -> Result<bool> {
     succeeds(test.current_dir(root_folder()?))
 }
 
-/// Hosts that write to one bucket and are killed, over a connection with faults, for a time.
+/// Tests hosts that write to one bucket and are killed, over a connection with faults, for a
+/// limited time.
 fn buckets(args: &[String]) -> Result<bool> {
     let seconds = match args {
         [] => "3600",
@@ -102,7 +107,7 @@ fn buckets(args: &[String]) -> Result<bool> {
     succeeds(test.current_dir(root_folder()?))
 }
 
-/// Attacks and verbs in the order that each seed draws.
+/// Runs attacks and verbs in the order that each seed draws.
 fn hostile(args: &[String]) -> Result<bool> {
     let (from, to) = range(args)?;
     println!("hostile members with seeds {from} to {}", to - 1);
@@ -113,7 +118,7 @@ fn hostile(args: &[String]) -> Result<bool> {
     succeeds(test.current_dir(root_folder()?))
 }
 
-/// Takes that were killed, cut off, or written by others.
+/// Tests takes that were killed, interrupted by a power cut, or written by other programs.
 fn record(args: &[String]) -> Result<bool> {
     let own = ["--seeds".to_owned(), RECORD_SEEDS.to_string()];
     let is_given = args.iter().any(|it| it == "--seeds");
@@ -131,7 +136,7 @@ fn record(args: &[String]) -> Result<bool> {
         & run(&["pinstripe-cli", "--test", "cli"], &["record::killed_at_any_moment"])?)
 }
 
-/// The seeds that `--seeds N` and `--from S` ask for: the first, and the one behind the last.
+/// The seeds that `--seeds N` and `--from S` select: the first one, and the one after the last.
 pub(crate) fn range(args: &[String]) -> Result<(u64, u64)> {
     let (mut seeds, mut from) = (SEEDS, 0_u64);
     let mut args = args.iter();

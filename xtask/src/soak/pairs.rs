@@ -1,7 +1,8 @@
-//! Pairs of verbs of a store. `cargo xtask soak pairs [--rounds N] [--seconds N] [--from S]` runs the
-//! real command, two processes at a time; without a number of rounds each ordered pair once.
-//! `cargo xtask soak pairs --simulated [--seeds N] [--from S]` plays them in the simulator, each seed
-//! once, by as many processes as there are processors, and prints the table of pairs.
+//! Runs pairs of verbs of a store. `cargo xtask soak pairs [--rounds N] [--seconds N] [--from S]`
+//! runs the real command, two processes at a time; without a number of rounds, each ordered pair is
+//! run once. `cargo xtask soak pairs --simulated [--seeds N] [--from S]` plays the pairs in the
+//! simulator, each seed once, with as many processes as there are processors, and prints the table
+//! of pairs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,10 +15,11 @@ use std::thread;
 use super::range;
 use crate::workspace::{Result, Workspace, cargo, root_folder, succeeds};
 
-/// Seeds that one process plays: the trees that mounts show stay in memory as long as it runs.
+/// The number of seeds that one process plays; it is limited because the trees of mounts stay in
+/// memory as long as the process runs.
 const SEEDS_OF_PROCESS: u64 = 2000;
 
-/// Runs what is asked for; false when something failed.
+/// Runs the requested pairs; returns false if something failed.
 pub fn run(args: &[String]) -> Result<bool> {
     match args.split_first() {
         Some((word, rest)) if word == "--simulated" => simulated(rest),
@@ -50,7 +52,7 @@ fn real(args: &[String]) -> Result<bool> {
     succeeds(test.current_dir(root_folder()?))
 }
 
-/// Seeds and calls of a pair.
+/// The number of seeds and of calls of each pair.
 type Pairs = BTreeMap<(String, String), (u64, u64)>;
 
 fn simulated(args: &[String]) -> Result<bool> {
@@ -110,7 +112,7 @@ fn play((from, to): (u64, u64), place: usize, folder: &Path) -> Result<bool> {
     Ok(child.wait().map_err(|error| error.to_string())?.success())
 }
 
-/// Adds what a process counted: a line of two verbs, seeds and calls for each pair.
+/// Adds the counts of a process: a line with two verbs, seeds and calls for each pair.
 fn read(file: &Path, pairs: &mut Pairs) {
     let text = fs::read_to_string(file).unwrap_or_default();
     let _ = fs::remove_file(file);
@@ -123,8 +125,8 @@ fn read(file: &Path, pairs: &mut Pairs) {
     }
 }
 
-/// One row for each verb that began: its seeds and calls, the pair with the fewest seeds, and how
-/// often it ran concurrently with each other verb.
+/// One row for each verb that was begun first: its seeds and calls, the pair with the fewest seeds,
+/// and how often the verb ran concurrently with each other verb.
 fn table(pairs: &Pairs) -> String {
     let verbs: Vec<&String> = {
         let mut verbs: Vec<&String> = pairs.keys().map(|(first, _)| first).collect();

@@ -1,4 +1,4 @@
-//! The verbs of the lab, called as a user's script calls them.
+//! Calls verbs of the lab as a user's script does.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::workspace::{Result, Workspace, cargo, succeeds};
 
-/// The program, as it is released.
+/// The program, built in release mode.
 pub(super) struct LabProgram {
     binary: PathBuf,
 }
@@ -22,12 +22,13 @@ impl LabProgram {
         Ok(LabProgram { binary: workspace.target.join("release").join("pinstripe") })
     }
 
-    /// A call of the program.
+    /// Returns a command that calls the program.
     pub fn command(&self) -> Command {
         Command::new(&self.binary)
     }
 
-    /// Runs a verb of the lab, with results and history in a place of their own; how it ended, and its events.
+    /// Runs a verb of the lab, with separate directories for results and history; returns its exit
+    /// status and its events.
     pub fn events<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,

@@ -1,7 +1,7 @@
-//! Whether `lab quick` repeats its advice: in nine of ten rounds, no advice may contradict the
-//! other rounds. Settings that are as good within the share that the advice itself neglects are not
-//! a contradiction, nor is "too close to tell". The output also shows how often the very same
-//! setting was advised.
+//! Checks whether `lab quick` repeats its advice: in nine of ten rounds, no advice may contradict
+//! the other rounds. Two settings are not a contradiction if they are equally good within the share
+//! that the advice itself neglects; "too close to tell" is not a contradiction either. The output
+//! also shows how often exactly the same setting was recommended.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,14 +12,14 @@ use serde_json::Value;
 use super::program::LabProgram;
 use crate::workspace::{Result, Workspace};
 
-/// Rounds when no others are asked for.
+/// The default number of rounds.
 const ROUNDS: usize = 10;
 /// One round in this number may differ.
 const OF: usize = 10;
-/// How much slower a setting may be and still be neglected, as in `advice`.
+/// How much slower a setting may be so that the difference is neglected, as in the lab's advice.
 const NEGLIGIBLE: f64 = 0.03;
 
-/// `--rounds N`, `--dir DIR`, and `--time S`, which is that of `lab quick`.
+/// The options: `--rounds N`, `--dir DIR`, and `--time S`, which is passed to `lab quick`.
 struct Wish {
     rounds: usize,
     dir: Option<PathBuf>,
@@ -31,7 +31,7 @@ struct Wish {
 struct Said {
     setting: String,
     value: String,
-    /// Whether it was not too close to tell.
+    /// Whether the answer was decided, instead of too close to tell.
     is_decided: bool,
 }
 
@@ -40,12 +40,12 @@ struct Said {
 struct Round {
     /// By question.
     advice: BTreeMap<String, Said>,
-    /// By variant: the median of the runs that count, and its unit.
+    /// For each variant, the median of the runs that count, and its unit.
     medians: BTreeMap<String, f64>,
 }
 
-/// Runs the rounds, prints the advice of each on each question, and how much of it was repeated;
-/// false when that is less than nine of ten.
+/// Runs the rounds, prints the advice of each round on each question, and how much of it was
+/// repeated; returns false if less than nine of ten rounds agree.
 pub fn run(args: &[String]) -> Result<bool> {
     let wish = read(args)?;
     let workspace = Workspace::load()?;
@@ -88,7 +88,7 @@ fn read(args: &[String]) -> Result<Wish> {
     Ok(wish)
 }
 
-/// One round, with results and history in a place of their own.
+/// Runs one round, with separate directories for results and history.
 fn measure(program: &LabProgram, stand: &Path, dir: &Path, time: Option<&str>) -> Result<Round> {
     let time = time.map(|it| format!("--time={it}"));
     let args =
@@ -100,7 +100,7 @@ fn measure(program: &LabProgram, stand: &Path, dir: &Path, time: Option<&str>) -
     Ok(said(events.into_iter()))
 }
 
-/// The content of a round's events.
+/// Extracts the answers of a round from its events.
 fn said(events: impl Iterator<Item = Value>) -> Round {
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let mut round = Round::default();
@@ -126,8 +126,8 @@ fn said(events: impl Iterator<Item = Value>) -> Round {
     round
 }
 
-/// Prints, question by question, what was said how often; whether nine of ten rounds said nothing
-/// that others contradict.
+/// Prints, for each question, how often each answer was given; returns whether nine of ten rounds
+/// gave no answer that others contradict.
 fn judge(rounds: &[Round]) -> bool {
     let mut questions: Vec<&String> = rounds.iter().flat_map(|it| it.advice.keys()).collect();
     questions.sort();
@@ -158,7 +158,7 @@ fn judge(rounds: &[Round]) -> bool {
     rounds.len() - good <= rounds.len() / OF
 }
 
-/// The most frequent answer.
+/// Returns the most frequent answer.
 fn usual<'a>(said: impl Iterator<Item = &'a Said>) -> Option<&'a str> {
     let mut counts = BTreeMap::new();
     said.for_each(|it| *counts.entry(it.value.as_str()).or_insert(0) += 1);
@@ -173,8 +173,8 @@ fn text(said: Option<&Said>) -> String {
     }
 }
 
-/// Whether a round has this advice, or one whose figure in that round is as good, within the
-/// neglected share. A question without an answer in the round is not alike.
+/// Whether a round has this advice, or advice whose figure in that round is equally good within the
+/// neglected share. Returns false if the round has no answer to the question.
 fn is_alike(round: &Round, question: &str, usual: &str) -> bool {
     let Some(Said { setting, value, .. }) = round.advice.get(question) else { return false };
     let median = |value: &str| round.medians.get(&format!("{question}: {setting} {value}"));

@@ -1,11 +1,12 @@
-//! Several readers of a mount at random places, for a minute: every byte is that of the source.
+//! Several readers read a mount at random offsets for a minute; every byte must be equal to the
+//! source.
 
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
-/// Seconds for which they read.
+/// The number of seconds for which they read.
 const SECONDS: u64 = 60;
 
-/// Has them read; false when a byte was wrong.
+/// Runs the readers; returns false if a byte was wrong.
 pub fn run() -> Result<bool> {
     println!("readers of a mount, for {SECONDS} s");
     let mut test = cargo();

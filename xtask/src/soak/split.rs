@@ -1,5 +1,6 @@
-//! A source of 16 GiB over three outputs. One of them is lost afterwards: all data is still
-//! readable, and neither splitting nor reading takes more memory than it was given.
+//! Splits a source of 16 GiB over three outputs. One of the three outputs is lost afterwards. All
+//! data must still be readable, and neither splitting nor reading may use more memory than its
+//! budget.
 
 use std::fs;
 use std::io::Read;
@@ -13,20 +14,20 @@ use serde_json::Value;
 use crate::workspace::{Result, Workspace, cargo, succeeds};
 
 const GIB: u64 = 1 << 30;
-/// The source: zeros, and words that get smaller, so that a disk of common size has room.
+/// The source: zeros, and words that compress well, so that the outputs fit on an ordinary disk.
 const SOURCE: &str = "fake:16G,zero=40%,entropy=0.1";
 const CODEC: &str = "zstd:1";
 const SOURCE_BYTES: u64 = 16 * GIB;
-/// The space for the outputs with parity, and a tenth to be sure.
+/// The space for the outputs with parity, plus a reserve of a tenth.
 const ROOM_BYTES: u64 = 9 * GIB;
-/// The budget that is asked for.
+/// The requested memory budget.
 const MEMORY: &str = "256M";
-/// The most memory allowed: the budget, and what the program itself takes.
+/// The most memory that is permitted: the budget, plus the memory of the program itself.
 const PEAK_BYTES: u64 = (256 + 64) << 20;
-/// Exit code of something that is damaged and whole.
+/// The exit code for outputs that are damaged but repairable.
 const REPAIRABLE: i32 = 10;
 
-/// Splits, loses an output and verifies; false when something is not as it should be.
+/// Splits, removes an output and verifies; returns false if a result is wrong.
 pub fn run() -> Result<bool> {
     let workspace = Workspace::load()?;
     if !succeeds(cargo().args(["build", "--package", "pinstripe-cli"]))? {
@@ -62,14 +63,14 @@ pub fn run() -> Result<bool> {
     Ok(wrong.is_empty())
 }
 
-/// A directory that goes with its outputs.
+/// A directory that is removed together with the outputs in it.
 struct Stand {
     target: PathBuf,
     directory: PathBuf,
 }
 
 impl Stand {
-    /// An empty one; what a run left that was killed is removed.
+    /// Creates an empty directory; the remains of a killed run are removed first.
     fn new(target: PathBuf) -> Result<Stand> {
         let directory = target.join("xtask").join("soak-split");
         let _ = fs::remove_dir_all(&directory);
@@ -78,7 +79,7 @@ impl Stand {
         Ok(Stand { target, directory })
     }
 
-    /// Runs `pinstripe` in it and looks how much memory it takes.
+    /// Runs `pinstripe` in the directory and measures its memory use.
     fn watch(&self, args: &[&str]) -> Result<Ran> {
         let start = Instant::now();
         let mut command = Command::new(self.target.join("debug").join("pinstripe"));
@@ -107,7 +108,7 @@ impl Drop for Stand {
     }
 }
 
-/// The leavings of a run.
+/// The result of a run of `pinstripe`.
 struct Ran {
     code: Option<i32>,
     summary: Value,
@@ -126,7 +127,8 @@ impl Ran {
     }
 }
 
-/// Waits for the end; the exit code, and the most memory that it had, as far as that was seen.
+/// Waits for the end of a process; returns its exit code, and the most memory that it was seen to
+/// use.
 fn wait(child: &mut Child) -> std::io::Result<(Option<i32>, u64)> {
     let status = PathBuf::from(format!("/proc/{}/status", child.id()));
     let mut peak_bytes = 0;
@@ -140,7 +142,7 @@ fn wait(child: &mut Child) -> std::io::Result<(Option<i32>, u64)> {
     }
 }
 
-/// VmHWM of /proc/PID/status, proc(5).
+/// Returns VmHWM of /proc/PID/status (proc(5)) in bytes.
 fn high_water_bytes(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;

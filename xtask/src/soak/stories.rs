@@ -1,5 +1,5 @@
-//! The stories in release, each seed once, by as many processes as there are processors: one plays
-//! one at a time.
+//! Plays the stories in release mode, each seed once, with as many processes as there are
+//! processors; each process plays one story at a time.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -8,10 +8,10 @@ use std::thread;
 use super::range;
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
-/// The counts of each process, as its last line names them.
+/// The names of the counts in the last line of each process.
 const COUNTED: [&str; 4] = ["seeds", "calls", "choices", "orders"];
 
-/// Plays the seeds that are asked for; false when one failed.
+/// Plays the requested seeds; returns false if one failed.
 pub fn run(args: &[String]) -> Result<bool> {
     let (from, to) = range(args)?;
     println!("stories with seeds {from} to {}", to - 1);
@@ -37,7 +37,7 @@ pub fn run(args: &[String]) -> Result<bool> {
     Ok(all_well)
 }
 
-/// The seeds of each process: the first, and the one behind the last.
+/// The seeds of each process: the first one, and the one after the last.
 fn shares(from: u64, to: u64, processes: u64) -> impl Iterator<Item = (u64, u64)> {
     let edge = move |at: u64| {
         from + (u128::from(to - from) * u128::from(at) / u128::from(processes)) as u64
@@ -56,7 +56,7 @@ fn start(from: u64, to: u64) -> Result<Child> {
     test.current_dir(root_folder()?).spawn().map_err(|error| format!("cannot run cargo: {error}"))
 }
 
-/// The counts of a process's last line.
+/// Parses the counts in the last line of a process.
 fn counts(line: &str) -> Option<[u64; COUNTED.len()]> {
     let mut words = line.strip_prefix("stories: ")?.split(", ");
     let mut counts = [0; COUNTED.len()];

@@ -1,8 +1,8 @@
-//! Whether following `lab tune` pays, or costs nothing: split and backup, with its file of knobs
-//! and without, in turns on the directory that it measured. A job is as good if it takes at most 3
-//! % longer, as in the lab's own advice. A disk makes equal commands differ by more than that, so
-//! each pair has a third execution, again without knobs: differences between equal commands are not
-//! a fault of the advice.
+//! Checks whether following `lab tune` makes jobs faster, or at least not slower: split and backup
+//! are run in turns with its file of knobs and without it, in the directory that it measured. A job
+//! counts as equally fast if it takes at most 3 % longer, as in the lab's own advice. On some
+//! disks, equal commands differ by more than that. So each pair has a third execution, again
+//! without knobs: differences between equal commands are not a fault of the advice.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use std::time::Instant;
 use super::program::LabProgram;
 use crate::workspace::{Result, Workspace};
 
-/// Pairs when no others are asked for.
+/// The default number of pairs.
 const PAIRS: usize = 20;
 /// One pair in this number may be slower.
 const OF: usize = 20;
-/// How much slower a setting may be and still be neglected, as in `advice`.
+/// How much slower a setting may be so that the difference is neglected, as in the lab's advice.
 const NEGLIGIBLE: f64 = 0.03;
-/// The source of the split: pages of zeros, and words and random bytes.
+/// The source of the split: pages of zeros, words, and random bytes.
 const SPLIT: &str = "fake:1G,zero=40%,entropy=0.5";
 
 struct Wish {
@@ -28,8 +28,9 @@ struct Wish {
     source: PathBuf,
 }
 
-/// `--pairs N`, `--dir DIR`, `--knobs FILE` of an earlier `lab tune` of that directory, `--source TREE`
-/// to back up; false when the defaults were faster more often than chance makes them.
+/// The options are `--pairs N`, `--dir DIR`, `--knobs FILE` from an earlier `lab tune` of that
+/// directory, and `--source TREE` to back up. Returns false if the defaults were faster more often
+/// than by chance.
 pub fn run(args: &[String]) -> Result<bool> {
     let wish = read(args)?;
     let workspace = Workspace::load()?;
@@ -78,7 +79,7 @@ fn read(args: &[String]) -> Result<Wish> {
     Ok(wish)
 }
 
-/// Measures the directory as a user does.
+/// Measures the directory with `lab tune`, as a user does.
 fn tuned(program: &LabProgram, stand: &Path) -> Result<PathBuf> {
     let knobs = stand.join("knobs.toml");
     let [dir, out] = [stand, &knobs].map(|it| it.display().to_string());
@@ -95,14 +96,14 @@ enum Job {
     Backup,
 }
 
-/// Seconds of three executions.
+/// The times of three executions, in seconds.
 struct Pair {
     usual: f64,
     tuned: f64,
     usual_again: f64,
 }
 
-/// Executes a job three times; which way comes first changes from pair to pair.
+/// Executes a job three times; the order of the variants alternates from pair to pair.
 fn pair(
     program: &LabProgram,
     stand: &Path,
@@ -121,7 +122,7 @@ fn pair(
     Ok(Pair { usual, tuned, usual_again })
 }
 
-/// Seconds of one execution, from nothing to durable.
+/// Returns the seconds of one execution, from the start until everything is durable.
 fn executed(
     program: &LabProgram,
     stand: &Path,
@@ -170,7 +171,8 @@ fn succeeded(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Whether the knobs were as good in 19 of 20 pairs, or in as many as an equal command was.
+/// Whether the knobs were equally fast in 19 of 20 pairs, or in as many pairs as an equal command
+/// was.
 fn judge(job: Job, pairs: &[Pair]) -> bool {
     let is_as_good = |it: f64, than: f64| it <= than * (1.0 + NEGLIGIBLE);
     let good = pairs.iter().filter(|it| is_as_good(it.tuned, it.usual)).count();

@@ -1,11 +1,12 @@
-//! The test binaries of the workspace, built once, and linted by the same compiler run.
+//! Builds the test binaries of the workspace once; the same compiler run also lints them.
 //!
-//! They are run by this program and not by `cargo test`, so that the times of the build, of each
-//! binary and of each test can be told apart, and so that two can run at once.
+//! The binaries are run by this program and not by `cargo test`, so that the times of the build, of
+//! each binary and of each test can be measured separately, and so that two binaries can run at the
+//! same time.
 //!
-//! clippy is a compiler that also lints. `cargo clippy` has it check and stop; here it compiles what
-//! is ours, so that no crate is read twice. Cargo keeps its warnings, and repeats them for what it
-//! does not build again.
+//! clippy is a compiler that also lints. `cargo clippy` only checks with it and then stops; here it
+//! compiles the workspace's crates, so that no crate is compiled twice. Cargo stores the warnings,
+//! and repeats them for crates that it does not build again.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,13 +20,13 @@ use super::scratch::Scratch;
 use super::tally::Lists;
 use crate::workspace::{Result, cargo, root_folder, works};
 
-/// libtest reports how long each test took under an option that it calls unstable.
+/// The options that make libtest report the time of each test; libtest calls this feature unstable.
 const TIMED: [&str; 2] = ["-Zunstable-options", "--report-time"];
-/// It takes such options from a stable toolchain when this is set.
+/// The environment variable with which a stable toolchain accepts unstable options.
 const ALLOWS_UNSTABLE: &str = "RUSTC_BOOTSTRAP";
 
-/// The binaries whose tests wait for processes, servers and clocks more than they compute: twice as
-/// many of them run at once as there are processors.
+/// The binaries whose tests mostly wait for processes, servers and clocks: twice as many of their
+/// tests run at the same time as there are processors.
 const MOSTLY_WAIT: &[&str] = &[
     "pinstripe: test it",
     "pinstripe-bucket: test bucket",
@@ -33,36 +34,36 @@ const MOSTLY_WAIT: &[&str] = &[
     "pinstripe-record: lib pinstripe_record",
 ];
 
-/// The tests of the benches, which are all in the list of `--all`.
+/// The tests of the benches; all of them are in the list of `--all`.
 const BENCHES: &str = "pinstripe-lab: bin pinstripe-bench";
-/// Has simulators play more seeds (`pinstripe_testing`).
+/// The environment variable that makes simulators play more seeds (`pinstripe_testing`).
 const MORE_SEEDS: &str = "PINSTRIPE_ALL";
 
-/// The tests that boot a kernel: `cargo xtask md-oracle` runs them. Here they are linted only.
+/// The tests that boot a kernel, which `cargo xtask md-oracle` runs. This program only lints them.
 const BOOTS: &str = "md_oracle";
-/// The feature behind which they are.
+/// The feature that enables these tests.
 const BOOTS_FEATURE: &str = "pinstripe-array/md-oracle";
-/// What compiles the crates of the workspace, for cargo.
+/// The environment variable that tells cargo which compiler to use for the crates of the workspace.
 const COMPILER: &str = "RUSTC_WORKSPACE_WRAPPER";
 
 /// What cargo made.
 pub(super) struct Built {
     /// All test binaries.
     pub binaries: Vec<Binary>,
-    /// The warnings of compiler and linter, as they were shown.
+    /// The number of warnings of compiler and linter that were shown.
     pub warnings: usize,
 }
 
 /// One test binary.
 pub(super) struct Binary {
-    /// Its package and target, for people.
+    /// The package and target of the binary, for people.
     pub name: String,
     path: PathBuf,
-    /// The folder of its package, in which its tests run.
+    /// The directory of the binary's package, in which its tests run.
     folder: PathBuf,
 }
 
-/// The linting compiler next to this cargo, if it is installed.
+/// The linting compiler in the same directory as this cargo, if it is installed.
 pub(super) fn linter() -> Option<PathBuf> {
     let linter = Path::new(cargo().get_program()).with_file_name("clippy-driver");
     [linter, PathBuf::from("clippy-driver")]
@@ -70,7 +71,7 @@ pub(super) fn linter() -> Option<PathBuf> {
         .find(|it| works(Command::new(it).arg("--version")))
 }
 
-/// Builds all test binaries of a scope: only those of libraries and programs for the inner loop.
+/// Builds all test binaries of a scope; for the quick scope, only those of libraries and programs.
 pub(super) fn build(features: &[String], linter: Option<&Path>, scope: Scope) -> Result<Built> {
     let mut command = tests(features, linter)?;
     command.args(["--no-run", "--message-format=json"]);
@@ -103,15 +104,16 @@ pub(super) fn build(features: &[String], linter: Option<&Path>, scope: Scope) ->
     }
 }
 
-/// The warnings of the compiler about code, as they are to be shown. A message without a code of
-/// its own is a sum of such messages, or says that `clippy.toml` names something that this crate
+/// Returns the text of a compiler warning about code, as it is to be shown. A message without a
+/// code is a summary of such messages, or says that `clippy.toml` names something that this crate
 /// does not have.
 fn warning(message: &Value) -> Option<&str> {
     let is_about_code = !message["code"].is_null() || message["level"] == "error";
     message["rendered"].as_str().filter(|_| is_about_code)
 }
 
-/// `cargo test` of the workspace with features, compiled by the linter if there is one.
+/// Returns the command `cargo test` for the workspace with features, compiled by the linter if
+/// there is one.
 fn tests(features: &[String], linter: Option<&Path>) -> Result<Command> {
     let mut command = cargo();
     command.args(["test", "--workspace"]).current_dir(root_folder()?);
@@ -125,7 +127,7 @@ fn tests(features: &[String], linter: Option<&Path>) -> Result<Command> {
 }
 
 impl Binary {
-    /// The binary that a message of cargo names, if it is one of tests.
+    /// Returns the binary that a message of cargo names, if it is a test binary.
     fn of(message: &Value) -> Option<Binary> {
         let is_test =
             message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
@@ -154,7 +156,7 @@ impl Binary {
         lists.all += ignored;
     }
 
-    /// The run of its tests.
+    /// Returns the job that runs the binary's tests.
     pub fn job(&self, scratch: &Scratch, scope: Scope) -> Job {
         let mut command = Command::new(&self.path);
         command.env("CARGO_MANIFEST_DIR", &self.folder).current_dir(&self.folder);

@@ -1,8 +1,8 @@
-//! Test programs, several at once: many tests wait, for a disk, a process or a deadline, and
-//! meanwhile others use the processors.
+//! Runs several test programs at the same time: many tests wait for a disk, a process or a
+//! deadline, and other tests can use the processors meanwhile.
 //!
-//! Invariants: what a job printed is shown in one piece, when it has ended; each job is announced
-//! when it starts, so that one that hangs has a name.
+//! Invariants: the output of a job is shown in one piece, when the job has ended; each job is
+//! announced when it starts, so that one that hangs is known by name.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,12 +15,12 @@ use super::SKIP_LOG;
 use super::tally::Tally;
 use crate::workspace::Result;
 
-/// Jobs at the same time. The tests of each use as many threads as there are processors, so that
-/// two are enough to keep these busy.
+/// The number of jobs that run at the same time. The tests of each job use as many threads as there
+/// are processors, so two jobs are enough to keep the processors busy.
 const AT_ONCE: usize = 2;
 
-/// The jobs that take longest, and those that mostly wait. They are started first, so that no long
-/// one runs alone at the end.
+/// The jobs that take longest, and those that mostly wait. These jobs are started first, so that no
+/// long job runs alone at the end.
 const LONGEST: &[&str] = &[
     "pinstripe-cli: test cli",
     "pinstripe: test it",
@@ -34,9 +34,9 @@ const LONGEST: &[&str] = &[
     "pinstripe: lib pinstripe",
 ];
 
-/// A program whose output is that of libtest.
+/// A program whose output has the format of libtest.
 pub(super) struct Job {
-    /// Its name, for people.
+    /// The name of the job, for people.
     pub name: String,
     pub command: Command,
 }
@@ -46,12 +46,12 @@ struct Ended {
     name: String,
     seconds: f64,
     output: String,
-    /// How it ended, or why it could not be run.
+    /// The exit status of the job, or the error if it could not be run.
     status: Result<ExitStatus>,
 }
 
-/// Runs all jobs, shows what each printed, and counts it; the seconds of each. `log` is the file of
-/// skipped tests, `folder` keeps the output of jobs that run.
+/// Runs all jobs, shows and counts the output of each; returns the seconds of each job. `log` is
+/// the file of skipped tests; `folder` contains the output of running jobs.
 pub(super) fn run(
     mut jobs: Vec<Job>,
     log: &Path,
@@ -81,7 +81,7 @@ pub(super) fn run(
     })
 }
 
-/// The place of a job in the order of starts.
+/// Returns the position of a job in the order of starts.
 fn rank(name: &str) -> usize {
     LONGEST.iter().position(|it| *it == name).unwrap_or(LONGEST.len())
 }

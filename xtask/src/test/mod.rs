@@ -1,19 +1,19 @@
-//! `cargo xtask test`: the checks and tests that must pass before a merge (the gate), one summary,
-//! nothing skipped in silence. `cargo xtask test --all` also runs the tests that take long or need
-//! large programs, and plays more seeds.
+//! `cargo xtask test`: runs the checks and tests that must pass before a merge (the gate), and
+//! prints one summary that includes every skipped test. `cargo xtask test --all` also runs the
+//! tests that take long or need large programs, and plays more seeds.
 //!
-//! Each test is in exactly one list: `#[ignore = "with --all: REASON"]` puts it in that of `--all`
-//! (`tidy` refuses other reasons), and all others are in that of the gate. The tests of the benches
-//! are in the list of `--all`: the gate does not build them.
+//! Each test is in exactly one list: `#[ignore = "with --all: REASON"]` puts it in the list of
+//! `--all` (`tidy` refuses other reasons), and all other tests are in the list of the gate. The
+//! tests of the benches are in the list of `--all`; the gate does not build them.
 //!
-//! A test that cannot run where it is (no root, no xattrs, no liblzo2) says so and returns. It
-//! prints `skipped: NAME: REASON`, to be seen when it is run alone, and appends `NAME: REASON` to
-//! the file named by `PINSTRIPE_SKIP_LOG`, from which the summary here is made
+//! A test that cannot run on this machine (no root, no xattrs, no liblzo2) reports this and
+//! returns. Such a test prints `skipped: NAME: REASON`, for a user who runs it alone, and appends
+//! `NAME: REASON` to the file named by `PINSTRIPE_SKIP_LOG`, from which the summary is made
 //! (`pinstripe_testing::skipped`).
 //!
-//! libtest counts such a test as passed; the summary moves it to the skipped ones. Before it stand
-//! the times of the build, of all tests, of each test binary (two run at once), of the slowest
-//! tests, and the sizes of both lists. The last line always begins with
+//! libtest counts such a test as passed; the summary counts it as skipped. Before the summary, the
+//! output contains the times of the build, of all tests, of each test binary (two run at the same
+//! time), and of the slowest tests, and the sizes of both lists. The last line always begins with
 //! `N passed, N failed, N skipped`; the gate adds `, N for --all`.
 
 mod binaries;
@@ -35,31 +35,31 @@ use crate::packages;
 use crate::tidy;
 use crate::workspace::{Result, Workspace, cargo, succeeds, works};
 
-/// The file in which tests report that they could not run.
+/// The environment variable with the file in which tests report that they could not run.
 const SKIP_LOG: &str = "PINSTRIPE_SKIP_LOG";
 
-/// Tests against the C library of a codec.
+/// Tests that compare a codec with its C library.
 struct Oracle {
-    /// The library that they link.
+    /// The library that the tests link.
     library: &'static str,
-    /// The Debian package that has it.
+    /// The Debian package that contains the library.
     package: &'static str,
-    /// The feature of `ORACLE_CRATE` that they are behind.
+    /// The feature of `ORACLE_CRATE` that enables the tests.
     feature: &'static str,
 }
 
-/// Which codecs are tested so.
+/// The codecs that are tested against their C libraries.
 const ORACLES: [Oracle; 2] = [
     Oracle { library: "lzo2", package: "liblzo2-dev", feature: "lzo-oracle" },
     Oracle { library: "snappy", package: "libsnappy-dev", feature: "snappy-oracle" },
 ];
-/// The feature behind which the developers' benches are: `--all` runs their tests.
+/// The feature that enables the developers' benches; `--all` runs their tests.
 const BENCHES: &str = "pinstripe-lab/bench";
-/// The folder of the benches.
+/// The directory of the benches.
 const BENCHES_FOLDER: &str = "crates/pinstripe-lab/bench";
-/// The crate that has these tests.
+/// The crate that contains these tests.
 const ORACLE_CRATE: &str = "pinstripe-split";
-/// Debian packages whose programs tests of the gate use.
+/// Debian packages whose programs are used by tests of the gate.
 const PROGRAMS: &[&str] = &[
     "acl",
     "attr",
@@ -75,7 +75,7 @@ const PROGRAMS: &[&str] = &[
     "rsync",
     "sox",
 ];
-/// Those that only tests of `--all` use: they take minutes to install.
+/// Debian packages whose programs are used only by tests of `--all`; installing them takes minutes.
 const PROGRAMS_OF_ALL: &[&str] = &[
     "btrfs-progs",
     "chromium",
@@ -91,18 +91,18 @@ const PROGRAMS_OF_ALL: &[&str] = &[
     "xfsprogs",
 ];
 
-/// How much is run.
+/// How many checks and tests are run.
 #[derive(Clone, Copy, PartialEq)]
 enum Scope {
-    /// The inner loop: formatting, lints, tidy and unit tests.
+    /// Only the quick checks during development: formatting, lints, tidy and unit tests.
     Quick,
     /// Checks and tests that must pass before a merge.
     Gate,
-    /// The gate, and the tests that are ignored there, with more seeds.
+    /// The gate, the tests that the gate ignores, and more seeds.
     All,
 }
 
-/// Runs the gate, or what an option names. False when something failed.
+/// Runs the gate, or the scope that an option selects. Returns false if something failed.
 pub fn run(args: &[String]) -> Result<bool> {
     let scope = match args {
         [] => Scope::Gate,
@@ -155,8 +155,8 @@ fn formatting(tally: &mut Tally) {
     }
 }
 
-/// Whether a part of the toolchain is installed or can be installed. A minimal toolchain lacks it;
-/// if rustup is absent too, the check is left out with a message.
+/// Whether a component of the toolchain is installed or can be installed. A minimal toolchain lacks
+/// it; if rustup is missing too, the check is skipped with a message.
 fn has_component(name: &str, is_there: impl Fn() -> bool) -> bool {
     is_there() || {
         works(Command::new("rustup").args(["component", "add", name]));
@@ -164,9 +164,9 @@ fn has_component(name: &str, is_there: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Installs the libraries that tests link, where that is possible, and says which are there.
-/// Only these decide what is built. Programs are judged by the tests that use them, which may find
-/// them from elsewhere: they are installed while the tests are built.
+/// Installs the libraries that tests link, if possible; returns the ones that are available. Only
+/// libraries determine what is built. Programs are checked by the tests that use them, and may come
+/// from elsewhere; they are installed while the tests are built.
 fn install_libraries(tally: &mut Tally) -> Vec<&'static Oracle> {
     let why = packages::install(&ORACLES.map(|it| it.package));
     let (there, absent): (Vec<_>, Vec<_>) = ORACLES.iter().partition(|it| links(it.library));
@@ -176,14 +176,15 @@ fn install_libraries(tally: &mut Tally) -> Vec<&'static Oracle> {
     there
 }
 
-/// Whether the C compiler links a library, from whichever package it came.
+/// Whether the C compiler can link a library, whatever package it came from.
 fn links(library: &str) -> bool {
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let library = format!("-l{library}");
     works(Command::new(compiler).args(["-shared", "-o", "/dev/null", &library]))
 }
 
-/// The features of ours that need a C library which is there; those that are absent are counted.
+/// Returns the features that need an available C library; tests of missing libraries are counted as
+/// skipped.
 fn oracle_features(workspace: &Workspace, oracles: &[&Oracle], tally: &mut Tally) -> Vec<String> {
     let crate_ = workspace.member(ORACLE_CRATE);
     let mut features = Vec::new();
@@ -198,7 +199,7 @@ fn oracle_features(workspace: &Workspace, oracles: &[&Oracle], tally: &mut Tally
     features
 }
 
-/// The tests in the Rust files of a folder that is not built.
+/// The number of tests in the Rust files of a directory that is not built.
 fn tests_in(folder: &Path) -> Result<usize> {
     let told = |error| format!("cannot read {}: {error}", folder.display());
     let mut count = 0;
@@ -214,7 +215,7 @@ fn tests_in(folder: &Path) -> Result<usize> {
     Ok(count)
 }
 
-/// Installs what the tests of a scope start, where that is possible.
+/// Installs the programs that the tests of a scope start, if possible.
 fn install_programs(scope: Scope) {
     let programs = match scope {
         Scope::Quick => return,
@@ -225,8 +226,8 @@ fn install_programs(scope: Scope) {
     packages::install_s3_server();
 }
 
-/// Builds the tests and runs the binaries. What documentation shows is text (a rule of `tidy`): it
-/// has no examples to run.
+/// Builds the tests and runs the binaries. Documentation contains no examples that must be run,
+/// because its code blocks are text (a rule of `tidy`).
 fn run_tests(
     workspace: &Workspace,
     features: &[String],

@@ -1,27 +1,28 @@
-//! The directory in which tests make theirs: in memory, where there is enough of it.
+//! The directory in which tests create theirs: in memory, if enough memory is available.
 //!
-//! The library's tests make and remove many thousands of small files, which a journaling file
-//! system takes several times as long for as the tests themselves, and so do those of buckets, for
-//! their endpoint. Tests of the program, of devices and of the lab stay on the disk.
+//! The library's tests create and remove many thousands of small files; on a journaling file system
+//! this takes several times as long as the tests themselves. The same is true of the endpoint in
+//! the tests of buckets. Tests of the program, of devices and of the lab use the disk.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file system in memory that every Linux system has.
+/// The file system in memory that every Linux system has.
 const MEMORY: &str = "/dev/shm";
-/// The kernel's account of memory.
+/// The file with the kernel's memory statistics.
 const ACCOUNT: &str = "/proc/meminfo";
-/// Memory that must be available: tests keep far less at a time, and builds are over by then.
+/// The memory that must be available, in KiB: tests use far less at a time, and builds have ended
+/// by then.
 const LEAST_KIB: u64 = 4 << 20;
-/// The packages whose tests run there.
+/// The packages whose tests use that directory.
 const PACKAGES: &[&str] = &["pinstripe", "pinstripe-array", "pinstripe-bucket", "pinstripe-nbd"];
 
-/// A directory that is removed with this.
+/// A directory that is removed when this value is dropped.
 pub(super) struct Scratch(Option<PathBuf>);
 
 impl Scratch {
-    /// Makes the directory, if there is memory for it.
+    /// Creates the directory, if enough memory is available.
     pub fn new() -> Scratch {
         let account = fs::read_to_string(ACCOUNT).unwrap_or_default();
         if available_kib(&account) < LEAST_KIB || !Path::new(MEMORY).is_dir() {
@@ -34,12 +35,12 @@ impl Scratch {
         Scratch(made.is_ok().then_some(path))
     }
 
-    /// The directory for the tests of a package; the system's own one when there is none.
+    /// Returns the directory for the tests of a package; `None` for the system's default.
     pub fn of(&self, package: &str) -> Option<&Path> {
         self.0.as_deref().filter(|_| PACKAGES.contains(&package))
     }
 
-    /// The place, for people.
+    /// Describes the place of the directory, for people.
     pub fn told(&self) -> String {
         match &self.0 {
             Some(path) => format!("{} tests run in {}", PACKAGES.join(", "), path.display()),
@@ -57,7 +58,7 @@ impl Drop for Scratch {
     }
 }
 
-/// `MemAvailable` of the kernel's account.
+/// Returns the value of `MemAvailable` in the kernel's memory statistics.
 fn available_kib(account: &str) -> u64 {
     let line = account.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     line.and_then(|it| it.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)

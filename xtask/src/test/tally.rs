@@ -3,21 +3,22 @@
 use super::Scope;
 use crate::workspace::Result;
 
-/// The end of the reason of a test that an installation would cure (`pinstripe_testing`).
+/// The end of the reason of a skipped test that an installation would make run
+/// (`pinstripe_testing`).
 const NOT_INSTALLED: &str = " is not installed";
 
-/// The beginning of the reason of a test that `--all` runs, and the gate does not.
+/// The beginning of the reason of a test that `--all` runs and the gate ignores.
 const FOR_ALL: &str = "with --all: ";
 
-/// Tests that are named with the time that they took.
+/// The number of slowest tests that are listed with their times.
 const SLOWEST: usize = 20;
 
-/// How many tests are in each list.
+/// The number of tests in each list.
 #[derive(Default, Debug, PartialEq)]
 pub(super) struct Lists {
     /// Tests of the gate.
     pub gate: usize,
-    /// Tests that `--all` alone runs.
+    /// Tests that only `--all` runs.
     pub all: usize,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Tally {
     pub failed: Vec<String>,
     pub skipped: Vec<String>,
     pub lists: Lists,
-    /// Seconds that each test took, and its name.
+    /// The seconds that each test took, and its name.
     pub took: Vec<(f64, String)>,
 }
 
@@ -60,14 +61,14 @@ impl Tally {
         }
     }
 
-    /// Makes failures of the tests that were skipped for want of something that the test command
+    /// Counts tests as failed that were skipped because something is missing that the test command
     /// installs.
     pub fn refuse_not_installed(&mut self) {
         let is_curable = |it: &mut String| it.ends_with(NOT_INSTALLED);
         self.failed.extend(self.skipped.extract_if(.., is_curable));
     }
 
-    /// Moves the tests that said so themselves from the passed to the skipped ones.
+    /// Counts tests as skipped, not as passed, that have reported this themselves.
     pub fn take_skip_log(&mut self, log: &str) {
         let mut lines: Vec<&str> = log.lines().filter(|line| !line.is_empty()).collect();
         lines.sort_unstable();
@@ -92,7 +93,7 @@ impl Tally {
     }
 }
 
-/// The number before ` passed` and the like.
+/// Returns the number before ` passed` or a similar word.
 fn number_before(line: &str, word: &str) -> usize {
     let before = line.split(word).next().unwrap_or_default();
     before.rsplit(' ').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
@@ -104,7 +105,7 @@ fn test_line(line: &str) -> Option<(&str, &str)> {
     Some((name, fate))
 }
 
-/// The fate of a test, and the seconds that it took where libtest reports them: `ok <0.123s>`.
+/// Returns the result of a test, and its time in seconds if libtest reports it: `ok <0.123s>`.
 fn fate_and_seconds(fate: &str) -> (&str, Option<f64>) {
     let timed = fate.strip_suffix("s>").and_then(|fate| fate.rsplit_once(" <"));
     match timed.and_then(|(fate, seconds)| Some((fate, seconds.parse().ok()?))) {

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-/// Seconds of each part, in the order in which they ended.
+/// The seconds of each part, in the order in which the parts ended.
 #[derive(Default)]
 pub(super) struct Times(Vec<(String, f64)>);
 
 impl Times {
-    /// Does a part of the run and notes how long it took.
+    /// Runs a part and records how long it took.
     pub fn of<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = work();
@@ -15,7 +15,7 @@ impl Times {
         done
     }
 
-    /// Notes how long a part took.
+    /// Records how long a part took.
     pub fn note(&mut self, name: &str, seconds: f64) {
         self.0.push((name.to_owned(), seconds));
     }

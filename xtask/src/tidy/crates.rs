@@ -1,4 +1,5 @@
-//! Edges between crates: who may depend on whom, and where no asynchronous runtime may be.
+//! Rules on dependencies between crates: which crate may depend on which, and which crates must not
+//! depend on an asynchronous runtime.
 
 use super::{Finding, rules};
 use crate::workspace::Workspace;

@@ -1,11 +1,11 @@
-//! Cycles of files: files of one crate that import each other, directly or through others.
+//! Finds cycles of files: files of one crate that import each other, directly or through others.
 //!
 //! A file imports the file that declares what it names, in a `use` or in a path. A re-export is
-//! followed to the declaration and is not an import, unless the file uses the name itself. A
-//! module's imports from the modules below it do not count either: they are parts of it, and use
-//! its items.
+//! followed to the declaration; it is not an import itself, unless the file also uses the name.
+//! Imports of a module from its submodules do not count either, because submodules are parts of the
+//! module and use its items.
 //!
-//! Methods are not seen: `a.b()` names no file.
+//! Calls of methods are not recognized: `a.b()` names no file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use super::{Finding, Scanned, ratchet};
 /// The most re-exports that are followed from a name to its declaration.
 const MOST_REEXPORTS: usize = 8;
 
-/// What a name in a module stands for.
+/// What a name in a module refers to.
 enum Target {
     /// A module with a file of its own.
     Module(Vec<String>),
@@ -24,15 +24,15 @@ enum Target {
     Item(Vec<String>),
 }
 
-/// One file as others see it.
+/// The names and items of one file.
 struct Module<'a> {
     file: &'a Scanned,
     paths: Vec<Path>,
-    /// What a `use` names, by the name that the file uses for it.
+    /// The paths that `use` items name, by the names that the file uses for them.
     used: BTreeMap<String, Vec<String>>,
-    /// The modules whose items a `use` takes with `*`.
+    /// The modules whose items a `use` imports with `*`.
     globs: Vec<Vec<String>>,
-    /// The names of its items.
+    /// The names of the items that the file declares.
     declared: BTreeSet<String>,
 }
 
@@ -52,10 +52,11 @@ impl<'a> Module<'a> {
 /// The files of one crate by their modules.
 type Modules<'a> = BTreeMap<Vec<String>, Module<'a>>;
 
-/// Which files import which, by their paths.
+/// The imports of each file, by path.
 type Imports<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// Holds the number of cycles by a ratchet at `most`, and refuses one of more than `largest` files.
+/// Limits the number of cycles by a ratchet at `most`, and refuses a cycle of more than `largest`
+/// files.
 pub fn check(scanned: &[Scanned], most: usize, largest: usize) -> Vec<Finding> {
     let mut crates: BTreeMap<&str, Modules> = BTreeMap::new();
     for file in scanned {
@@ -81,7 +82,7 @@ pub fn check(scanned: &[Scanned], most: usize, largest: usize) -> Vec<Finding> {
     findings
 }
 
-/// The names of the items that a file declares.
+/// Returns the names of the items that a file declares.
 fn declared(code: &[u8]) -> BTreeSet<String> {
     let kinds = ["const", "enum", "fn", "static", "struct", "trait", "type", "macro_rules"];
     let code = String::from_utf8_lossy(code);
@@ -90,7 +91,7 @@ fn declared(code: &[u8]) -> BTreeSet<String> {
     of_items.map(|it| it[1].to_owned()).collect()
 }
 
-/// The module of a file in `src`.
+/// Returns the module of a file in `src`.
 fn module_of(inner: &str) -> Vec<String> {
     let stem = inner.trim_end_matches(".rs");
     let mut module: Vec<String> = stem.split('/').map(str::to_owned).collect();
@@ -98,7 +99,7 @@ fn module_of(inner: &str) -> Vec<String> {
     module
 }
 
-/// The imports of all files of a crate.
+/// Returns the imports of all files of a crate.
 fn imports<'a>(modules: &Modules<'a>) -> Imports<'a> {
     let mut imports = Imports::new();
     for (own, module) in modules {
@@ -117,14 +118,14 @@ fn imports<'a>(modules: &Modules<'a>) -> Imports<'a> {
     imports
 }
 
-/// Whether a file uses the name that it exports.
+/// Whether a file itself uses the name that it exports.
 fn uses(module: &Module, path: &Path) -> bool {
     let code = String::from_utf8_lossy(&module.file.source.product);
     let own = |at: usize| !module.paths.iter().any(|it| it.is_use && it.range.contains(&at));
     path.alias != "*" && whole_words(code.as_bytes(), path.alias.as_bytes()).any(own)
 }
 
-/// What `names` stands for in the module `from`; none for what is not of this crate.
+/// Returns what `names` refers to in the module `from`; `None` if it is not in this crate.
 fn resolve(modules: &Modules, from: &[String], names: &[String], depth: usize) -> Option<Target> {
     let mut here = from.to_vec();
     let mut names = names.iter().peekable();
@@ -156,7 +157,8 @@ fn resolve(modules: &Modules, from: &[String], names: &[String], depth: usize) -
     is_rooted.then_some(Target::Module(here))
 }
 
-/// The module that declares `name`, which `here` has by itself or through a `use` of all.
+/// Returns the module that declares `name`, which `here` declares itself or imports by a `use` with
+/// `*`.
 fn declaring(modules: &Modules, here: Vec<String>, name: &str, depth: usize) -> Vec<String> {
     let declares = |module: &Module| module.declared.contains(name);
     if depth >= MOST_REEXPORTS || declares(&modules[&here]) {
@@ -172,7 +174,7 @@ fn declaring(modules: &Modules, here: Vec<String>, name: &str, depth: usize) -> 
     here
 }
 
-/// The sets of files that all reach each other.
+/// Returns the sets of files that all reach each other.
 fn cycles<'a>(imports: &Imports<'a>) -> Vec<Vec<&'a str>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         imports.keys().map(|file| (*file, reached(imports, file))).collect();
@@ -187,7 +189,7 @@ fn cycles<'a>(imports: &Imports<'a>) -> Vec<Vec<&'a str>> {
     found.into_iter().collect()
 }
 
-/// All files that a file imports, and those that these import.
+/// Returns all files that a file imports, directly or through others.
 fn reached<'a>(imports: &Imports<'a>, file: &str) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut waiting: Vec<&str> = imports[file].iter().copied().collect();

@@ -1,4 +1,4 @@
-//! Rules on single files: banned texts, sizes, files that no module declares.
+//! Rules on single files: banned texts, sizes, and files that no module declares.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::source::whole_words;
 use super::{File, Finding, Scanned, child, ratchet, rules};
 
-/// Every finding in the text and code of the files.
+/// Returns all findings in the text and code of the files.
 pub fn check(files: &[File], scanned: &[Scanned]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files {
@@ -43,8 +43,8 @@ fn banned_texts(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Code in documentation would be compiled, crate after crate, by a run of its own: what is to be
-/// compiled is a test, and blocks in documentation are text.
+/// Finds code in documentation, which would be compiled separately for each crate. Code that is to
+/// be compiled belongs in a test, and code blocks in documentation are text.
 fn examples(file: &File, findings: &mut Vec<Finding>) {
     if !file.path.ends_with(".rs") {
         return;
@@ -62,8 +62,8 @@ fn examples(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A test is in one of the two lists of the test command: an ignored one is in that of `--all`. No
-/// module is compiled from the folder of other tests.
+/// Checks that each test is in one of the two lists of the test command; an ignored test is in the
+/// list of `--all`. Also checks that no module is compiled from the directory of other tests.
 fn attributes_of_tests(file: &File, findings: &mut Vec<Finding>) {
     if !file.path.ends_with(".rs") {
         return;
@@ -101,7 +101,7 @@ fn sizes(file: &Scanned, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Functions that every audit for panics would trip over.
+/// Finds functions whose names would disturb every search for possible panics.
 fn misleading_names(file: &Scanned, findings: &mut Vec<Finding>) {
     for function in file.source.functions().iter().filter(|it| rules::NO_NAMES.contains(&&*it.name))
     {
@@ -110,7 +110,7 @@ fn misleading_names(file: &Scanned, findings: &mut Vec<Finding>) {
     }
 }
 
-/// `unwrap()` in shipped code: an `expect` says why it holds.
+/// Finds `unwrap()` in released code; an `expect` states why it cannot fail.
 fn panics(file: &Scanned, findings: &mut Vec<Finding>) {
     let is_unshipped = rules::UNSHIPPED.iter().any(|part| file.path.contains(part));
     if is_unshipped || !file.path.contains("/src/") {
@@ -123,7 +123,8 @@ fn panics(file: &Scanned, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Public types of one crate that share a name: a reader cannot tell which is meant.
+/// Finds public types of one crate that have the same name, so that a reader cannot tell which is
+/// meant.
 fn shared_names(scanned: &[Scanned], findings: &mut Vec<Finding>) {
     let mut first: HashMap<(&str, String), &str> = HashMap::new();
     for file in scanned {
@@ -142,7 +143,8 @@ fn shared_names(scanned: &[Scanned], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Compares the number of public type names that several crates use with the ratchet `most`.
+/// Compares the number of names that public types of several crates have in common with the ratchet
+/// `most`.
 pub fn names_of_crates(scanned: &[Scanned], most: usize) -> Option<Finding> {
     let mut crates: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for file in scanned {
@@ -159,7 +161,7 @@ pub fn names_of_crates(scanned: &[Scanned], most: usize) -> Option<Finding> {
     })
 }
 
-/// Files that no `mod` leads to: the compiler never sees them.
+/// Finds files that no `mod` declares, which the compiler never sees.
 fn dead_files(scanned: &[Scanned], findings: &mut Vec<Finding>) {
     let declared: Vec<String> = scanned
         .iter()

@@ -1,7 +1,8 @@
-//! `cargo xtask tidy`: the house rules that no compiler checks, as findings with a place.
+//! `cargo xtask tidy`: the rules of this repository that no compiler checks, reported as findings
+//! with a place.
 //!
-//! All rules are data in [`rules`]. A finding either fails the run or only warns; nothing is ever
-//! changed on disk.
+//! All rules are data in [`rules`]. A finding either makes the run fail or is only a warning; no
+//! file is ever changed.
 
 mod crates;
 mod cycles;
@@ -21,16 +22,16 @@ use std::path::Path;
 use crate::workspace::{Result, Workspace, root_folder};
 use source::Source;
 
-/// One thing that breaks a rule, or nears its limit.
+/// A violation of a rule, or a size that is near its limit.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Where, relative to the repository; empty for the crate graph.
+    /// The path relative to the repository; empty for a finding about the crate graph.
     pub place: String,
-    /// The line, from 1; 0 when the whole file is meant.
+    /// The line number, from 1; 0 if the finding is about the file as a whole.
     pub line: usize,
-    /// Which rule, and what to do.
+    /// The violated rule, and what to do.
     pub what: String,
-    /// Whether it is only worth knowing.
+    /// Whether the finding is only a warning.
     pub only_warns: bool,
 }
 
@@ -58,19 +59,19 @@ impl fmt::Display for Finding {
 
 /// A text file of the repository.
 struct File {
-    /// Its path relative to the repository, with `/`.
+    /// The path of the file relative to the repository, with `/`.
     path: String,
     /// Its content.
     text: String,
 }
 
-/// A Rust file that is part of a product, scanned.
+/// A Rust file of a product, after scanning.
 struct Scanned {
     path: String,
     source: Source,
 }
 
-/// Checks everything and prints the findings; false when one of them fails the run.
+/// Checks everything and prints the findings; returns false if one of them makes the run fail.
 pub fn run() -> Result<bool> {
     let findings = check(&root_folder()?, &Workspace::load()?)?;
     for finding in &findings {
@@ -81,14 +82,14 @@ pub fn run() -> Result<bool> {
     Ok(failed == 0)
 }
 
-/// Prints how many lines have odd words, or those of the crate or page `name`.
+/// Prints how many lines have odd words, or lists these lines of the crate or page `name`.
 pub fn list_words(name: Option<&str>) -> Result<bool> {
     let files = read_files(&root_folder()?)?;
     words::list(&files, &scan(&files), name)?;
     Ok(true)
 }
 
-/// Every finding in the repository at `root`, sorted by place.
+/// Returns all findings in the repository at `root`, sorted by place.
 pub fn check(root: &Path, workspace: &Workspace) -> Result<Vec<Finding>> {
     let files = read_files(root)?;
     let scanned = scan(&files);
@@ -105,8 +106,9 @@ pub fn check(root: &Path, workspace: &Workspace) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Compares a count with the limit that it may not pass: more is an error, and less is a warning, so
-/// that the limit follows. `told` gives what was counted, and the way to fewer.
+/// Compares a count with its limit: a higher count is an error, and a lower count is a warning, so
+/// that the limit gets reduced. `told` returns a description of what was counted, and how to reduce
+/// it.
 fn ratchet(
     found: usize,
     most: usize,
@@ -123,7 +125,7 @@ fn ratchet(
     })
 }
 
-/// All files of the repository that are text.
+/// Returns all text files of the repository.
 fn read_files(root: &Path) -> Result<Vec<File>> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];
@@ -153,7 +155,7 @@ fn read_files(root: &Path) -> Result<Vec<File>> {
     Ok(files)
 }
 
-/// The Rust files that are not tests, scanned.
+/// Returns the Rust files that are not tests, after scanning.
 fn scan(files: &[File]) -> Vec<Scanned> {
     let is_product = |path: &str| {
         let folders = ["tests", "benches", "examples", "fuzz"];
@@ -180,7 +182,7 @@ fn scan(files: &[File]) -> Vec<Scanned> {
     scanned
 }
 
-/// The path, without `.rs`, of the module `name` that the file at `path` declares.
+/// Returns the path, without `.rs`, of the module `name` that the file at `path` declares.
 fn child(path: &str, name: &str) -> String {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let stem = file.trim_end_matches(".rs");

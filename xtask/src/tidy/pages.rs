@@ -1,5 +1,5 @@
-//! Rules on the pages: they exist, stay short, name every crate and room, and their links lead
-//! somewhere.
+//! Rules on documentation pages: they exist, are short, name every crate and module, and their
+//! links are valid.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::source::whole_words;
 use super::{File, Finding, rules};
 use crate::workspace::Workspace;
 
-/// Every finding in the Markdown pages.
+/// Returns all findings in the Markdown pages.
 pub fn check(root: &Path, files: &[File], workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     let page = |name: &str| files.iter().find(|file| file.path == name);
@@ -60,8 +60,8 @@ pub fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().filter(move |(_, line)| is_prose(line)).map(|(n, line)| (n + 1, line))
 }
 
-/// Lines of prose with too many columns, and how many they have. Rows of tables do not count, nor
-/// does a line of one word, which cannot be broken.
+/// Returns the lines of prose that are too long, each with its number of columns. Rows of tables do
+/// not count, and neither does a line with only one word, which cannot be broken.
 fn long_lines(text: &str) -> impl Iterator<Item = (usize, usize)> {
     let lines = prose_lines(text).map(|(number, line)| (number, line.trim_end()));
     let lines = lines.filter(|(_, line)| !line.trim_start().starts_with('|'));
@@ -70,7 +70,8 @@ fn long_lines(text: &str) -> impl Iterator<Item = (usize, usize)> {
     lines.filter(|(_, columns)| *columns > rules::PAGE_COLUMNS)
 }
 
-/// Our crates by name, and the rooms that are folders with a `/` behind.
+/// Returns the names of the workspace's crates, and of modules that are directories with a `/` at
+/// the end.
 fn things_to_name(files: &[File], workspace: &Workspace) -> BTreeSet<String> {
     let crates = workspace.members.iter().filter_map(|id| workspace.packages.get(id));
     let rooms = files.iter().filter_map(|file| {
@@ -92,7 +93,7 @@ fn is_sentence_about(line: &str, thing: &str) -> bool {
     named && line.split_whitespace().filter(is_word).count() >= rules::SENTENCE_WORDS
 }
 
-/// The relative targets of `[text](target)` with their lines; code is skipped.
+/// Returns the relative targets of `[text](target)` with their lines; code is skipped.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     let mut fenced = false;

@@ -1,26 +1,26 @@
-//! The paths of names in a Rust file: what its `use` items and its expressions name.
+//! Finds the paths of names in a Rust file: what its `use` items and its expressions name.
 
 use std::ops::Range;
 
 use super::source::{closed, find, inline_modules, is_word, skip_blanks, skip_colons, word_at};
 
-/// A path of names, as a `use` or an expression has it.
+/// A path of names in a `use` or an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path {
-    /// Its names; `*` is all that a module has.
+    /// The names of the path; `*` stands for all items of a module.
     pub names: Vec<String>,
-    /// The name that the file uses for it.
+    /// The name that the file uses for the path.
     pub alias: String,
-    /// Whether a `use` names it.
+    /// Whether a `use` contains the path.
     pub is_use: bool,
-    /// Whether the `use` gives it to other files.
+    /// Whether the `use` re-exports the path.
     pub is_reexport: bool,
-    /// The bytes of the path or the `use`.
+    /// The range of bytes of the path or the `use`.
     pub range: Range<usize>,
 }
 
-/// The paths of two names and more, and all that a `use` names, in the code of a file. Inside an
-/// inline module, a `super` that leads to the file is left out.
+/// Returns the paths of two or more names in the code of a file, and all paths in its `use` items.
+/// Inside an inline module, a `super` that refers to the file's module is left out.
 pub fn paths(code: &[u8]) -> Vec<Path> {
     let inline = inline_modules(code);
     let mut paths = Vec::new();
@@ -53,7 +53,7 @@ pub fn paths(code: &[u8]) -> Vec<Path> {
     paths
 }
 
-/// Adds the paths that begin here behind the names `before`, each with the name that the file uses
+/// Adds the paths that begin here after the names `before`, each with the name that the file uses
 /// for it. Returns the end.
 fn path_tree(
     code: &[u8],
@@ -96,7 +96,7 @@ fn path_tree(
     end
 }
 
-/// Whether `pub` or `pub(..)` is before the word here.
+/// Whether `pub` or `pub(..)` comes before the word at this offset.
 fn is_after_pub(code: &[u8], at: usize) -> bool {
     let before = code[..at].trim_ascii_end();
     let scope = before.strip_suffix(b")").and_then(|it| it.iter().rposition(|&b| b == b'('));

@@ -1,10 +1,12 @@
-//! Edges between the rooms of a crate: imports go down the floors, stages never meet.
+//! Rules on imports between the modules (rooms) of a crate: a module imports only from lower
+//! floors.
 
 use super::rules::Rooms;
 use super::source::HIDDEN;
 use super::{Finding, Scanned, rules};
 
-/// Every import that goes up, sideways, or past a narrow door.
+/// Returns every import from a higher floor, from the same floor, or from outside a module's narrow
+/// list.
 pub fn check(scanned: &[Scanned]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in scanned {
@@ -38,7 +40,7 @@ fn check_file(rooms: &Rooms, inner: &str, file: &Scanned, findings: &mut Vec<Fin
 }
 
 impl Rooms {
-    /// Why `room` may not import `named`; `None` if it may, or if `named` is not a room.
+    /// Returns why `room` may not import `named`; `None` if it may, or if `named` is not a room.
     fn refused(&self, room: &str, named: &str) -> Option<String> {
         if named == HIDDEN {
             return Some(format!("{room} imports the root of the crate: name the room instead"));

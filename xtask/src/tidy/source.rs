@@ -1,8 +1,8 @@
 //! One Rust file as tidy sees it: without comments, strings and tests, at unchanged positions.
 //!
-//! This is a scanner, not a parser: it knows just enough of the language (nested comments, raw
-//! strings, lifetimes, `#[cfg(test)]` items) to never take prose for code. Blanked bytes become
-//! spaces and newlines stay, so that offsets and line numbers are those of the file.
+//! The module is a scanner, not a parser: it knows just enough of the language (nested comments,
+//! raw strings, lifetimes, `#[cfg(test)]` items) to never take prose for code. Removed bytes become
+//! spaces, and newlines are kept, so that offsets and line numbers are those of the file.
 
 mod prose;
 
@@ -12,11 +12,11 @@ pub use prose::Prose;
 
 /// A scanned file.
 pub struct Source {
-    /// The code of the product: comments, literals and tests are blanks.
+    /// The code of the product, in which comments, literals and tests are replaced by blanks.
     pub product: Vec<u8>,
-    /// Lines that are not inside tests.
+    /// The number of lines that are not inside tests.
     pub product_lines: usize,
-    /// Modules that are declared for tests only, in files of their own.
+    /// Modules in files of their own that are declared only for tests.
     pub test_modules: Vec<String>,
     /// All modules that are declared to be in files of their own.
     pub modules: Vec<String>,
@@ -24,7 +24,7 @@ pub struct Source {
     pub prose: Vec<Prose>,
 }
 
-/// Stands for an import that hides which rooms it names.
+/// The name that stands for an import whose rooms cannot be determined.
 pub const HIDDEN: &str = "*";
 
 /// A function of the product.
@@ -32,9 +32,9 @@ pub const HIDDEN: &str = "*";
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// The line of its `fn`, from 1.
+    /// The line number of the `fn`, from 1.
     pub line: usize,
-    /// Lines from `fn` to the closing brace.
+    /// The number of lines from `fn` to the closing brace.
     pub lines: usize,
 }
 
@@ -62,14 +62,15 @@ impl Source {
         Source { product_lines, product, test_modules, modules, prose }
     }
 
-    /// The line of an offset, from 1.
+    /// The line number of an offset, from 1.
     pub fn line(&self, offset: usize) -> usize {
         1 + newlines(&self.product[..offset])
     }
 
-    /// The first names after `crate::` and after as many `super::` as lead to the crate's root,
-    /// for a file whose module is `depth` below it; each with its offset. [`HIDDEN`] stands for
-    /// what gives the root another name, or takes all that is in it: its imports cannot be seen.
+    /// Returns the first names after `crate::`, or after the number of `super::` that leads to the
+    /// crate's root from a file whose module is `depth` below it; each name has its offset.
+    /// [`HIDDEN`] stands for a `use` that renames the root or imports all its items, because the
+    /// rooms cannot then be determined.
     pub fn rooms_named(&self, depth: usize) -> Vec<(String, usize)> {
         let code = &self.product;
         let inline = inline_modules(code);
@@ -113,17 +114,18 @@ impl Source {
         named
     }
 
-    /// The public types that it declares, each with its offset.
+    /// Returns the public types that the file declares, each with its offset.
     pub fn public_types(&self) -> Vec<(String, usize)> {
         self.public(&["struct", "enum", "trait", "type", "union"])
     }
 
-    /// The public items that it declares, functions and constants included, each with its offset.
+    /// Returns the public items that the file declares, including functions and constants, each
+    /// with its offset.
     pub fn public_items(&self) -> Vec<(String, usize)> {
         self.public(&["const", "enum", "fn", "static", "struct", "trait", "type"])
     }
 
-    /// The public items of these kinds.
+    /// Returns the public items of these kinds.
     fn public(&self, kinds: &[&str]) -> Vec<(String, usize)> {
         let code = &self.product;
         let declared = |at: usize| {
@@ -142,7 +144,7 @@ impl Source {
         whole_words(code, b"pub").filter_map(declared).collect()
     }
 
-    /// The functions with a body.
+    /// Returns the functions that have a body.
     pub fn functions(&self) -> Vec<Function> {
         let code = &self.product;
         let mut functions = Vec::new();
@@ -162,12 +164,12 @@ impl Source {
     }
 }
 
-/// The words of a text, comments and strings included.
+/// Returns the words of a text, including comments and strings.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// Offsets of `needle` where no word runs into it from either side.
+/// Returns the offsets of `needle` at which it is not part of a longer word.
 pub fn whole_words<'a>(text: &'a [u8], needle: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     let (first, last) = (needle[0], needle[needle.len() - 1]);
     let last_start = text.len().saturating_sub(needle.len());
@@ -178,7 +180,8 @@ pub fn whole_words<'a>(text: &'a [u8], needle: &'a [u8]) -> impl Iterator<Item =
     })
 }
 
-/// The ranges of items under `#[cfg(test)]` or `#[test]`; everything under `#![cfg(test)]`.
+/// Returns the ranges of items under `#[cfg(test)]` or `#[test]`; the range of everything under
+/// `#![cfg(test)]`.
 fn test_items(code: &[u8]) -> Vec<Range<usize>> {
     let all = |mark: &[u8]| find(code, 0, mark) < code.len();
     if all(b"#![cfg(test)]") {
@@ -199,7 +202,7 @@ fn test_items(code: &[u8]) -> Vec<Range<usize>> {
     ranges
 }
 
-/// The end of the item whose first attribute starts here.
+/// Returns the end of the item whose first attribute begins here.
 fn item_end(code: &[u8], start: usize) -> usize {
     let mut at = start;
     while code.get(at) == Some(&b'#') {
@@ -211,7 +214,7 @@ fn item_end(code: &[u8], start: usize) -> usize {
     }
 }
 
-/// The braces that an item opens before a `;` ends it.
+/// Returns the range of the braces of an item; `None` if a `;` ends the item before any brace.
 fn item_body(code: &[u8], start: usize) -> Option<Range<usize>> {
     let mut at = start;
     while at < code.len() {
@@ -225,7 +228,7 @@ fn item_body(code: &[u8], start: usize) -> Option<Range<usize>> {
     None
 }
 
-/// Behind the bracket that closes the one that opens here.
+/// Returns the offset after the bracket that closes the one that opens here.
 pub fn closed(code: &[u8], start: usize) -> usize {
     let (mut at, mut depth) = (start, 0usize);
     while at < code.len() {
@@ -263,7 +266,7 @@ pub fn inline_modules(code: &[u8]) -> Vec<Range<usize>> {
     whole_words(code, b"mod").filter_map(body).collect()
 }
 
-/// The first name of a path, or of each path in a `{..}` group.
+/// Adds the first name of a path, or of each path in a `{..}` group.
 fn heads(code: &[u8], at: usize, named: &mut Vec<(String, usize)>) {
     if code.get(at) != Some(&b'{') {
         match word_at(code, at).as_str() {
@@ -309,7 +312,7 @@ pub fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The place of `needle` at or after `start`; the length of the text when there is none.
+/// Returns the offset of `needle` at or after `start`; the length of the text if there is none.
 pub fn find(text: &[u8], start: usize, needle: &[u8]) -> usize {
     let rest = text.get(start..).unwrap_or_default();
     let found = rest.windows(needle.len()).position(|window| window == needle);

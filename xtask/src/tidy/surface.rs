@@ -1,10 +1,10 @@
-//! The surface of a library: its root names what other crates use, and nothing public is left that
-//! they do not use. Such an item hides what is dead from the compiler, and a reader takes it for a
-//! promise.
+//! Rules on the public items of a library: its root re-exports what other crates use, and no other
+//! item is public. An unused public item prevents the compiler from finding dead code, and a reader
+//! takes it for a promise.
 //!
-//! An item counts as used when any Rust file outside the crate's `src` has its name, or the name
-//! that the root of the crate gives it, tests and comments included. So the true number is higher,
-//! and never lower.
+//! An item counts as used if any Rust file outside the crate's `src`, including tests and comments,
+//! contains its name or the name that the root of the crate gives it. So the true number of unused
+//! items can be higher, but never lower.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use super::paths::paths;
 use super::source::{skip_blanks, whole_words, word_at, words};
 use super::{File, Finding, Scanned, ratchet, rules};
 
-/// Crates that are not libraries: programs, and helpers of tests.
+/// Crates that are not libraries: programs, and crates for tests.
 const NO_LIBRARIES: [&str; 2] = ["crates/pinstripe-cli", "crates/pinstripe-testing"];
 
-/// Every public module in the root of a library, except in [`rules::PUBLIC_ROOTS`].
+/// Returns every public module in the root of a library, except in [`rules::PUBLIC_ROOTS`].
 pub fn roots(scanned: &[Scanned]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for root in scanned.iter().filter(|file| file.path.ends_with("/src/lib.rs")) {
@@ -35,7 +35,7 @@ pub fn roots(scanned: &[Scanned]) -> Vec<Finding> {
     findings
 }
 
-/// Holds the number of unused public items by a ratchet at `most`.
+/// Limits the number of unused public items by a ratchet at `most`.
 pub fn unused(files: &[File], scanned: &[Scanned], most: usize) -> Option<Finding> {
     let mut users: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
@@ -68,8 +68,8 @@ pub fn unused(files: &[File], scanned: &[Scanned], most: usize) -> Option<Findin
     })
 }
 
-/// The names that the roots of crates give to items, by the folder of the crate and the item's own
-/// name.
+/// The names that the roots of crates give to items, by the directory of the crate and the item's
+/// own name.
 fn renamed(scanned: &[Scanned]) -> BTreeMap<(&str, String), String> {
     let mut renamed = BTreeMap::new();
     for root in scanned.iter().filter(|file| file.path.ends_with("/src/lib.rs")) {
@@ -84,7 +84,7 @@ fn renamed(scanned: &[Scanned]) -> BTreeMap<(&str, String), String> {
     renamed
 }
 
-/// The folder of the crate in whose `src` a file is.
+/// Returns the directory of the crate whose `src` contains a file.
 fn crate_of(path: &str) -> Option<&str> {
     path.split_once("/src/").map(|(folder, _)| folder).filter(|it| it.starts_with("crates/"))
 }

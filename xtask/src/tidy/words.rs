@@ -1,8 +1,8 @@
-//! Odd words: lines of comments, messages and pages that a reader has to read twice, counted.
+//! Counts odd words: lines of comments, messages and pages that a reader has to read twice.
 //!
-//! A line counts once, however many odd words it has. Tests do not count, nor does code: in
-//! comments and pages, text between back-ticks and in blocks is left out. A literal counts if it
-//! has at least three words.
+//! A line counts once, however many odd words it has. Tests do not count, and code does not count:
+//! in comments and pages, text between back-ticks and in code blocks is left out. A literal counts
+//! if it has at least three words.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,15 +10,15 @@ use super::rules::words::{ODD_LINES, ODD_WORDS, OddWord};
 use super::source::Prose;
 use super::{File, Finding, Scanned, pages, ratchet};
 
-/// The row of the literals that are shipped.
+/// The name of the row for literals in released code.
 const MESSAGES: &str = "messages";
-/// The row of the help of the command line.
+/// The name of the row for the help of the command line.
 const HELP: &str = "help";
 /// The file that lists the odd words.
 const LISTS_ODD_WORDS: &str = "xtask/src/tidy/rules/words.rs";
 /// The fewest words of a literal that counts.
 const LITERAL_WORDS: usize = 3;
-/// Replaces code, and marks both ends of a block.
+/// A token that replaces code, and marks both ends of a block.
 const BREAK: &str = "";
 
 /// The count for a crate, a page, the messages or the help.
@@ -26,7 +26,7 @@ const BREAK: &str = "";
 pub struct Count {
     /// Lines of prose.
     pub lines: usize,
-    /// Those with an odd word.
+    /// The lines that contain an odd word.
     pub odd: Vec<OddLine>,
 }
 
@@ -43,14 +43,14 @@ pub struct OddLine {
     place: String,
     line: usize,
     text: String,
-    /// The patterns that it matches.
+    /// The patterns that the line matches.
     words: Vec<&'static OddWord>,
 }
 
 /// Lines that are read as one text, each with its number.
 type Block<'a> = Vec<(usize, &'a str)>;
 
-/// Holds the number of odd lines of each crate and page by a ratchet.
+/// Limits the number of odd lines of each crate and page by a ratchet.
 pub fn check(files: &[File], scanned: &[Scanned]) -> Vec<Finding> {
     compare(&counts(files, scanned), ODD_LINES)
 }
@@ -91,7 +91,7 @@ pub fn list(files: &[File], scanned: &[Scanned], name: Option<&str>) -> Result<(
     Ok(())
 }
 
-/// The counts of every crate, every page, the messages and the help.
+/// Returns the counts of every crate, every page, the messages and the help.
 fn counts(files: &[File], scanned: &[Scanned]) -> BTreeMap<String, Count> {
     let finder = Finder::new();
     let mut counts: BTreeMap<String, Count> = BTreeMap::new();
@@ -130,7 +130,7 @@ fn counts(files: &[File], scanned: &[Scanned]) -> BTreeMap<String, Count> {
     counts
 }
 
-/// The crate of a path.
+/// Returns the name of the crate that contains a path.
 fn crate_of(path: &str) -> &str {
     let mut parts = path.split('/');
     match parts.next() {
@@ -139,7 +139,7 @@ fn crate_of(path: &str) -> &str {
     }
 }
 
-/// Comments on lines that follow each other, and literals with enough words.
+/// Returns comments on consecutive lines, and literals with enough words.
 fn blocks_of_code(prose: &[Prose]) -> Vec<Block<'_>> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut is_fenced = false;
@@ -169,7 +169,7 @@ fn blocks_of_code(prose: &[Prose]) -> Vec<Block<'_>> {
     blocks
 }
 
-/// The paragraphs of a page, without code.
+/// Returns the paragraphs of a page, without code.
 fn blocks_of_page(text: &str) -> Vec<Block<'_>> {
     let mut blocks: Vec<Block> = Vec::new();
     for (number, line) in pages::prose_lines(text) {
@@ -183,7 +183,7 @@ fn blocks_of_page(text: &str) -> Vec<Block<'_>> {
     blocks
 }
 
-/// A pattern, cut into its elements.
+/// A pattern, divided into its elements.
 struct Pattern {
     word: &'static OddWord,
     elements: Vec<Element>,
@@ -191,7 +191,7 @@ struct Pattern {
 
 /// One element of a pattern.
 struct Element {
-    /// Whether it matches all words except its own.
+    /// Whether the element matches all words except its own.
     is_other: bool,
     words: Vec<&'static str>,
 }
@@ -216,7 +216,8 @@ struct Token<'a> {
 /// Finds all patterns.
 struct Finder {
     patterns: Vec<Pattern>,
-    /// Patterns by the words of their first element that is not `!`, with that element's index.
+    /// Patterns by the words of their first element that has no `!`, with the index of that
+    /// element.
     by_word: HashMap<String, Vec<(usize, usize)>>,
 }
 
@@ -241,7 +242,7 @@ impl Finder {
         Finder { patterns, by_word }
     }
 
-    /// The lines of a block with odd words.
+    /// Returns the lines of a block that contain odd words.
     fn odd_lines(&self, place: &str, block: &Block) -> Vec<OddLine> {
         let tokens = tokens(block);
         let mut found: BTreeMap<usize, Vec<&'static OddWord>> = BTreeMap::new();
@@ -268,14 +269,14 @@ impl Finder {
     }
 }
 
-/// Whether the sentence that these tokens are in ends with a question mark.
+/// Whether the sentence that contains these tokens ends with a question mark.
 fn asks(tokens: &[Token]) -> bool {
     let mut ends = tokens.iter().map(|token| token.text);
     ends.find(|text| [".", ";", ":", "|", "?"].contains(text)) == Some("?")
 }
 
-/// The words of a block, with punctuation between them, and breaks for code, `{placeholders}` and
-/// both ends.
+/// Returns the words of a block, with punctuation between them, and breaks for code,
+/// `{placeholders}` and both ends.
 fn tokens<'a>(block: &Block<'a>) -> Vec<Token<'a>> {
     let mut tokens = Vec::new();
     let push = |tokens: &mut Vec<Token<'a>>, line, text: &'a str| {

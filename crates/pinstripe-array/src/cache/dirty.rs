@@ -7,7 +7,7 @@ use crate::geometry::RowMap;
 use crate::plan::{Class, Mark};
 use crate::runs::{RunBytes, Runs};
 
-/// The most memory that is kept for reuse.
+/// The most memory, in bytes, that is kept for reuse.
 const SPARE_BYTES: usize = 16 << 20;
 
 /// The new bytes of one row.
@@ -34,7 +34,7 @@ impl Dirty {
         self.bytes
     }
 
-    /// Whether it has all bytes of the row.
+    /// Whether this row has new bytes for all of its data chunks.
     pub fn is_full(&self, map: &RowMap) -> bool {
         self.bytes == map.data() as u64 * u64::from(map.len())
     }
@@ -46,7 +46,7 @@ impl Dirty {
         marks
     }
 
-    /// The same for a window of whole blocks, appended to `marks`.
+    /// Like [`marks`](Self::marks), for a window of whole blocks; appends to `marks`.
     pub(crate) fn marks_within(
         &self,
         window: &Range<u32>,
@@ -104,8 +104,8 @@ impl Spare {
     }
 }
 
-/// Marks the blocks of a run: complete ones, and those at its ends. A block in which the previous
-/// run ended is marked already.
+/// Marks the blocks of a run: those that it covers completely, and those at its ends that it covers
+/// in part. A block in which the previous run ended is marked already.
 fn mark(shard: usize, run: Range<u32>, block: u32, marks: &mut Vec<Mark>) {
     let whole = run.start.next_multiple_of(block)..run.end / block * block;
     let mut add = |class: Class, column: Range<u32>| {

@@ -8,10 +8,11 @@ use crate::geometry::RowMap;
 use crate::plan::{PlanPiece, RowPlan};
 
 /// The old bytes that a piece of a plan needs, by shard: read, zeros, or computed. `reads` holds
-/// them by transfer of the plan's reads.
+/// the bytes that were read, by transfer of the plan's reads.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks for.
+/// Fails with [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner
+/// asks for.
 pub fn old(
     row: &RowMap,
     plan: &RowPlan,
@@ -46,7 +47,7 @@ pub(super) fn all_old(
 /// A shard computed from the available ones.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] if they do not suffice.
+/// Fails with [`Kind::TooManyLosses`] if the available shards do not suffice.
 pub fn rebuilt(
     row: &RowMap,
     old: &[Option<Vec<u8>>],
@@ -56,8 +57,7 @@ pub fn rebuilt(
     let too_many = || {
         Error::new(
             Kind::TooManyLosses,
-            "too many chunks of this row are lost: it cannot be \
-                                            rebuilt",
+            "this row cannot be rebuilt: too many of its chunks are lost",
         )
     };
     if row.mirrors() {

@@ -1,4 +1,4 @@
-//! Assembling an array from its members, also after a power cut.
+//! Assembles an array from its members, also after a power cut.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ pub struct AssembleOptions {
     pub force: bool,
 }
 
-/// An array that was assembled.
+/// Leaves out unusable devices, and trusts parity and maps of regions that may be stale.
 pub struct Assembly {
-    /// The flusher that runs it.
+    /// The flusher that runs the array.
     pub flusher: Flusher,
-    /// Devices that were named and are not used.
+    /// Devices that were named on the call and are not used.
     pub left_out: Vec<LeftOut>,
     /// Slots without a member.
     pub absent: MemberSet,
-    /// Whether the array was stopped in order.
+    /// Whether the array was stopped cleanly.
     pub was_clean: bool,
     /// Records found in the log.
     pub records: usize,
@@ -48,7 +48,7 @@ pub struct LeftOut {
     pub path: PathBuf,
     /// The reason, for people.
     pub why: String,
-    /// Another member has its slot: the array does not need it.
+    /// Another member has this device's slot, so the array does not need the device.
     pub is_replaced: bool,
 }
 
@@ -58,7 +58,7 @@ struct FoundDevice {
     own: Superblock,
 }
 
-/// Assembles an array from devices in any order. Members that are not among them are absent.
+/// Assembles an array from devices in any order. A member whose device is not given is absent.
 ///
 /// # Errors
 /// - [`Kind::WrongMember`] for a device of another array, or two devices with the same member;
@@ -89,8 +89,10 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
         && !options.force
     {
         let what = "members are absent, and the parity that replaces them may be stale";
-        return Err(Error::new(Kind::Refused, what)
-            .advice("attach them, or use --force: data that was being written may be wrong"));
+        return Err(Error::new(Kind::Refused, what).advice(
+            "attach the absent members, or use --force: data that was being written at the stop \
+             may be wrong",
+        ));
     }
     array.note_changes(&superblock);
     let is_unsure = array.mark_unsure(was_clean);
@@ -104,7 +106,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     Ok(Assembly { flusher, left_out, absent, was_clean, records })
 }
 
-/// Reads all superblocks; checks that they are of one array and that no member occurs twice.
+/// Reads all superblocks, and checks that they belong to one array and that no member occurs twice.
 fn find(
     devices: Vec<SharedDevice>,
     options: &AssembleOptions,
@@ -135,7 +137,7 @@ fn find(
             let what = format!("this is the same member as {}", other.device.place().display());
             return Err(Error::new(Kind::WrongMember, what)
                 .at(device.place())
-                .advice("name one of them only: the other is a copy"));
+                .advice("name only one of the two devices: the other is a copy"));
         }
         found.push(FoundDevice { device, own });
     }
@@ -150,13 +152,18 @@ fn check_length(device: &SharedDevice, own: Superblock) -> Result<Superblock> {
     let (needed, len) = (own.areas.data_at.saturating_add(own.data_bytes), device.len()?);
     match len >= needed {
         true => Ok(own),
-        false => Err(Error::corrupt("it is shorter than its superblock says", device.place())
-            .expected(format!("{needed} bytes or more"), len)
-            .advice("restore its full length, or use --force to leave it out")),
+        false => {
+            Err(Error::corrupt("the device is shorter than its superblock says", device.place())
+                .expected(format!("a length of {needed} bytes or more"), len)
+                .advice(
+                    "restore the full length of the device, or use --force to leave it out of the \
+                     array",
+                ))
+        }
     }
 }
 
-/// The newest superblock, if all of its generation say the same.
+/// The newest superblock, if all superblocks of the newest generation agree.
 fn newest(found: &[FoundDevice]) -> Result<Superblock> {
     let newest = found.iter().max_by_key(|it| it.own.generation);
     let newest =
@@ -171,11 +178,13 @@ fn newest(found: &[FoundDevice]) -> Result<Superblock> {
         None => Ok(newest.own.clone()),
         Some(other) => {
             let place = newest.device.place().display();
-            let what =
-                format!("its state diverged from that of {place}: each was used without the other");
-            Err(Error::new(Kind::Refused, what)
-                .at(other.device.place())
-                .advice("assemble the array without one of them, and add that one again"))
+            let what = format!(
+                "the state of this member diverged from that of {place}: each of the two was used \
+                 without the other"
+            );
+            Err(Error::new(Kind::Refused, what).at(other.device.place()).advice(
+                "assemble the array without one of the two members, then add that member again",
+            ))
         }
     }
 }
@@ -227,7 +236,7 @@ fn assign_slots(
             _ => {
                 let is_replaced = is_replaced(&own, newest);
                 let why = match is_replaced {
-                    true => "another device has taken its slot".to_owned(),
+                    true => "another device has taken the slot of this member".to_owned(),
                     false => old(&own, newest),
                 };
                 left_out.push(LeftOut { path: device.place().to_owned(), why, is_replaced });
@@ -263,7 +272,8 @@ fn open(
     }
 }
 
-/// The superblock once a replacement has taken the slot, or is missing and cannot take it.
+/// The superblock after an interrupted replacement is settled: the new device has taken the slot,
+/// or is missing and cannot take it.
 fn with_replacement_settled(
     mut superblock: Superblock,
     members: &[Option<Arc<ArrayMember>>],
@@ -279,7 +289,7 @@ fn with_replacement_settled(
     superblock
 }
 
-/// Bytes of a slot's data that were filled.
+/// The number of bytes of a slot's data that a rebuild has filled so far.
 fn filled(superblock: &Superblock, wanted: usize) -> u64 {
     match superblock.work {
         Work::Rebuild { slot, done_bytes, .. } if usize::from(slot) == wanted => done_bytes,
@@ -287,7 +297,8 @@ fn filled(superblock: &Superblock, wanted: usize) -> u64 {
     }
 }
 
-/// Whether no slot waits for a member, nor for any other.
+/// Whether every slot has another member than this one, so that the array does not need this
+/// member.
 fn is_replaced(own: &Superblock, newest: &Superblock) -> bool {
     let is_taken = |slot: &Slot| match slot {
         Slot::Present(id) | Slot::Rebuilding(id) => *id != own.member,
@@ -303,12 +314,15 @@ fn old(own: &Superblock, newest: &Superblock) -> String {
         "generations",
     );
     if went_its_own_way(own, newest) {
-        return format!("it was used without the others; it is {behind} behind");
+        return format!("this member was used without the others; it is {behind} behind");
     }
-    format!("its data is old: it is {behind} behind; add it to bring it up to date")
+    format!(
+        "the data of this member is old: it is {behind} behind; add the member again to bring it \
+         up to date"
+    )
 }
 
-/// Whether a member that was away has marked any failed that are present here.
+/// Whether a member that was away has marked members as failed that are present in this array.
 pub(super) fn went_its_own_way(own: &Superblock, newest: &Superblock) -> bool {
     let gave_up = |(theirs, ours): (&Slot, &Slot)| {
         matches!(theirs, Slot::Failed(_)) && matches!(ours, Slot::Present(_) | Slot::Rebuilding(_))
@@ -316,7 +330,7 @@ pub(super) fn went_its_own_way(own: &Superblock, newest: &Superblock) -> bool {
     own.slots.iter().zip(&newest.slots).any(gave_up)
 }
 
-/// The superblock once these slots are found empty.
+/// The superblock after these slots were found empty.
 fn without(mut superblock: Superblock, absent: MemberSet) -> Superblock {
     for slot in absent.iter() {
         let was = superblock.slots[slot];
@@ -332,7 +346,7 @@ fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
     let members = array.geometry().members();
     let names = left_out.iter().map(|it| format!("{}: {}", it.path.display(), it.why));
     let advice = match left_out.is_empty() {
-        true => "name the devices of its other members".to_owned(),
+        true => "name the devices of the other members of the array".to_owned(),
         false => format!("not used: {}", names.collect::<Vec<_>>().join("; ")),
     };
     Error::new(Kind::TooManyLosses, "too few members are present")
@@ -343,7 +357,8 @@ fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
 /// The placement of rows in the array of a superblock.
 ///
 /// # Errors
-/// The errors of [`ArrayGeometry::new`]; [`Kind::Corrupt`] for an array that grew beyond its end.
+/// Fails with the errors of [`ArrayGeometry::new`]; with [`Kind::Corrupt`] for an array that grew
+/// beyond its end.
 pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
     let level = Level::from_number(superblock.level.into())?;
     let layout = Layout::from_number(level, superblock.layout)?;
@@ -363,15 +378,18 @@ pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
         && journal.is_multiple_of(blocks);
     match is_sound {
         true => Ok(shape.moved_to(stretches)),
-        false => Err(Error::new(Kind::Corrupt, "its superblock records growth beyond its end")),
+        false => Err(Error::new(
+            Kind::Corrupt,
+            "the superblock records growth beyond the end of the array",
+        )),
     }
 }
 
 /// The superblock of a device: the newer of its two copies.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] if it is not a member, or both copies are damaged; [`Kind::Unsupported`] for a
-/// newer version; the errors of the device.
+/// Fails with [`Kind::Corrupt`] if the device is not a member, or both copies are damaged; with
+/// [`Kind::Unsupported`] for a newer version; with the errors of the device.
 pub fn examine(device: &SharedDevice) -> Result<Superblock> {
     let read = |place: &u64| {
         let mut bytes = [0; SUPERBLOCK_BYTES];
@@ -392,7 +410,7 @@ pub fn examine(device: &SharedDevice) -> Result<Superblock> {
     })
 }
 
-/// The superblock of a device, if it is a member of an array at all.
+/// The superblock of a device; `None` if the device is not a member of any array.
 pub fn probe(device: &SharedDevice) -> Option<Superblock> {
     examine(device).ok()
 }

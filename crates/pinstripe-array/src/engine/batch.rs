@@ -1,4 +1,4 @@
-//! A batch of jobs from plan to writes, in buffers that are used again. Jobs of a batch move
+//! A batch of jobs, from their plans to their writes, in reused buffers. Jobs of a batch move
 //! different bytes.
 
 use std::collections::HashMap;
@@ -19,22 +19,23 @@ use crate::set::MemberSet;
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::{into_inner, lock};
 
-/// Bytes that a batch moves, at most, where a record takes long to become durable: many rows are to
-/// share one sync.
+/// The most bytes that a batch moves where a log record takes long to become durable, so that many
+/// rows share one sync.
 const BATCH_BYTES: usize = 8 << 20;
-/// The same where a record is quick: a batch that stays in the processor's cache is read once.
+/// The most bytes that a batch moves where a log record quickly becomes durable: such a batch stays
+/// in the processor's cache, and its bytes are read from memory once.
 const QUICK_BATCH_BYTES: usize = 2 << 20;
 
-/// Bytes of one long write, at most: several keep a disk busy.
+/// The most bytes of one long write: several long writes at once keep a disk busy.
 const LONG_WRITE_MOST: usize = 2 << 20;
 
 /// A write in place: slot, offset, bytes.
 type PlacedWrite<'a> = (usize, u64, &'a [u8]);
-/// Neighbours among writes, as one: slot, offset, parts.
+/// Neighbouring writes, combined into one: slot, offset, parts.
 type LongWrite<'a> = (usize, u64, Vec<&'a [u8]>);
 
-/// Splits sorted writes into runs of neighbours that have at least `long_write_bytes` bytes
-/// together, each one long write, and the others.
+/// Splits sorted writes into long writes (runs of neighbours with at least `long_write_bytes` bytes
+/// in total) and the remaining short ones.
 fn long_and_short<'a>(
     writes: &[PlacedWrite<'a>],
     long_write_bytes: usize,
@@ -74,9 +75,9 @@ pub(super) struct Batch {
     pub records: Vec<Vec<u8>>,
     made: ComputedBytes,
     read: Vec<u8>,
-    /// By slot, bytes that the jobs log there, without the head.
+    /// By slot, the bytes that the jobs log on that member, without the head of the record.
     payload_bytes: Vec<u64>,
-    /// Bytes that the jobs take in the head.
+    /// Bytes that the jobs take in the head of the record.
     head_bytes: u64,
     moved_bytes: usize,
     pub(super) spare: Vec<Memory>,
@@ -84,7 +85,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Whether there is no job.
+    /// Whether the batch has no job.
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
@@ -108,7 +109,7 @@ impl Batch {
         }
     }
 
-    /// Whether the batch writes in any of these columns.
+    /// Whether the batch writes in any of the columns in `fresh`.
     pub fn meets(&self, fresh: &Fresh) -> bool {
         let meets = |job: &Job| {
             let there = fresh.get(&job.map.index());
@@ -120,7 +121,7 @@ impl Batch {
         !fresh.is_empty() && self.jobs.iter().any(meets)
     }
 
-    /// Whether a job still fits: in memory, and in a record of at most `most` bytes.
+    /// Whether a job still fits into the batch's memory, and into a record of at most `most` bytes.
     pub fn has_room(&self, job: &Job, most: u64, is_slow: bool) -> bool {
         let mut longest = self.payload_bytes.iter().copied().max().unwrap_or(0);
         job.each_payload(|slot, bytes| {
@@ -133,7 +134,7 @@ impl Batch {
         moved <= most_moved && RecordHeader::fits(head) && head + longest + 2 * BLOCK_BYTES <= most
     }
 
-    /// Adds a job; the caller has asked [`has_room`](Self::has_room).
+    /// Adds a job; the caller has checked with [`has_room`](Self::has_room) that it fits.
     pub fn push(&mut self, job: Job, members: usize) {
         self.payload_bytes.resize(members, 0);
         job.each_payload(|slot, bytes| self.payload_bytes[slot] += bytes);
@@ -142,8 +143,8 @@ impl Batch {
         self.jobs.push(job);
     }
 
-    /// Computes all that is written. Each record, which has room for its head, gets its member's
-    /// payload. Returns the pieces for the head.
+    /// Computes all bytes that the batch writes. Appends to each member's record, which has room
+    /// for the head, the payload of that member. Returns the pieces for the head of the record.
     pub fn compute(&mut self, head_bytes: u64) -> Result<Vec<LogPiece>> {
         let Batch { jobs, made, read, records, .. } = self;
         made.clear();
@@ -216,8 +217,8 @@ impl Batch {
         into_inner(failed)
     }
 
-    /// Reads what all jobs need. Blocks that are bad go to `report` and are marked; the numbers of
-    /// their jobs are returned, to be planned again.
+    /// Carries out the reads of all jobs. Reports bad blocks to `report` and marks them; returns
+    /// the numbers of the jobs that have bad blocks and must be planned again.
     pub fn fetch(
         &mut self,
         members: &MemberSlots,

@@ -1,4 +1,4 @@
-//! Filling one chunk of a member from the others, with its checksums.
+//! Fills one chunk of a member, with its checksums, from the other members.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ impl Array {
     /// Fills the chunk at an offset of a member from the other members.
     ///
     /// # Errors
-    /// When the member does not take it.
+    /// Fails when the member cannot be written.
     pub(super) fn fill_chunk(
         &self,
         member: &ArrayMember,

@@ -1,5 +1,5 @@
-//! The bytes and checksums that a member is to get for a column, when it is filled or the array
-//! grows.
+//! The bytes and checksums to be written to a member for a column, when the member is filled or the
+//! array grows.
 
 use super::Array;
 use crate::format::BLOCK_BYTES;
@@ -31,15 +31,15 @@ impl ShardContent {
         }
     }
 
-    /// Whether any of its blocks is more than zeros.
+    /// Whether any of its blocks has other content than zeros.
     pub fn is_written(&self) -> bool {
         self.sums.iter().any(|sum| sum.is_written())
     }
 
-    /// Writes it to a member, unless it is zeros and nothing was ever written there.
+    /// Writes the content to a member, unless it is zeros and nothing was ever written there.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn put(&self, member: &ArrayMember, start: u64) -> Result<()> {
         let range = start..start + self.bytes.len() as u64;
         if self.is_written() {
@@ -52,7 +52,7 @@ impl ShardContent {
 }
 
 impl Array {
-    /// Puts a part on the member of a slot. Returns whether the member took it or is absent.
+    /// Writes a part to the member of a slot. Returns true if the member was written or is absent.
     pub(super) fn put_content(&self, slot: usize, start: u64, part: &ShardContent) -> bool {
         self.member(slot).is_none_or(|member| part.put(&member, start).is_ok())
     }

@@ -35,26 +35,28 @@ pub struct CreateOptions {
     pub chunk_bytes: u64,
     /// Bytes of the log of each member.
     pub log_bytes: u64,
-    /// The means that keeps parity true across a power cut.
+    /// The policy that keeps parity consistent across a power cut.
     pub consistency: Consistency,
     /// The time, in seconds since 1970.
     pub now_seconds: i64,
 }
 
-/// Creates an array of devices, one per slot, in this order. Their former content is lost.
+/// Creates an array of devices, one per slot, in this order. The former content of the devices is
+/// lost.
 ///
 /// # Errors
-/// The errors of [`create_with`].
+/// Fails with the errors of [`create_with`].
 pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Result<Flusher> {
     create_with(create_options, devices.into_iter().map(Some).collect(), Vec::new())
 }
 
-/// Creates an array of devices by slot, where `None` stays missing, and spares. Their former
-/// content is lost. All members are used only as far as the shortest reaches.
+/// Creates an array of devices by slot, where `None` leaves a slot without a member, and of spares.
+/// The former content of the devices is lost. The array uses as many bytes of each member as the
+/// shortest member has.
 ///
 /// # Errors
-/// The errors of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small,
-/// or more are missing than the array can do without.
+/// Fails with the errors of [`ArrayGeometry::new`] and of the devices; with [`Kind::Usage`] when a
+/// device is too small, or when more members are missing than the array can do without.
 pub(crate) fn create_with(
     create_options: &CreateOptions,
     slots: Vec<Option<SharedDevice>>,
@@ -112,7 +114,8 @@ pub(crate) fn create_with(
 /// Checks whether [`create`] would accept this many members of this size, before they exist.
 ///
 /// # Errors
-/// The errors of [`ArrayGeometry::new`]; [`Kind::Usage`] when a member is too small.
+/// Fails with the errors of [`ArrayGeometry::new`]; with [`Kind::Usage`] when a member is too
+/// small.
 pub fn check_create(create_options: &CreateOptions, members: usize, bytes: u64) -> Result<()> {
     shaped(create_options, members, bytes).map(drop)
 }
@@ -130,11 +133,12 @@ fn shaped(
     Ok((areas, data_bytes, geometry))
 }
 
-/// Makes a new member of a device. It has everything but a superblock. Its tables reach as far as
-/// the device, so that the array can use all of it once the other members are as large.
+/// Makes a device into a new member. The new member has everything but a superblock. The member's
+/// tables cover the entire device, so that the array can use all of it once the other members are
+/// as large.
 ///
 /// # Errors
-/// [`Kind::Usage`] when the device is too small; its own.
+/// Fails with [`Kind::Usage`] when the device is too small; with the errors of the device.
 pub(super) fn fresh(
     device: SharedDevice,
     common: &Superblock,
@@ -148,7 +152,8 @@ pub(super) fn fresh(
     initialize(device, &own)
 }
 
-/// The same member for another slot. It has everything but the superblock that says so.
+/// Changes a member that is being created so that it is for another slot. The member has everything
+/// but the superblock that names its slot.
 pub(super) fn for_slot(
     member: &ArrayMember,
     common: &Superblock,
@@ -165,20 +170,20 @@ fn initialize(device: SharedDevice, own: &Superblock) -> Result<Arc<ArrayMember>
     Ok(Arc::new(member))
 }
 
-/// Erases both superblocks of a device, which then is not a member any more.
+/// Erases both superblocks of a device, which is then no longer a member.
 ///
 /// # Errors
-/// The errors of the device.
+/// Fails with the errors of the device.
 pub(crate) fn erase(device: &SharedDevice) -> Result<()> {
     device.write_at(PLACES[0], &[0; SUPERBLOCK_BYTES])?;
     device.write_at(PLACES[1], &[0; SUPERBLOCK_BYTES])?;
     device.sync()
 }
 
-/// The areas that a device gets as a member of an array; `None` if it is too small for that.
+/// The areas that a device gets as a member of an array; `None` if the device is too small.
 ///
 /// # Errors
-/// The errors of the device.
+/// Fails with the errors of the device.
 pub(super) fn fits(device: &SharedDevice, common: &Superblock) -> Result<Option<Areas>> {
     let (len, areas) = (device.len()?, common.areas);
     match lay_out(len, areas.log_bytes, common.chunk_bytes.into()) {
@@ -189,23 +194,23 @@ pub(super) fn fits(device: &SharedDevice, common: &Superblock) -> Result<Option<
     Ok((len >= areas.data_at.saturating_add(common.data_bytes)).then_some(areas))
 }
 
-/// Checks that a device is long enough to become a member of an array.
+/// Checks that a device is large enough to become a member of an array.
 ///
 /// # Errors
-/// [`Kind::Usage`] when it is not; its own.
+/// Fails with [`Kind::Usage`] when the device is too small; with the errors of the device.
 pub fn check_room(device: &SharedDevice, superblock: &Superblock) -> Result<()> {
     fits(device, superblock)?.map(drop).ok_or_else(|| too_small(device, superblock))
 }
 
 fn too_small(device: &SharedDevice, common: &Superblock) -> Error {
     let needed = common.areas.data_at.saturating_add(common.data_bytes);
-    Error::new(Kind::Usage, "it is too small for this array")
+    Error::new(Kind::Usage, "this device is too small for this array")
         .at(device.place())
-        .expected(format!("{needed} bytes or more"), device.len().unwrap_or(0))
+        .expected(format!("a size of {needed} bytes or more"), device.len().unwrap_or(0))
         .advice("add a larger device")
 }
 
-/// The areas of members of this size, and the bytes of each that are data.
+/// The areas of members of this size, and the number of bytes for data on each member.
 fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)> {
     let at = |offset: u64, bytes: u64| (offset + bytes).next_multiple_of(BLOCK_BYTES);
     let regions_at = at(PLACES[1], SUPERBLOCK_BYTES as u64);
@@ -219,7 +224,7 @@ fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)>
     let left = bytes.saturating_sub(data_at) / chunk_bytes * chunk_bytes;
     if left == 0 {
         return Err(Error::new(Kind::Usage, "a member is too small for an array")
-            .expected(format!("more than {} bytes", data_at + chunk_bytes), bytes)
+            .expected(format!("a member of more than {} bytes", data_at + chunk_bytes), bytes)
             .advice("choose larger members, or a smaller chunk"));
     }
     let areas = Areas { regions_at, bad_blocks_at, log_at, log_bytes, sums_at, data_at };

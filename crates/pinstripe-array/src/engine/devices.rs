@@ -1,9 +1,9 @@
-//! Which part of an array a device is, and changes of members that name a device.
+//! The role of a device in an array, and changes of members that are named by their device.
 //!
-//! Invariant: a device is looked up and acted on in one call of the flusher, so no slice of work
+//! Invariant: a device is looked up and used in one call of the flusher, so that no slice of work
 //! moves it to another slot in between.
 //!
-//! Not in this module: paths compared. The caller says whether a path is the device.
+//! This module does not compare paths. The caller decides whether a path is the device.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
 
-/// The part of an array that a device is.
+/// The role of a device in an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceRole {
     /// The member of this slot, complete or being filled.
     Member(usize),
-    /// It is being filled to replace the member of this slot.
+    /// A device that is being filled to replace the member of this slot.
     Replacement(usize),
-    /// It waits for a member to fail.
+    /// A spare, which waits for a member to fail.
     Spare,
     /// The last member of this slot, which failed or is absent.
     Failed(usize),
@@ -32,17 +32,18 @@ pub enum DeviceRole {
 pub enum FailedAs {
     /// A member, which is marked as failed.
     Member,
-    /// A replacement: the replace has ended, with this report, and the member stays in its slot.
+    /// The device was a replacement: the replace has ended, with this report, and the member stays
+    /// in its slot.
     Replacement(WorkReport),
-    /// Nothing: it had failed before.
+    /// The device had failed before, so nothing changed.
     Already,
 }
 
-/// Whether a path is the device that is meant.
+/// Tells whether a path is the device that is meant.
 pub(crate) type IsDevice<'a> = &'a (dyn Fn(&Path) -> bool + Sync);
 
 impl Array {
-    /// Returns the part of the array that a device has, or `None` if it has no part.
+    /// Returns the role of the device in the array, or `None` if the array does not use it.
     pub fn role_of(&self, is_it: IsDevice<'_>) -> Option<DeviceRole> {
         let members = self.members();
         for (slot, member) in members.iter().enumerate() {
@@ -65,11 +66,12 @@ impl Array {
         (0..paths.len()).find(was_there).map(DeviceRole::Failed)
     }
 
-    /// Refuses to do without the member of a slot, when these are absent.
+    /// Checks that the array can do without the member of a slot when the members in `absent` are
+    /// also missing.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when too few members are left, or a resync has not made sure yet that what
-    /// is left gives the member's content.
+    /// Fails with [`Kind::Refused`] when too few members would be left, or when the content of this
+    /// member cannot be rebuilt because a resync has not finished.
     pub(crate) fn check_failing(&self, slot: usize, absent: MemberSet) -> Result<()> {
         if absent.has(slot) {
             return Ok(());
@@ -82,7 +84,7 @@ impl Array {
             let what = format!(
                 "the array cannot do without the member of slot {slot} until the resync is done"
             );
-            return Err(Error::new(Kind::Refused, what).advice("wait until that is done"));
+            return Err(Error::new(Kind::Refused, what).advice("wait until the resync is done"));
         }
         Ok(())
     }
@@ -90,12 +92,13 @@ impl Array {
     /// Refuses to remove a device that is in use.
     ///
     /// # Errors
-    /// [`Kind::Refused`] for a member, and for one that is to replace it.
+    /// Fails with [`Kind::Refused`] for a member, and for a device that is being filled to replace
+    /// a member.
     pub(crate) fn check_removal(role: DeviceRole) -> Result<()> {
         let what = match role {
             DeviceRole::Member(slot) => format!("the member of slot {slot} is in use"),
             DeviceRole::Replacement(slot) => {
-                format!("it is being filled to replace the member of slot {slot}")
+                format!("this device is being filled to replace the member of slot {slot}")
             }
             DeviceRole::Spare | DeviceRole::Failed(_) => return Ok(()),
         };
@@ -104,25 +107,28 @@ impl Array {
 }
 
 impl Flusher {
-    /// Marks the member failed that is a device. If it is to replace a member, the replace ends.
+    /// Marks the member on a device as failed. If the device is being filled to replace a member,
+    /// the replace ends.
     ///
     /// # Errors
-    /// The errors of [`fail`](Self::fail); [`Kind::NotFound`] for no device of the array;
-    /// [`Kind::Usage`] for a spare.
+    /// Fails with the errors of [`fail`](Self::fail); with [`Kind::NotFound`] for no device of the
+    /// array; with [`Kind::Usage`] for a spare.
     pub fn fail_device(&mut self, is_it: IsDevice<'_>) -> Result<FailedAs> {
         match self.role(is_it)? {
             DeviceRole::Member(slot) => self.fail(slot).map(|()| FailedAs::Member),
             DeviceRole::Replacement(slot) => self.end_replace(slot).map(FailedAs::Replacement),
             DeviceRole::Failed(_) => Ok(FailedAs::Already),
-            DeviceRole::Spare => Err(Error::new(Kind::Usage, "is a spare and has no slot")),
+            DeviceRole::Spare => {
+                Err(Error::new(Kind::Usage, "this device is a spare and has no slot"))
+            }
         }
     }
 
-    /// Forgets the path of a failed member, or removes a spare.
+    /// Forgets the path of a failed member, or removes a spare from the array.
     ///
     /// # Errors
-    /// The errors of [`Array::check_removal`]; [`Kind::NotFound`] for no device of the array; the
-    /// errors of the spare's device.
+    /// Fails with the errors of [`Array::check_removal`]; with [`Kind::NotFound`] for no device of
+    /// the array; with the errors of the spare's device.
     pub fn remove_device(&mut self, is_it: IsDevice<'_>) -> Result<()> {
         let role = self.role(is_it)?;
         Array::check_removal(role)?;
@@ -137,8 +143,8 @@ impl Flusher {
     /// Replaces the member on one device by another device.
     ///
     /// # Errors
-    /// The errors of [`replace`](Self::replace); [`Kind::NotFound`] if the array has no such
-    /// device; [`Kind::Usage`] if it is not a member.
+    /// Fails with the errors of [`replace`](Self::replace); with [`Kind::NotFound`] if the array
+    /// has no such device; with [`Kind::Usage`] if the device is not a member.
     pub(crate) fn replace_device(&mut self, is_it: IsDevice<'_>, with: SharedDevice) -> Result<()> {
         let role = self.role(is_it)?;
         match role.slot_in_use() {
@@ -149,7 +155,7 @@ impl Flusher {
 
     fn role(&self, is_it: IsDevice<'_>) -> Result<DeviceRole> {
         let role = self.array().role_of(is_it);
-        role.ok_or_else(|| Error::new(Kind::NotFound, "is not a device of this array"))
+        role.ok_or_else(|| Error::new(Kind::NotFound, "this is not a device of this array"))
     }
 }
 
@@ -157,20 +163,23 @@ impl DeviceRole {
     /// The slot of a member.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if the device is not a member.
+    /// Fails with [`Kind::Usage`] if the device is not a member.
     pub(crate) fn slot_in_use(self) -> Result<usize> {
         match self {
             DeviceRole::Member(slot) => Ok(slot),
-            DeviceRole::Spare => Err(Error::new(Kind::Usage, "is a spare and has no slot")),
+            DeviceRole::Spare => {
+                Err(Error::new(Kind::Usage, "this device is a spare and has no slot"))
+            }
             DeviceRole::Replacement(slot) => {
-                let what = format!("is being filled to replace the member of slot {slot}");
+                let what =
+                    format!("this device is being filled to replace the member of slot {slot}");
                 Err(Error::new(Kind::Usage, what))
             }
             DeviceRole::Failed(_) => Err(not_used()),
         }
     }
 
-    /// The word for messages.
+    /// The word that messages use for this role.
     pub fn word(self) -> &'static str {
         match self {
             DeviceRole::Member(_) => "member",
@@ -181,8 +190,8 @@ impl DeviceRole {
     }
 }
 
-/// The error for a member that failed.
+/// The error for naming a member that has failed.
 pub(crate) fn not_used() -> Error {
-    Error::new(Kind::Usage, "has failed, and is not used any more")
-        .advice("nothing can be copied from it: add the new device with --add")
+    Error::new(Kind::Usage, "this device has failed, and is no longer used")
+        .advice("nothing can be copied from the failed device: add the new device with --add")
 }

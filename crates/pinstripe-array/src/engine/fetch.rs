@@ -1,4 +1,4 @@
-//! The reads of a batch, side by side.
+//! Carries out the reads of a batch in parallel.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use crate::member::ArrayMember;
 use crate::plan::{Class, Mark};
 use pinstripe_base::sync::{into_inner, lock};
 
-/// Transfers of one task, at most: several tasks keep several transfers of one member in flight.
+/// The most transfers of one task: several tasks keep several transfers of one member in flight.
 pub(super) const TASK_TRANSFERS: usize = 16;
 
 /// A read to be carried out.
@@ -23,7 +23,7 @@ pub(super) struct Fetch<'a> {
     pub buf: &'a mut [u8],
 }
 
-/// Carries out reads, and marks the blocks that are bad, by job.
+/// Carries out reads, and marks the bad blocks of each job.
 pub(super) fn carry_out(
     mut fetches: Vec<Fetch<'_>>,
     executor: &dyn Executor,

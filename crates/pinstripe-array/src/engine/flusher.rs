@@ -1,8 +1,8 @@
-//! The one owner of an array's writes: rows from the cache, long work between batches, and changes
-//! of members (`manage.rs`).
+//! The only writer of an array: it writes rows from the cache, does long work between batches, and
+//! changes members (`manage.rs`).
 //!
-//! It delegates: [`RowWriter`] puts rows on the members, [`LongWork`] does resync, heal, grow, fill
-//! and scrub in slices, [`LoggedArray`] makes durable what both wrote.
+//! The flusher delegates: [`RowWriter`] writes rows to the members, [`LongWork`] does resync, heal,
+//! grow, fill and scrub in slices, and [`LoggedArray`] makes durable what the two wrote.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,22 +21,22 @@ use crate::traffic::Tally;
 use pinstripe_base::error::Result;
 use pinstripe_io::device::SharedDevice;
 
-/// Puts rows on the members. There is one for an array.
+/// Puts rows on the members. An array has only one flusher.
 pub struct Flusher {
     pub(super) logged: LoggedArray,
     rows: RowWriter,
-    /// Done in slices between batches.
+    /// Long work, done in slices between batches.
     pub(super) long: LongWork,
     /// The rules for planning rows.
     pub rules: Rules,
-    /// Neighbouring bytes of a member from which on a batch writes them as one, past the page cache
-    /// where the device has that. Fewer go through it, since what is written in small pieces is
-    /// soon read again for parity.
+    /// The least number of neighbouring bytes of a member that a batch writes in one long write,
+    /// which bypasses the page cache where the device can. Shorter writes go through the page
+    /// cache, since bytes that are written in small pieces are soon read again for parity.
     pub long_write_bytes: usize,
 }
 
 impl Flusher {
-    /// A flusher that continues where the superblock says.
+    /// A flusher that continues where the superblock says that the last one stopped.
     pub(super) fn new(array: Arc<Array>) -> Self {
         let granule = Some(array.superblock().granule).filter(|bytes| *bytes > 0);
         let rules = Rules { granule, ..Rules::default() };
@@ -50,12 +50,12 @@ impl Flusher {
         &self.logged.array
     }
 
-    /// Writes rows that are full or were begun at `before` or earlier, at most `most` of them.
-    /// Returns how many.
+    /// Writes at most `most` rows that are full or began to gather at `before` or earlier. Returns
+    /// how many.
     ///
     /// # Errors
-    /// `Kind::TooManyLosses` when too many members failed.
-    /// Rows that were not written stay in the cache.
+    /// Fails with `Kind::TooManyLosses` when too many members failed. Rows that were not written
+    /// stay in the cache.
     pub fn flush(&mut self, before: Duration, most: usize) -> Result<usize> {
         self.flush_due(Due::FullOr(before), most)
     }
@@ -72,7 +72,7 @@ impl Flusher {
         done.map(|()| count)
     }
 
-    /// Counts of the row pieces written so far; may be read while the flusher works.
+    /// The counts of the row pieces written so far, which may be read while the flusher works.
     pub fn tally(&self) -> &Arc<Tally> {
         &self.rows.tally
     }
@@ -82,19 +82,20 @@ impl Flusher {
         self.logged.set_executor(executor);
     }
 
-    /// Writes everything and makes it durable. While callers keep writing, this does not end.
+    /// Writes everything and makes it durable. Does not return while callers keep writing.
     ///
     /// # Errors
-    /// The errors of [`flush`](Self::flush).
+    /// Fails with the errors of [`flush`](Self::flush).
     pub fn sync(&mut self) -> Result<()> {
         self.sync_since(Duration::MAX)
     }
 
-    /// Writes all that was taken in at `before` or earlier, and makes it durable.
+    /// Writes everything that callers wrote at `before` or earlier, and makes it durable.
     ///
     /// # Errors
-    /// The errors of [`flush`](Self::flush); `Kind::Corrupt`, once, when blocks could not be stored
-    /// because the rest of them is lost. All else is durable then.
+    /// Fails with the errors of [`flush`](Self::flush); with `Kind::Corrupt`, once, when partly
+    /// written blocks could not be stored because their old bytes are lost. After `Kind::Corrupt`,
+    /// all other writes are durable.
     pub fn sync_since(&mut self, before: Duration) -> Result<()> {
         self.rows.logs_data = self.logs_data();
         let flushed = self.flush_since(before);
@@ -119,9 +120,9 @@ impl Flusher {
         Ok(())
     }
 
-    /// Whether a sync puts the data into its record too: then one round of flushes makes them
-    /// durable, where the record and the data in place would each take one. More bytes are written
-    /// for it, so there must be few.
+    /// Whether a sync also puts the data into its log record, so that it waits for one flush of the
+    /// disks instead of two (one for the record, one for the data in place). Data in the record is
+    /// written twice, so this is done only for few bytes.
     fn logs_data(&self) -> bool {
         let array = &self.logged.array;
         let most = DATA_LOG_BYTES.min(self.logged.log.area_bytes / 16);
@@ -129,27 +130,28 @@ impl Flusher {
         array.consistency() == Consistency::Log && !is_widened && array.dirty_bytes() <= most
     }
 
-    /// Makes the members' tables as new as their data: the log up to here is not needed any more.
+    /// Makes the members' tables as new as their data, so that the log up to here is no longer
+    /// needed.
     ///
     /// # Errors
-    /// The errors of [`flush`](Self::flush).
+    /// Fails with the errors of [`flush`](Self::flush).
     pub fn checkpoint(&mut self) -> Result<()> {
         self.logged.checkpoint()
     }
 
-    /// Stops the array in order: everything is written, and the log is empty.
+    /// Stops the array cleanly: everything is written, and the log is empty.
     ///
     /// # Errors
-    /// The errors of [`flush`](Self::flush).
+    /// Fails with the errors of [`flush`](Self::flush).
     pub fn stop(mut self) -> Result<()> {
         self.close()
     }
 
-    /// Like [`stop`](Self::stop), while others still hold the flusher. Nothing may be written
+    /// Like [`stop`](Self::stop), for a flusher that others still hold. The caller must not write
     /// afterwards.
     ///
     /// # Errors
-    /// The errors of [`flush`](Self::flush).
+    /// Fails with the errors of [`flush`](Self::flush).
     pub fn close(&mut self) -> Result<()> {
         self.sync()?;
         self.logged.checkpoint()?;
@@ -161,25 +163,26 @@ impl Flusher {
 
 /// Long work.
 impl Flusher {
-    /// Does a slice of pending long work, about `most_bytes` of each member. The first kind that is
-    /// pending goes: resync, healing, growing, a spare for an empty slot, filling, scrubbing.
+    /// Does a slice of pending long work, which moves about `most_bytes` of each member. The first
+    /// pending work in this order is done: resync, healing, growing, filling an empty slot from a
+    /// spare, filling, scrubbing.
     ///
     /// # Errors
-    /// `Kind::TooManyLosses` when too many members failed.
+    /// Fails with `Kind::TooManyLosses` when too many members failed.
     pub fn step(&mut self, most_bytes: u64) -> Result<Step> {
         self.long.step(&mut self.logged, most_bytes)
     }
 
-    /// Sets the bytes of a member between two updates of a fill's recorded point, where an
-    /// interrupted fill resumes.
+    /// Sets how many bytes of a member a fill writes between two updates of its recorded point,
+    /// from which an interrupted fill resumes.
     pub fn set_fill_point_bytes(&mut self, bytes: u64) {
         self.long.between_points = Some(bytes);
     }
 
-    /// Ends a scrub early. Returns its report, if there was one; a fill continues.
+    /// Ends a scrub early. Returns the report of the scrub, if one was running; a fill continues.
     ///
     /// # Errors
-    /// The errors of [`step`](Self::step).
+    /// Fails with the errors of [`step`](Self::step).
     pub fn cancel_work(&mut self) -> Result<Option<WorkReport>> {
         self.long.cancel(&self.logged.array)
     }
@@ -187,28 +190,29 @@ impl Flusher {
     /// Begins to read and compare everything, and to repair it if `repair` is set.
     ///
     /// # Errors
-    /// `Kind::Busy` when that is being done already;
-    /// `Kind::TooManyLosses` as for all that writes.
+    /// Fails with `Kind::Busy` when a scrub is already running; with `Kind::TooManyLosses` when too
+    /// many members failed.
     pub fn scrub(&mut self, repair: bool) -> Result<()> {
         self.long.begin_scrub(&self.logged.array, repair)
     }
 
-    /// Makes a spare one member more. The added capacity can be used when everything has moved; a
-    /// mirror gets one copy more.
+    /// Grows the array by one member, which is one of its spares. The added capacity can be used
+    /// when everything has moved; a mirror gets one more copy and no capacity.
     ///
     /// # Errors
-    /// `Kind::Refused` when members are absent, or there is no spare; `Kind::Busy` while other work
-    /// is running; `Kind::Unsupported` for copies that are not near, and for a log that is too
-    /// short for a journal; the errors of the device.
+    /// Fails with `Kind::Refused` when members are absent, or there is no spare; with `Kind::Busy`
+    /// while other work is running; with `Kind::Unsupported` for layouts of level 10 other than
+    /// near, and for a log that is too short for a journal; with the errors of the device.
     pub fn grow(&mut self) -> Result<()> {
         self.long.begin_grow(&mut self.logged)
     }
 
-    /// The same with a device that becomes a spare first, and stays one if the array cannot grow.
+    /// Like [`grow`](Self::grow), with a device that first becomes a spare, and remains one if the
+    /// array cannot grow.
     ///
     /// # Errors
-    /// The errors of [`grow`](Self::grow) and of [`add`](Self::add); the device is not written to
-    /// where the array is known beforehand to be unable to grow.
+    /// Fails with the errors of [`grow`](Self::grow) and of [`add`](Self::add); the device is not
+    /// written to if it is known beforehand that the array cannot grow.
     pub fn grow_by(&mut self, device: SharedDevice) -> Result<()> {
         self.long.wider(&self.logged)?;
         self.check_unused(&device)?;
@@ -217,5 +221,5 @@ impl Flusher {
     }
 }
 
-/// Rows of a batch, at most.
+/// The most rows of a batch.
 pub(crate) const BATCH_ROWS: usize = 1024;

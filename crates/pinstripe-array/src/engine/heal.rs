@@ -1,9 +1,10 @@
-//! Healing: blocks that were found bad are written again from the rest of their rows.
+//! Healing: blocks that were found bad are rewritten with the content that the rest of their rows
+//! gives.
 //!
-//! A reader that finds one notes it; the flusher heals it between batches.
+//! A reader that finds a bad block notes it; the flusher heals it between batches.
 //!
-//! Invariant: no record that may be replayed names a healed block, or a power cut during its write
-//! would make parity from a torn block.
+//! Invariant: no log record that may be replayed names a healed block; otherwise, a power cut
+//! during the write of the block would compute parity from a torn block.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,32 +18,34 @@ use crate::member::ArrayMember;
 use crate::plan::{Class, Mark, Transfer};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Blocks that wait to be healed, at most. Others are noted when they are read again.
+/// The most blocks that wait to be healed. Bad blocks beyond this number are noted when they are
+/// read again.
 const OPEN_MAX: usize = 4096;
-/// Blocks that a member refuses before it is marked failed.
+/// The number of blocks whose writes may fail before a member is marked as failed.
 const BAD_BLOCKS_MAX: u64 = 20;
 
 /// Blocks by slot and number.
 #[derive(Debug, Default)]
 pub(super) struct BadBlockList {
     open: BTreeSet<(usize, u64)>,
-    /// Blocks that could not be healed, so that they are not tried repeatedly.
+    /// Blocks that could not be healed; they are listed so that they are not tried repeatedly.
     unhealable: BTreeSet<(usize, u64)>,
 }
 
 impl BadBlockList {
-    /// Adds a block, unless it could not be healed or too many wait. Returns whether it is new.
+    /// Adds a block, unless it could not be healed before or too many blocks wait. Returns whether
+    /// the block was not in the list before.
     fn add(&mut self, block: (usize, u64)) -> bool {
         let is_taken = self.open.len() < OPEN_MAX && !self.unhealable.contains(&block);
         is_taken && self.open.insert(block)
     }
 
-    /// Whether none waits to be healed.
+    /// Whether no block waits to be healed.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Has blocks that could not be healed tried again, once they are read.
+    /// Lets blocks that could not be healed be tried again the next time they are read.
     pub(crate) fn retry_unhealable(&mut self) {
         self.unhealable.clear();
     }
@@ -53,18 +56,18 @@ impl BadBlockList {
 pub(super) struct Bad {
     /// Bytes of the chunk.
     pub column: Range<u32>,
-    /// Whether the read failed; if not, its checksum did.
+    /// Whether the read failed; otherwise the checksum did not match.
     pub is_unreadable: bool,
 }
 
 /// The outcome for one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Healed {
-    /// It holds the expected content.
+    /// The block holds the expected content.
     Yes,
     /// The content cannot be rebuilt.
     Lost,
-    /// The member does not take the write.
+    /// The member could not be written.
     Refused,
 }
 
@@ -93,18 +96,18 @@ impl Array {
         }
     }
 
-    /// Has `act` called when a block begins to wait for the flusher to heal it, by the thread that
-    /// found it, which may hold a row. The first one that is set stays.
+    /// Sets `act`, which is called when a block begins to wait for healing; the thread that found
+    /// the block calls it, and may hold a row. Only the first call has an effect.
     pub(crate) fn on_bad_block(&self, act: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_bad_block.set(Box::new(act));
     }
 
-    /// Does something with a member's checksums of blocks. Those that cannot be read are marked
-    /// lost and `act` is tried again, if the array can do without the member: the others then
-    /// rebuild the blocks.
+    /// Calls `act` with a member's checksums of blocks. If the array can do without the member,
+    /// checksums that cannot be read are marked lost and `act` is called again; the other members
+    /// then rebuild the blocks.
     ///
     /// # Errors
-    /// The errors of the member.
+    /// Fails with the errors of the member.
     pub(super) fn with_sums<T>(
         &self,
         slot: usize,
@@ -165,7 +168,8 @@ impl Array {
         Ok(Healed::Yes)
     }
 
-    /// Counts a block that a member refused, and marks the member failed when there are many.
+    /// Counts a block that a member could not write, and marks the member as failed when there are
+    /// many such blocks.
     fn refused(&self, slot: usize) -> Result<()> {
         let count = {
             let errors = &mut self.live.lock().errors[slot];
@@ -182,7 +186,7 @@ impl Array {
 /// Heals the blocks that were found.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] when too many members failed.
+/// Fails with [`Kind::TooManyLosses`] when too many members failed.
 pub(super) fn heal(logged: &mut LoggedArray) -> Result<()> {
     let array = Arc::clone(&logged.array);
     let open = std::mem::take(&mut array.bad_blocks.lock().open);

@@ -1,5 +1,5 @@
-//! A row as its members have it, and which of its blocks do not hold the expected content: compared
-//! without reading anything again.
+//! A row as its members have it in memory, and which of its blocks do not hold the expected
+//! content, found without reading anything again.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub(super) struct RowImage {
 
 /// The shard that is to blame for a mismatch.
 pub(super) enum Blame {
-    /// This one, and the bytes that it should have.
+    /// This shard is to blame; the bytes are what it should contain.
     Known(usize, Vec<u8>),
     /// More than one shard can be to blame.
     Unknown,
@@ -36,12 +36,12 @@ pub(super) enum Blame {
 pub(super) struct BlockMismatch {
     pub shard: usize,
     pub block: usize,
-    /// `None` if it fails its own checksum.
+    /// The shard to blame; `None` if the block fails its own checksum.
     pub blame: Option<Blame>,
 }
 
 impl Array {
-    /// Reads a row as it stands.
+    /// Reads a row as it is on the members.
     pub(super) fn find(&self, map: RowMap) -> RowImage {
         let blocks = map.len().div_ceil(BLOCK_BYTES as u32) as usize;
         let mut image =
@@ -97,8 +97,8 @@ impl RowImage {
         }
     }
 
-    /// What the `sound` shards say that a block of another one holds: a copy, or the one that
-    /// parity gives where all others are intact.
+    /// The content of a block of `shard` by the `sound` shards: a copy of it, or what parity gives
+    /// where all other shards are intact.
     pub fn rebuilt(&self, shard: usize, block: usize, sound: &[usize]) -> Option<Vec<u8>> {
         if self.map.mirrors() {
             return sound.iter().find_map(|it| self.block(*it, block)).map(<[u8]>::to_vec);
@@ -111,7 +111,7 @@ impl RowImage {
         Some(sum_of(self.block(shard, block)?, wrong.get(by)?))
     }
 
-    /// Blocks that are not what they should be.
+    /// Blocks that do not hold the expected content.
     pub fn mismatches(&self) -> Vec<BlockMismatch> {
         if self.bad.iter().all(|bad| bad.is_empty()) && self.agrees() {
             return Vec::new();
@@ -136,9 +136,9 @@ impl RowImage {
         (0..self.bad.len()).flat_map(of_block).collect()
     }
 
-    /// Whether all shards fit each other over their whole length. Most rows do, and one pass over
-    /// the row is faster than one per block. With a data shard absent there is nothing to compare
-    /// parity with.
+    /// Whether data, parity and copies of all shards match over their whole length. In most rows
+    /// all shards match, and one pass over the row is faster than one pass per block. If a data
+    /// shard is absent, parity cannot be compared with anything.
     fn agrees(&self) -> bool {
         if self.map.mirrors() {
             let there: Vec<&[u8]> = self.bytes.iter().flatten().map(Vec::as_slice).collect();
@@ -178,8 +178,8 @@ impl RowImage {
         block * BLOCK..((block + 1) * BLOCK).min(self.map.len() as usize)
     }
 
-    /// By parity, the difference between its bytes and what the data give; `None` where a shard is
-    /// absent.
+    /// For each parity shard, the difference between its bytes and the parity of the data; `None`
+    /// where a shard is absent.
     fn differences(&self, part: Range<usize>) -> Option<Vec<Vec<u8>>> {
         let map = &self.map;
         let bytes = |shard: usize| self.bytes[shard].as_deref().map(|bytes| &bytes[part.clone()]);
@@ -192,7 +192,7 @@ impl RowImage {
         Some(wrong)
     }
 
-    /// The data shard that explains the error of both parities, if one does.
+    /// The data shard that explains the error of both parities, if there is exactly one.
     fn culprit(&self, block: usize, wrong: &[Vec<u8>]) -> (usize, Blame) {
         // If only this shard is wrong, by `d`, then P is off by `d` and Q by the shard's
         // coefficient times `d`: taking the one from the other leaves zeros.
@@ -208,7 +208,8 @@ impl RowImage {
         (self.map.data(), Blame::Unknown)
     }
 
-    /// The right parity of a block by its data, or all copies as the first one is.
+    /// The correct parity of a block, computed from its data; for a mirror, all copies equal to the
+    /// first one.
     fn content_from_data(&self, block: usize) -> Vec<(usize, Vec<u8>)> {
         if self.map.mirrors() {
             let first = (0..self.map.shards()).find_map(|shard| self.block(shard, block));

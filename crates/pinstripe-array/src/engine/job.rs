@@ -1,4 +1,4 @@
-//! A window of a row, planned: the work of a batch on it.
+//! A planned window of a row: the work of a batch on that window.
 //!
 //! A row is cut into windows, so that a batch needs bounded memory for any size of chunk.
 
@@ -15,15 +15,16 @@ use crate::geometry::{ArrayGeometry, RowMap};
 use crate::plan::{Class, Mark, Method, Planner, RowPlan, Rules};
 use pinstripe_base::error::Result;
 
-/// Bytes of a chunk that one job covers, at most; as long as the longest granule.
+/// The most bytes of a chunk that one job covers; as long as the longest granule.
 const WINDOW_BYTES: u32 = 1 << 20;
 
 /// A window of a row.
 pub(super) struct Job {
     pub map: RowMap,
-    /// The bytes of the row's chunks that it covers.
+    /// The range of the row's chunks, in bytes, that this job covers.
     pub window: Range<u32>,
-    /// Whether its record holds the new data, so that the record alone makes them durable.
+    /// Whether the log record holds the new data of this job, so that the record alone makes the
+    /// data durable.
     pub logs_data: bool,
     pub(super) dirty: Arc<Dirty>,
     pub(super) memory: Memory,
@@ -39,7 +40,7 @@ pub(super) struct Memory {
 }
 
 impl Job {
-    /// Plans it by the members and marks known now.
+    /// Plans the job by the members and marks that are known now.
     pub fn plan(&mut self, array: &Array, planner: &mut Planner, rules: Rules) -> Result<()> {
         let Memory { marks, plan, .. } = &mut self.memory;
         planner.plan_write(&self.map, array.absent_at(&self.map), marks, rules, plan)?;
@@ -53,8 +54,8 @@ impl Job {
         Ok(())
     }
 
-    /// The columns in which it writes data blocks for the first time. A full row counts as all new,
-    /// since its plan needs no checksums and so did not look them up.
+    /// The columns in which the job writes data blocks for the first time. A full row counts as all
+    /// new: its plan needs no checksums, so they were not looked up.
     pub fn fresh(&self) -> Option<Range<u32>> {
         let Memory { marks, plan, .. } = &self.memory;
         if self.dirty.is_full(&self.map) {
@@ -89,12 +90,12 @@ impl Job {
         }
     }
 
-    /// The methods of its pieces.
+    /// The methods of the job's pieces.
     pub fn methods(&self) -> impl Iterator<Item = Method> {
         self.memory.plan.pieces.iter().map(|piece| piece.method)
     }
 
-    /// Bytes that it takes in the head of a record.
+    /// The number of bytes that the job takes in the head of a record.
     pub(crate) fn head_bytes(&self) -> u64 {
         let of = |piece: &crate::plan::PlanPiece| {
             let blocks = piece.column.len() as u64 / BLOCK_BYTES;
@@ -103,7 +104,8 @@ impl Job {
         self.memory.plan.pieces.iter().map(of).sum()
     }
 
-    /// Calls `take` with each member that logs a payload for it, and the number of bytes.
+    /// Calls `take` with each member that logs a payload for this job, and the number of bytes of
+    /// that payload.
     pub(crate) fn each_payload(&self, mut take: impl FnMut(usize, u64)) {
         let data = self.map.data();
         for piece in &self.memory.plan.pieces {
@@ -139,7 +141,8 @@ pub(super) fn window_bytes(geometry: &ArrayGeometry, log: &Log) -> u32 {
     window
 }
 
-/// The rules for jobs: a granule longer than a window would have two jobs move the same bytes.
+/// The planning rules for jobs: the granule is at most a window, since with a longer one two jobs
+/// would move the same bytes.
 pub(super) fn rules_within(rules: Rules, window: u32) -> Rules {
     Rules { granule: rules.granule.map(|it| it.min(window)), ..rules }
 }

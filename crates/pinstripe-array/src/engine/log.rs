@@ -1,4 +1,4 @@
-//! The records of the log, one behind the other, at the same position on all members.
+//! The records of the log, one after the other, at the same positions on all members.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,16 +19,16 @@ pub(super) struct Log {
     pub array: ArrayId,
     pub position: u64,
     pub sequence: u64,
-    /// Bytes of the log on each member.
+    /// Bytes of the log area on each member.
     pub area_bytes: u64,
     /// Bytes since the last checkpoint.
     pub used_bytes: u64,
-    /// The last record says that all before it is durable.
+    /// Whether the last record says that everything before it is durable.
     pub is_marked: bool,
 }
 
 impl Log {
-    /// The log as the superblock has it: nothing since the last checkpoint.
+    /// The log that the superblock describes, with no record since the last checkpoint.
     pub(crate) fn from_superblock(superblock: &Superblock) -> Self {
         Log {
             array: superblock.array,
@@ -53,12 +53,12 @@ impl Log {
         (head, is_full && self.used_bytes > 0)
     }
 
-    /// Writes a record on all members that are present; durable when this returns. By slot,
-    /// `records` have room for the head and then the member's payload. Returns the slots of members
-    /// that failed.
+    /// Writes a record on all members that are present; durable when this returns. Each buffer in
+    /// `records`, by slot, has room for the head, followed by the payload of that member. Returns
+    /// the slots of members that failed.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a record that is longer than half of the log.
+    /// Fails with [`Kind::Usage`] for a record that is longer than half of the log.
     pub fn append(
         &mut self,
         array: &Array,
@@ -90,7 +90,7 @@ impl Log {
         Ok(failed)
     }
 
-    /// Moves on behind a record that was written.
+    /// Moves the position to the end of a record that was written.
     pub fn passed(&mut self, head: &RecordHeader) {
         let skipped = if head.position == 0 && self.position > 0 {
             self.area_bytes - self.position
@@ -120,7 +120,7 @@ impl Log {
         None
     }
 
-    /// Whether every member that is present has all of a record.
+    /// Whether every present member has the complete record.
     pub fn is_whole(&self, head: &RecordHeader, members: &[Option<Arc<ArrayMember>>]) -> bool {
         let of = Log { sequence: head.sequence, ..*self };
         let has = |(slot, member): (usize, &Arc<ArrayMember>)| {
@@ -147,7 +147,7 @@ impl Log {
     }
 }
 
-/// The payload of a member for a record, if it is complete.
+/// The payload of a member for a record, or `None` if it is incomplete.
 fn read_payload(head: &RecordHeader, slot: usize, member: &ArrayMember) -> Option<Vec<u8>> {
     let kept = head.kept.get(slot)?;
     let mut bytes = vec![0; kept.bytes as usize];
@@ -155,7 +155,7 @@ fn read_payload(head: &RecordHeader, slot: usize, member: &ArrayMember) -> Optio
     kept.suits(&bytes).then_some(bytes)
 }
 
-/// What each member kept of a record, handed out piece by piece.
+/// The payload that each member kept of a record, handed out piece by piece.
 pub(super) struct Payloads {
     bytes: Vec<Option<Vec<u8>>>,
     used: Vec<usize>,
@@ -169,7 +169,8 @@ impl Payloads {
         Payloads { used: vec![0; bytes.len()], bytes }
     }
 
-    /// The next bytes of a member's payload; `None` if it is absent, or its payload not whole.
+    /// Returns the next bytes of a member's payload, or `None` if the member is absent or its
+    /// payload is incomplete.
     pub fn take(&mut self, slot: usize, bytes: usize) -> Option<Vec<u8>> {
         let range = self.used[slot]..self.used[slot] + bytes;
         self.used[slot] = range.end;

@@ -17,8 +17,8 @@ pub(super) struct LoggedArray {
     pub array: Arc<Array>,
     pub log: Log,
     pub executor: Arc<dyn Executor>,
-    /// All writes in place are durable, or in a durable record with their data: a record makes
-    /// everything durable that was written before it.
+    /// Whether all writes in place are durable, or their data is in a durable record: a record
+    /// makes everything durable that was written before it.
     pub is_covered: bool,
 }
 
@@ -42,15 +42,16 @@ impl LoggedArray {
         self.array.drop_failed_replacement()
     }
 
-    /// Makes durable what was written to the members.
+    /// Makes all writes to the members durable.
     pub(crate) fn sync_members(&mut self) -> Result<()> {
         self.each_member(TaskKind::Tables, &|_, member| member.sync())?;
         self.is_covered = true;
         self.array.drop_failed_replacement()
     }
 
-    /// Writes a record without pieces, which says that all before it is durable. It is not flushed
-    /// itself: without it, replay takes damage of the last blocks for writes that were torn.
+    /// Writes a record without pieces, which says that everything before it is durable. The record
+    /// is not synced: if it is lost, the only effect is that replay may mistake damage of the last
+    /// written blocks for torn writes.
     pub fn mark_durable(&mut self) -> Result<()> {
         if self.log.used_bytes == 0 || self.log.is_marked {
             return Ok(());
@@ -68,8 +69,8 @@ impl LoggedArray {
         self.array.drop_failed_replacement()
     }
 
-    /// Does something with each member that is present, side by side, and marks those failed for
-    /// which it does not succeed.
+    /// Calls a function for each present member, in parallel, and marks a member as failed if the
+    /// function fails for it.
     pub(crate) fn each_member(
         &self,
         kind: TaskKind,
@@ -90,16 +91,16 @@ impl LoggedArray {
     /// Makes the members' tables as new as their data: the log up to here is not needed any more.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when too many members
-    /// failed.
+    /// Fails with [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when too many
+    /// members failed.
     pub fn checkpoint(&mut self) -> Result<()> {
         self.checkpoint_with(|_| {})
     }
 
-    /// A checkpoint whose superblock carries a further change.
+    /// Makes a checkpoint whose superblock carries a further change.
     ///
     /// # Errors
-    /// The errors of [`checkpoint`](Self::checkpoint).
+    /// Fails with the errors of [`checkpoint`](Self::checkpoint).
     pub(crate) fn checkpoint_with(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         // Data before tables, tables before the superblock: a checksum on disk never describes data
         // that is not, and the old records are only dropped when nothing needs them.

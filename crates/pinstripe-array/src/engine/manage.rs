@@ -1,4 +1,4 @@
-//! Adding, failing, removing and replacing members.
+//! Adds, fails, removes and replaces members.
 
 use std::sync::Arc;
 
@@ -15,32 +15,32 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::MemberId;
 use pinstripe_io::device::SharedDevice;
 
-/// Bytes of the smallest and of the largest granule.
+/// The smallest and the largest granule, in bytes.
 const GRANULES: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
 
-/// The use that an added device is put to.
+/// How an added device is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddedAs {
-    /// It was a member, and gets the blocks that were written while it was away.
+    /// The device was a member before, and gets the blocks that were written while it was away.
     Recovering {
         /// The slot.
         slot: usize,
     },
-    /// All of it is filled from the others.
+    /// The device is filled completely from the other members.
     Rebuilding {
         /// The slot.
         slot: usize,
     },
-    /// It waits for a member to fail.
+    /// The device is a spare, which waits for a member to fail.
     Spare,
 }
 
 impl Flusher {
-    /// Sets the granule, to whose multiples pieces of rows are widened; `None` follows the
-    /// requests. The superblock keeps it.
+    /// Sets the granule: pieces of rows are widened to multiples of it. `None` takes the size of
+    /// the requests instead. The superblock stores the granule.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for anything but a power of two from 4 KiB to 1 MiB.
+    /// Fails with [`Kind::Usage`] for anything but a power of two from 4 KiB to 1 MiB.
     pub fn set_granule(&mut self, bytes: Option<u32>) -> Result<()> {
         let is_served = |bytes: u32| bytes.is_power_of_two() && GRANULES.contains(&bytes);
         if let Some(bytes) = bytes.filter(|bytes| !is_served(*bytes)) {
@@ -54,8 +54,8 @@ impl Flusher {
     /// Marks a member failed.
     ///
     /// # Errors
-    /// The errors of [`Array::check_failing`](super::Array::check_failing); [`Kind::Usage`] when
-    /// there is no such slot.
+    /// Fails with the errors of [`Array::check_failing`](super::Array::check_failing); with
+    /// [`Kind::Usage`] when there is no such slot.
     pub fn fail(&mut self, slot: usize) -> Result<()> {
         self.check_slot(slot)?;
         let array = &self.logged.array;
@@ -63,11 +63,11 @@ impl Flusher {
         array.fail(slot)
     }
 
-    /// Ends a replace: the member stays in its slot, and the device that was being filled is not
-    /// used any more. Returns the report.
+    /// Ends a replace: the member stays in its slot, and the device that was being filled is no
+    /// longer used. Returns the report.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the member of this slot is not being replaced;
+    /// Fails with [`Kind::Refused`] when the member of this slot is not being replaced; with
     /// [`Kind::TooManyLosses`] as for all that writes.
     pub(crate) fn end_replace(&mut self, slot: usize) -> Result<WorkReport> {
         self.check_slot(slot)?;
@@ -80,11 +80,12 @@ impl Flusher {
         Ok(self.long.end_fill(&self.logged.array, slot))
     }
 
-    /// Forgets the path of a failed member. The device can be added again, and is brought up to
+    /// Forgets the path of a failed member. The device can be added again; it is then brought up to
     /// date.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it is present; [`Kind::Usage`] when there is no such slot.
+    /// Fails with [`Kind::Refused`] when the member is present; with [`Kind::Usage`] when there is
+    /// no such slot.
     pub fn remove(&mut self, slot: usize) -> Result<()> {
         self.check_slot(slot)?;
         if self.logged.array.member(slot).is_some() {
@@ -98,21 +99,22 @@ impl Flusher {
     /// Removes a spare.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is no such one; the errors of the device.
+    /// Fails with [`Kind::NotFound`] when there is no such spare; with the errors of the device.
     pub(crate) fn remove_spare(&mut self, is_it: IsDevice<'_>) -> Result<()> {
         let spare = self.logged.array.members.take_spare(|spare| is_it(spare.path()));
         let spare = spare.ok_or_else(|| Error::new(Kind::NotFound, "no spare"))?;
         super::create::erase(spare.device())
     }
 
-    /// Adds a device. One that was a member and left gets what it misses, if the notes of the others
-    /// name all of that; any other one, an older copy of a member included, is filled, or waits as a
-    /// spare. Its former content is lost then.
+    /// Adds a device. A device that was a member and left gets only what it misses, if the notes of
+    /// the other members name all of that; any other device, also an older copy of a member, is
+    /// filled completely, or waits as a spare. When a device is filled completely or becomes a
+    /// spare, its former content is lost.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when it is too small; [`Kind::Exists`] when it is a member already;
-    /// [`Kind::Busy`] for a member that was away while another one is being filled; the errors of
-    /// the device.
+    /// Fails with [`Kind::Usage`] when the device is too small; with [`Kind::Exists`] when the
+    /// device is already a member; with [`Kind::Busy`] for a member that was away while another one
+    /// is being filled; with the errors of the device.
     pub fn add(&mut self, device: SharedDevice) -> Result<AddedAs> {
         let superblock = self.logged.array.superblock();
         check_room(&device, &superblock)?;
@@ -142,21 +144,24 @@ impl Flusher {
         match taken {
             _ if array.members.spares().iter().any(|spare| spare.id() == id) => Ok(AddedAs::Spare),
             Some(slot) if !is_other(slot) => Ok(AddedAs::Rebuilding { slot }),
-            _ => Err(Error::new(Kind::Io, "failed while it was being added, and is not used")
-                .at(device.place())
-                .advice("add another device")),
+            _ => Err(Error::new(
+                Kind::Io,
+                "this device failed while it was being added, and is not used",
+            )
+            .at(device.place())
+            .advice("add another device")),
         }
     }
 
-    /// Adds a device as a spare. Its former content is lost.
+    /// Adds a device as a spare. The former content of the device is lost.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when it is too small; the errors of the device.
+    /// Fails with [`Kind::Usage`] when the device is too small; with the errors of the device.
     pub fn add_spare(&mut self, device: SharedDevice) -> Result<()> {
         self.add_fresh(device).map(drop)
     }
 
-    /// Returns the id that the spare has.
+    /// Returns the member id of the new spare.
     fn add_fresh(&mut self, device: SharedDevice) -> Result<MemberId> {
         let superblock = self.logged.array.superblock();
         check_room(&device, &superblock)?;
@@ -168,13 +173,13 @@ impl Flusher {
         Ok(id)
     }
 
-    /// Has a device replace a member, which stays in use until all of it is copied. The device may
-    /// be a spare; of any other one, the former content is lost.
+    /// Replaces a member by a device; the member stays in use until all of it is copied. The device
+    /// may be a spare; the former content of any other device is lost.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the slot has no member; [`Kind::Busy`] while another member is being
-    /// filled; [`Kind::Usage`] when the device is too small; [`Kind::Exists`] when it is a member;
-    /// the errors of the device.
+    /// Fails with [`Kind::Refused`] when the slot has no member; with [`Kind::Busy`] while another
+    /// member is being filled; with [`Kind::Usage`] when the device is too small; with
+    /// [`Kind::Exists`] when the device is a member; with the errors of the device.
     pub fn replace(&mut self, slot: usize, with: SharedDevice) -> Result<()> {
         self.check_slot(slot)?;
         if self.long.is_filling() {
@@ -183,7 +188,7 @@ impl Flusher {
         let Some(member) = self.logged.array.member(slot).filter(|it| it.is_filled(u64::MAX))
         else {
             let what = format!("there is no member in slot {slot}");
-            return Err(Error::new(Kind::Refused, what).advice("add the device instead"));
+            return Err(Error::new(Kind::Refused, what).advice("add the device with --add instead"));
         };
         let superblock = self.logged.array.superblock();
         check_room(&with, &superblock)?;
@@ -220,10 +225,8 @@ impl Flusher {
         let is_spare =
             self.logged.array.members.spares().iter().any(|spare| spare.id() == own.member);
         match is_spare || superblock.slots.iter().any(is_it) {
-            true => {
-                Err(Error::new(Kind::Exists, "it is a member of this array already")
-                    .at(device.place()))
-            }
+            true => Err(Error::new(Kind::Exists, "this device is already a member of this array")
+                .at(device.place())),
             false => Ok(()),
         }
     }
@@ -239,8 +242,8 @@ impl Flusher {
 }
 
 impl LongWork {
-    /// Moves a spare into an empty slot, if there are both and nothing else is being filled.
-    /// Returns the slot.
+    /// Moves a spare into an empty slot, if there is a spare and an empty slot, and nothing else is
+    /// being filled. Returns the slot.
     pub(crate) fn take_spare(&mut self, logged: &mut LoggedArray) -> Result<Option<usize>> {
         let superblock = logged.array.superblock();
         let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
@@ -262,7 +265,7 @@ impl LongWork {
     }
 }
 
-/// The superblock of a device, if it is of this array.
+/// The superblock of a device, if the device belongs to this array.
 fn own_of(device: &SharedDevice, superblock: &Superblock) -> Option<Superblock> {
     examine(device).ok().filter(|own| own.array == superblock.array)
 }
@@ -270,5 +273,5 @@ fn own_of(device: &SharedDevice, superblock: &Superblock) -> Option<Superblock> 
 fn busy(device: &SharedDevice) -> Error {
     Error::new(Kind::Busy, "another rebuild, resync or reshape is running")
         .at(device.place())
-        .advice("wait until that is done")
+        .advice("wait until the running work is done")
 }

@@ -1,17 +1,17 @@
-//! The members of an array, its spares, and the superblock that they have.
+//! The members of an array, its spares, and the superblock that all of them have.
 //!
-//! Superblocks are written in two steps, so that the lock is never held across a transfer: the
-//! members to write to are copied under the lock; the outcome is entered under it afterwards.
+//! Superblocks are written in two steps, so that the lock is never held during a transfer: the list
+//! of members to write is copied under the lock; the outcome is stored under the lock afterwards.
 //!
 //! Invariants:
-//! - every member that is present has seen the newest generation, or the one before it while the
-//!   newest is being written. A member that could not take it is marked failed, and the superblocks
-//!   of the others say so;
+//! - every present member has the newest generation, or the one before it while the newest is being
+//!   written. A member on which the superblock could not be written is marked as failed, and the
+//!   superblocks of the others record that;
 //! - generations reach the disks in the order of their numbers: `newest` is locked from the choice
-//!   of a number until the last member has it. It is the only lock of an array that is held across
-//!   transfers, and only a change of a superblock waits for it;
-//! - the superblock that [`superblock`](Members::superblock) returns is durable on all members that
-//!   are present, unless the array has lost too many and nothing can be durable any more.
+//!   of a number until the last member has it. This lock is the only one of an array that is held
+//!   during transfers, and only changes of a superblock wait for it;
+//! - the superblock that [`superblock`](Members::superblock) returns is durable on all present
+//!   members, unless the array has lost too many members to make anything durable.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::member::ArrayMember;
 use crate::ranked::{Rank, RankedMutex, RankedRwLock};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Members by slot; `None` where one is absent. Never changes: a change makes a new one, so that a
-/// copy may be used for as long as a transfer takes.
+/// Members by slot; `None` where one is absent. The list is never changed: a change makes a new
+/// list, so that a copy stays usable during a transfer.
 pub(super) type MemberSlots = Arc<Vec<Option<Arc<ArrayMember>>>>;
 
 /// Members, spares and superblock.
@@ -35,11 +35,11 @@ pub(super) struct Members {
 
 struct MembersState {
     slots: MemberSlots,
-    /// By slot, the path of the member in it, or of the last one that was.
+    /// By slot, the path of its member, or of its last member if it has none now.
     paths: Vec<Option<PathBuf>>,
-    /// Members that wait for one to fail.
+    /// Spares, which wait for a member to fail.
     spares: Vec<Arc<ArrayMember>>,
-    /// The newest superblock that all members have which are present.
+    /// The newest superblock that all present members have.
     superblock: Superblock,
     /// Writes superblocks.
     executor: Arc<dyn Executor>,
@@ -73,17 +73,17 @@ impl Members {
         Arc::clone(&self.state.read().slots)
     }
 
-    /// The member in a slot; `None` also for a slot that was dropped since.
+    /// The member in a slot; `None` if it is absent or the slot was dropped.
     pub fn get(&self, slot: usize) -> Option<Arc<ArrayMember>> {
         self.state.read().slots.get(slot)?.clone()
     }
 
-    /// By slot, the path of the member in it, or of the last one that was.
+    /// By slot, the path of its member, or of its last member if it has none now.
     pub fn paths(&self) -> Vec<Option<PathBuf>> {
         self.state.read().paths.clone()
     }
 
-    /// The same of one slot.
+    /// The path of one slot's member, or of its last member if it has none now.
     pub fn path(&self, slot: usize) -> Option<PathBuf> {
         self.state.read().paths[slot].clone()
     }
@@ -107,7 +107,8 @@ impl Members {
         Arc::make_mut(&mut state.slots).push(member);
     }
 
-    /// Drops the last slot. A reader that began before may still ask for it, and finds it absent.
+    /// Drops the last slot. A reader that began earlier may still ask for this slot, and finds its
+    /// member absent.
     pub fn pop(&self) -> Option<Arc<ArrayMember>> {
         let mut state = self.state.write();
         state.paths.pop();
@@ -117,22 +118,22 @@ impl Members {
 
 /// Spares.
 impl Members {
-    /// All of them, the one that waits longest first.
+    /// All spares; the one that has waited longest is first.
     pub fn spares(&self) -> Vec<Arc<ArrayMember>> {
         self.state.read().spares.clone()
     }
 
-    /// Whether there is one.
+    /// Whether there is a spare.
     pub(crate) fn has_spare(&self) -> bool {
         !self.state.read().spares.is_empty()
     }
 
-    /// Adds one that has the newest superblock.
+    /// Adds a spare that has the newest superblock.
     pub fn add_spare(&self, spare: Arc<ArrayMember>) {
         self.state.write().spares.push(spare);
     }
 
-    /// Removes the first one that is such.
+    /// Removes and returns the first spare for which `is_such` is true.
     pub(crate) fn take_spare(
         &self,
         is_such: impl Fn(&ArrayMember) -> bool,
@@ -142,7 +143,7 @@ impl Members {
         Some(state.spares.remove(number))
     }
 
-    /// Removes the one that was added last.
+    /// Removes and returns the spare that was added last.
     pub(crate) fn take_last_spare(&self) -> Option<Arc<ArrayMember>> {
         self.state.write().spares.pop()
     }
@@ -155,17 +156,18 @@ impl Members {
         self.state.read().superblock.clone()
     }
 
-    /// Calls `read` with the same. It may take later locks only.
+    /// Calls `read` with the newest superblock that is durable. `read` may take only locks that
+    /// come later in the lock order.
     pub(crate) fn with_superblock<T>(&self, read: impl FnOnce(&Superblock) -> T) -> T {
         read(&self.state.read().superblock)
     }
 
-    /// Changes the superblock, durably on all members that are present. Those that do not take it
-    /// are marked failed. `survives` says whether the array can do without the slots that are
-    /// absent now.
+    /// Changes the superblock, durably on all present members. Members on which the superblock
+    /// cannot be written are marked as failed. `survives` returns whether the array can do without
+    /// the slots that are absent now.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] when it cannot.
+    /// Fails with [`Kind::TooManyLosses`] when the array cannot do without the failed members.
     pub fn publish(
         &self,
         change: impl FnOnce(&mut Superblock),
@@ -181,12 +183,12 @@ impl Members {
         published
     }
 
-    /// Replaces the member in a slot by its complete copy, durably on all members that are present.
-    /// Returns false, with the slot as it was, where the copy does not take its superblock: the
-    /// caller then drops the replacement.
+    /// Replaces the member in a slot by its complete copy, durably on all present members. Returns
+    /// false, and leaves the slot as it was, if the superblock could not be written to the copy:
+    /// the caller then drops the replacement.
     ///
     /// # Errors
-    /// The errors of [`publish`](Self::publish).
+    /// Fails with the errors of [`publish`](Self::publish).
     pub fn succeed(
         &self,
         slot: usize,
@@ -254,8 +256,8 @@ impl Members {
         }
     }
 
-    /// Writes the superblocks side by side, durably, but not to the slot in `has_it`. Returns the
-    /// slots of members that could not take theirs.
+    /// Writes the superblocks in parallel, durably, except to the slot in `has_it`. Returns the
+    /// slots of members whose superblock could not be written.
     fn write_superblocks(&self, superblock: &Superblock, has_it: Option<usize>) -> Vec<usize> {
         let (spares, slots, executor) = {
             let state = self.state.read();
@@ -281,9 +283,9 @@ impl Members {
         refused().filter_map(|((slot, _), _)| *slot).collect()
     }
 
-    /// Takes a member out of its slot, and says so in `superblock`, which is to be published; a
-    /// replacement that was being filled takes over. From now on the others note the regions that
-    /// the failed member misses.
+    /// Takes a member out of its slot and records that in `superblock`, which the caller publishes;
+    /// if a replacement for the member can continue in its place, it takes the slot. From now on,
+    /// the other members note the regions that the failed member misses.
     pub(crate) fn mark_failed(&self, slot: usize, superblock: &mut Superblock) {
         // Before the lock, since it waits until transfers to the replacement have ended. Only the
         // flusher writes to members, and it is here.
@@ -317,12 +319,13 @@ impl Members {
     }
 }
 
-/// Writes a superblock durably. Returns whether the member took it.
+/// Writes a superblock durably. Returns whether the superblock was written to the member.
 fn has_taken(member: &ArrayMember, superblock: &Superblock) -> bool {
     member.write_superblock(superblock).and_then(|()| member.sync()).is_ok()
 }
 
-/// The slot of a member that failed; `Failed` if it may return and be brought up to date.
+/// The state of a slot whose member failed: `Failed` if the member may return and be brought up to
+/// date.
 pub(super) fn failed_slot(slot: Slot, work: &Work) -> Slot {
     match (slot, work) {
         // Growing moves the content at each offset, so the noted regions would not name what it

@@ -4,16 +4,17 @@
 //! write --> cache --> batch: plan, read and check, compute --> log, sync --> in place, checksums
 //! read  --> members, checked, rebuilt where they must --> what the cache has over it
 //! ```
+//!
 //! [`Array`] may be used by any number of threads; one [`Flusher`] puts rows on the members.
 //!
 //! Invariants:
-//! - a batch's record is durable on all members that are present before anything of the batch is
-//!   written in place, and everything of earlier batches is durable then as well;
-//! - a member that failed is written to no more, and the other superblocks say so durably before
-//!   any write that it misses is reported as done;
-//! - what is read matches its checksum, or was computed from what does.
+//! - a batch's record is durable on all present members before anything of the batch is written in
+//!   place, and everything of earlier batches is durable then as well;
+//! - a failed member is not written any more, and the superblocks of the others record the failure
+//!   durably before any write that it misses is reported as done;
+//! - bytes that are read match their checksum, or were computed from bytes that do.
 //!
-//! Words for making things right (`ARCHITECTURE.md` says when each is done):
+//! The words for repairs (`ARCHITECTURE.md` says when each is done):
 //!
 //! | word | what it does | file |
 //! |---|---|---|
@@ -98,7 +99,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 /// An array that is assembled.
 ///
-/// Its status waits for no disk, whatever the flusher does.
+/// Reading the status never waits for a disk or for the flusher.
 // Lock order, outermost first, as `Rank` has it; debug builds check it at every lock. A thread may
 // skip locks, but never takes one while it holds the same or a later one:
 //
@@ -121,18 +122,20 @@ use pinstripe_base::error::{Error, Kind, Result};
 // across transfers to the replacement; only the flusher takes it to write, between batches. That of
 // its tables is held across no transfer.
 pub struct Array {
-    /// Changed by the flusher alone, together with the cache's copy (see `reshape`).
+    /// The placement of rows; only the flusher changes it, together with the cache's copy (see
+    /// `reshape`).
     shape: RankedRwLock<Shape>,
-    /// Counts changes of `shape`: a reader starts again when it moved meanwhile.
+    /// Counts the changes of `shape`: a reader starts again if the count changed while it read.
     reshaped: AtomicU64,
-    /// A reshape in place failed midway: those rows are lost until the array is assembled again.
+    /// A reshape in place failed: the rows that it was moving are lost until the array is assembled
+    /// again.
     relocation_lost: AtomicBool,
     members: Members,
     cache: RankedMutex<Cache>,
     live: RankedMutex<Live>,
     /// Blocks that were found bad and wait for the flusher to rewrite them.
     bad_blocks: RankedMutex<BadBlockList>,
-    /// Called when a block begins to wait for that.
+    /// Called when a block begins to wait for healing.
     on_bad_block: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Bytes that have gone from the cache to the members.
     drained_bytes: AtomicU64,
@@ -141,7 +144,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// The geometry; while the array grows, the one that it grows to.
+    /// The geometry; while the array grows, the geometry after the growth.
     pub fn geometry(&self) -> ArrayGeometry {
         *self.shape().geometry()
     }
@@ -151,7 +154,7 @@ impl Array {
         self.shape().capacity()
     }
 
-    /// A copy of the newest superblock that is durable. Waits for no disk.
+    /// A copy of the newest superblock that is durable. Never waits for a disk.
     pub fn superblock(&self) -> Superblock {
         self.members.superblock()
     }
@@ -161,8 +164,8 @@ impl Array {
         self.absent_where(|_, member| member.is_filled(u64::MAX))
     }
 
-    /// Slots that are absent for this row: a member that is being filled counts as present below
-    /// the point that it is filled to.
+    /// Slots that are absent for this row: a member that is being filled counts as present if the
+    /// row is in its filled part.
     fn absent_at(&self, map: &RowMap) -> MemberSet {
         self.absent_where(|slot, member| {
             member.is_filled(u64::MAX)
@@ -172,7 +175,7 @@ impl Array {
         })
     }
 
-    /// Whether everything can still be read without these members.
+    /// Whether all data can still be read without these members.
     pub fn survives(&self, absent: MemberSet) -> bool {
         self.shape().survives(absent)
     }
@@ -192,19 +195,19 @@ impl Array {
         }
         let end = u128::from(offset) + bytes as u128;
         let what = format!("within {}", self.capacity());
-        Err(Error::new(kind, "beyond the end of the array").expected(what, end))
+        Err(Error::new(kind, "the range is beyond the end of the array").expected(what, end))
     }
 
     fn member(&self, slot: usize) -> Option<Arc<ArrayMember>> {
         self.members.get(slot)
     }
 
-    /// All slots, as they are now.
+    /// All slots with their present members.
     fn members(&self) -> MemberSlots {
         self.members.slots()
     }
 
-    /// The member that has a shard; `None` where it is absent.
+    /// The member that has a shard; `None` if that member is absent.
     fn holder(&self, map: &RowMap, shard: usize) -> Option<Arc<ArrayMember>> {
         let place = map.place(shard);
         let end = place.start + u64::from(map.len());
@@ -217,7 +220,7 @@ impl Array {
         (reads, bad.into_iter().flatten().collect())
     }
 
-    /// Installs the checksums of a record's piece: after this, the blocks are expected to match
+    /// Stores the checksums of a record's piece: from now on, the blocks are expected to match
     /// them.
     fn install_checksums(&self, piece: &LogPiece) -> Result<()> {
         let map = self.shape().map(piece.row);
@@ -238,7 +241,7 @@ impl Array {
         Ok(())
     }
 
-    /// Reads a transfer's bytes, marks the blocks that are bad, and queues them for healing.
+    /// Reads a transfer's bytes, marks the bad blocks, and queues these blocks for healing.
     fn fetch(&self, it: &Transfer) -> (Vec<u8>, Vec<Mark>) {
         let (bytes, bad) = self.inspect(it);
         bad.iter().for_each(|bad| self.note_bad_block(it, bad));

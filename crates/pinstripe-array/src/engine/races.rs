@@ -1,4 +1,5 @@
-//! Reads while rows are being put on the members, by a device that stops in the middle of a write.
+//! Tests of reads while rows are written to the members, with a device that stops in the middle of
+//! a write.
 
 use std::sync::mpsc::channel;
 use std::sync::{Condvar, Mutex};
@@ -13,7 +14,7 @@ use pinstripe_io::forward_device;
 
 const MEMBER_BYTES: u64 = 3 << 20;
 
-/// A device that, when it is told to, stops after the first half of a write beyond some offset.
+/// A device that, on request, stops after the first half of a write beyond some offset.
 struct StoppingDevice {
     inner: MemoryDevice,
     state: Mutex<RaceState>,
@@ -23,9 +24,9 @@ struct StoppingDevice {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RaceState {
     Open,
-    /// For writes from this offset on.
+    /// Writes from this offset on will stop.
     Closed(u64),
-    /// A write stands in it.
+    /// A write is stopped in the device.
     Stopped,
 }
 
@@ -84,8 +85,8 @@ fn made(level: Level, count: usize) -> (Vec<Arc<StoppingDevice>>, Flusher, Vec<u
     (gates, flusher, model)
 }
 
-/// Stops a write of the blocks in `columns` of row 0's chunks on one member in the middle, reads
-/// all, and lets it go on when the read has ended or waits.
+/// Stops a write to the blocks in `columns` of row 0's chunks on one member in the middle, reads
+/// all, and resumes the write when the read has ended or waits.
 fn judge(level: Level, count: usize, stops: usize, absent: Option<usize>) {
     let what = format!("{level}, {stops} stops, {absent:?} is away");
     let (gates, mut flusher, mut model) = made(level, count);

@@ -1,4 +1,5 @@
-//! Reading, from the member that has a shard or by the parity of the others.
+//! Reading, from the member that has a shard, or by computing the shard from parity and the other
+//! members.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -12,14 +13,15 @@ use crate::plan::{Method, RowPlan};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{into_inner, lock};
 
-/// Spans that one call of `run` examines.
+/// The number of spans that one call of `run` examines.
 const RUN_SPANS: usize = 1024;
 
 impl Array {
-    /// Fills `buf` from `offset` on.
+    /// Fills `buf` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// [`Kind::Usage`] beyond the end; [`Kind::TooManyLosses`] where the bytes are lost.
+    /// Fails with [`Kind::Usage`] beyond the end; with [`Kind::TooManyLosses`] where the bytes are
+    /// lost.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len(), Kind::Usage)?;
         let range = offset..offset + buf.len() as u64;
@@ -32,10 +34,10 @@ impl Array {
         })
     }
 
-    /// Like [`read`](Self::read), with the parts of a long one read by an executor.
+    /// Like [`read`](Self::read), where an executor reads the parts of a long request.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read); the first one of them.
+    /// Fails with the first of the errors of [`read`](Self::read).
     pub fn read_by(&self, executor: &dyn Executor, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len(), Kind::Usage)?;
         let range = offset..offset + buf.len() as u64;
@@ -55,11 +57,12 @@ impl Array {
         })
     }
 
-    /// The number of bytes from the start of a range, which is not empty, that are all written or
-    /// all never written, and whether they are never written. The run may end early.
+    /// Returns the number of bytes from the start of a non-empty range that are all written or all
+    /// never written, and whether they are never written. The returned run may end before the state
+    /// changes.
     ///
     /// # Errors
-    /// [`Kind::Usage`] beyond the end.
+    /// Fails with [`Kind::Usage`] beyond the end.
     pub fn run(&self, range: Range<u64>) -> Result<(u64, bool)> {
         self.check(range.start, (range.end - range.start) as usize, Kind::Usage)?;
         self.by_shape(&range, |shape| {
@@ -79,7 +82,7 @@ impl Array {
         })
     }
 
-    /// The same within a span. When in doubt, bytes count as written.
+    /// Like [`run`](Self::run), within one span. When in doubt, bytes count as written.
     fn run_of(&self, shape: &Shape, span: &Span) -> (u32, bool) {
         let len = span.column.len() as u32;
         if !self.cache.lock().snapshot(span).is_empty() {
@@ -130,8 +133,8 @@ impl Array {
         copies.into_iter().find(|copy| self.holder(map, *copy).is_some()).unwrap_or(0)
     }
 
-    /// Reads from the member that has a span; false if there is none, or a block fails its
-    /// checksum.
+    /// Reads a span from the member that has it; returns false if the member is absent, or a block
+    /// fails its checksum.
     fn read_as_it_lies(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> bool {
         let map = shape.map(span.row);
         let shard = self.source(&map, span);
@@ -179,8 +182,9 @@ impl Array {
         }
     }
 
-    /// Refuses to rebuild from parity that may be stale, unless the array was assembled by force.
-    /// Where the member is present, its checksum tells whether what was rebuilt is right.
+    /// Fails if a rebuild would use parity that may be stale, unless the array was assembled by
+    /// force. If the shard's own member is present, its checksum tells whether the rebuilt content
+    /// is right.
     fn check_sure(&self, map: &RowMap, shard: usize, plan: &RowPlan) -> Result<()> {
         let is_rebuilt = plan.pieces.iter().any(|piece| piece.method == Method::Rebuild);
         if !is_rebuilt
@@ -191,7 +195,10 @@ impl Array {
         {
             return Ok(());
         }
-        let what = format!("row {} cannot be rebuilt: its parity may be stale", map.index());
+        let what = format!(
+            "row {} of the array cannot be rebuilt: the parity of the row may be stale",
+            map.index()
+        );
         Err(Error::new(Kind::TooManyLosses, what).advice("wait until the resync is done"))
     }
 

@@ -1,14 +1,15 @@
-//! Filling a member from the others while batches continue.
+//! Fills a member from the other members while batches continue.
 //!
-//! A member that is being filled is used below a point that the superblocks record, and counts as
-//! absent above it. Batches write to it below the point. Above it they note the first filled chunk
-//! that they made invalid, and filling continues there: a write costs the bytes between that chunk
-//! and the end of the filled part at most. While there are such writes, the point moves with every
-//! slice, and no batch comes between a slice and its update of the point.
+//! A member that is being filled is used below an offset (the point) that the superblocks record,
+//! and counts as absent above it. Batches write to the member below the point. Above the point,
+//! batches note the first filled chunk that they made stale, and filling resumes at that chunk: a
+//! write costs at most the bytes between that chunk and the end of the filled part. While batches
+//! write above the point, the point is recorded after every slice, and no batch comes between a
+//! slice and the record of its point.
 //!
-//! Invariant: the point moves only when everything below it is durable on the member, checksums
-//! included, and no chunk below it was written since it was filled. So interrupted work resumes
-//! there.
+//! Invariant: the point is moved only when everything below it is durable on the member, checksums
+//! included, and no chunk below it was written since it was filled. So an interrupted fill resumes
+//! at the recorded point.
 
 mod begin;
 
@@ -25,12 +26,15 @@ use crate::member::ArrayMember;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::MemberId;
 
-/// Bytes of a member between two moves of the recorded point, unless batches write there.
+/// Bytes of a member that are filled between two updates of the recorded point, unless batches
+/// write there.
 pub(super) const DURABLE_BYTES: u64 = 64 << 20;
-/// Slices for which the point moves with each, after a batch wrote beyond it.
+/// The number of slices after which the point is recorded each time, once a batch wrote above the
+/// point.
 const BUSY_SLICES: u32 = 16;
-/// The chunks that are filled side by side, at most, and their bytes.
+/// The most chunks that are filled in parallel.
 const GROUP_MAX: u64 = 256;
+/// The most bytes of the chunks that are filled in parallel.
 const GROUP_BYTES: u64 = 16 << 20;
 
 /// A member that is being filled.
@@ -42,11 +46,12 @@ pub(super) struct Fill {
     id: MemberId,
     /// Bytes of the member's data that are filled.
     pub done_bytes: u64,
-    /// The point up to which they are durable and used.
+    /// The point up to which the filled bytes are durable and used.
     durable_bytes: u64,
-    /// The offset of the first chunk between the two that was written after it was filled.
+    /// The offset of the first chunk between the durable point and the end of the filled part that
+    /// was written after it was filled.
     stale_from: Option<u64>,
-    /// Slices left for which the point moves with each.
+    /// The number of slices that are still to be followed by a record of the point.
     busy_slices: u32,
     report: WorkReport,
 }
@@ -64,7 +69,7 @@ impl Fill {
         fill
     }
 
-    /// The fill that the superblock says was going on.
+    /// The fill that the superblock records as in progress.
     pub fn resumed(array: &Array, superblock: &Superblock) -> Option<Self> {
         let mut fill = Fill::recorded(superblock)?;
         if let Some(member) = array.member(fill.slot) {
@@ -92,7 +97,7 @@ impl Fill {
         })
     }
 
-    /// Notes that a row was written.
+    /// Notes that a row was written, so that a chunk that was filled before is filled again.
     pub fn note(&mut self, map: &RowMap) {
         // A replacement receives every write to its member, so nothing has to be repeated for it.
         if let Some(shard) = map.shard_on(self.slot)
@@ -105,8 +110,9 @@ impl Fill {
         }
     }
 
-    /// Goes back to the first region in which a write was interrupted without a log. The resync makes
-    /// the member and parity match there; the replacement may have the other version of a block.
+    /// Sets a copy to a replacement back to the first region in which a write without a log was
+    /// interrupted. The resync makes the member and parity match in that region, but the
+    /// replacement may have another version of a block.
     pub(crate) fn copy_unsure_again(&mut self, array: &Array) -> Result<()> {
         let member = array.member(self.slot).filter(|_| self.kind == WorkKind::Replace);
         let Some(replacement) = member.as_ref().and_then(|it| it.replacement().member()) else {
@@ -132,8 +138,8 @@ impl Fill {
         }
     }
 
-    /// The member to fill, if it is still there. If the member that it was to replace has failed,
-    /// it is filled from the others instead, from the durable point on.
+    /// The member to fill, if it is still present. If the member to be replaced has failed, its
+    /// replacement is filled from the other members instead, from the durable point on.
     fn member(&mut self, array: &Array) -> Option<Arc<ArrayMember>> {
         let member = array.member(self.slot)?;
         if member.id() != self.id {
@@ -156,7 +162,7 @@ impl Fill {
         starts.take(most).collect()
     }
 
-    /// Goes back to the first chunk that was written since it was filled.
+    /// Goes back to the first chunk that was written after it was filled.
     fn drop_stale(&mut self) {
         if let Some(first) = self.stale_from.take() {
             self.done_bytes = first;
@@ -173,8 +179,8 @@ impl Array {
 }
 
 impl Fill {
-    /// Fills a slice of the member. Returns the rest of the work, if there is more. The recorded
-    /// point moves at least each `between_points` bytes.
+    /// Fills a slice of the member. Returns the rest of the fill, if any is left. The recorded
+    /// point is updated after at most `between_points` bytes.
     pub fn step(
         mut self,
         logged: &mut LoggedArray,
@@ -218,7 +224,7 @@ impl Fill {
         Ok((Step::Moved { bytes }, Some(self)))
     }
 
-    /// Makes the filled part durable, and lets the member be used up to there.
+    /// Makes the filled part durable, and lets readers use the member up to there.
     fn settle(mut self, logged: &mut LoggedArray, bytes: u64) -> Result<(Step, Option<Self>)> {
         let array = Arc::clone(&logged.array);
         let kind = self.kind;
@@ -249,7 +255,7 @@ impl Fill {
     }
 }
 
-/// Fills chunks, side by side where that pays.
+/// Fills chunks, in parallel where that is faster.
 fn fill_group(
     logged: &LoggedArray,
     member: &ArrayMember,
@@ -261,8 +267,8 @@ fn fill_group(
 }
 
 impl Array {
-    /// Puts a completely filled member into a slot, in place of the one that it replaces, which
-    /// keeps the slot if the filled one does not take its superblock.
+    /// Puts a completely filled member into a slot, in place of the member that it replaces; the
+    /// old member keeps the slot if the superblock cannot be written to the new one.
     fn take_place(&self, slot: usize, member: &Arc<ArrayMember>) -> Result<()> {
         let id = member.id();
         if let Some(replaced) = self.member(slot).filter(|it| it.id() != id) {
@@ -285,7 +291,7 @@ impl Array {
         Ok(())
     }
 
-    /// Marks the member failed that is being filled.
+    /// Marks the member that is being filled as failed.
     fn stop_filling(&self, fill: &Fill) -> Result<()> {
         match self.member(fill.slot).filter(|member| member.id() != fill.id) {
             Some(member) => self.drop_replacement(&member),
@@ -305,7 +311,7 @@ pub(super) struct Filled {
 
 /// The reason why a chunk could not be filled.
 pub(super) enum FillError {
-    /// The member does not take it.
+    /// The member cannot be written.
     Write,
 }
 

@@ -1,4 +1,4 @@
-//! The content of a shard, by the rest of its row.
+//! The content of a shard, computed from the rest of its row.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::plan::{Class, Mark, Method, Planner, RowPlan};
 use pinstripe_base::error::{Error, Kind, Result};
 
 impl Array {
-    /// Whether any member of a row says so of the range of its shard.
+    /// Whether `says` is true for any member of a row, given the range of its shard.
     pub(super) fn any_holder(
         &self,
         map: &RowMap,
@@ -26,8 +26,8 @@ impl Array {
         })
     }
 
-    /// A column of a shard, from its member or the rest of its row, and the numbers of its lost
-    /// blocks.
+    /// A column of a shard, from its member or from the rest of its row, and the numbers of the
+    /// lost blocks.
     pub(super) fn recover_column(
         &self,
         map: &RowMap,
@@ -52,11 +52,11 @@ impl Array {
         (bytes, lost)
     }
 
-    /// A shard's bytes, from its member or the rest of its row. `known` holds what the caller found
-    /// out about the row already.
+    /// A shard's bytes, from its member or the rest of its row. `known` has the marks of blocks
+    /// that the caller already knows to be bad or doubtful.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] where they are lost.
+    /// Fails with [`Kind::TooManyLosses`] where the bytes are lost.
     pub(super) fn recover(
         &self,
         map: &RowMap,
@@ -67,8 +67,8 @@ impl Array {
         self.recover_if(map, shard, column, known, |_| Ok(()))
     }
 
-    /// Refuses what was rebuilt where the checksum of its member says that it is something else: the parity
-    /// is that of other content.
+    /// Fails if rebuilt content does not match the member's checksum: the parity then belongs to
+    /// other content.
     fn check_rebuilt(
         &self,
         map: &RowMap,
@@ -93,18 +93,21 @@ impl Array {
                 sum => sum.is_written() && !sum.suits(block),
             };
             if sums.iter().zip(blocks).any(is_wrong) {
-                let what = format!("row {} cannot be rebuilt: its parity is stale", map.index());
+                let what = format!(
+                    "row {} of the array cannot be rebuilt: the parity of the row is stale",
+                    map.index()
+                );
                 return Err(Error::new(Kind::TooManyLosses, what)
-                    .advice("restore the file that the block belongs to from a backup"));
+                    .advice("restore the file to which the lost block belongs from a backup"));
             }
         }
         Ok(())
     }
 
-    /// The same, unless `check` refuses a plan.
+    /// Like [`recover`](Self::recover), unless `check` refuses a plan.
     ///
     /// # Errors
-    /// The errors of [`recover`](Self::recover); the errors of `check`.
+    /// Fails with the errors of [`recover`](Self::recover); with the errors of `check`.
     pub(super) fn recover_if(
         &self,
         map: &RowMap,

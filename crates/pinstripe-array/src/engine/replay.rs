@@ -1,23 +1,25 @@
-//! Recovery after a power cut: brings the tables up to date with the log, and makes the rows of its
-//! last two records consistent again.
+//! Recovery after a power cut: brings the checksum tables up to date with the log, and makes the
+//! rows of the log's last two records consistent again.
 //!
 //! Any sector of the blocks in the newest record may be old or new. The same holds for the record
-//! before it if the writes of the newest were never begun, since a batch begins only when all
-//! before it is durable. Everything older is in place, so older records only bring checksums.
+//! before it if no write of the newest record was begun: a batch begins only when everything before
+//! it is durable. Everything older is in place, so older records only update checksums.
 //!
-//! A record that has its data is written again (`redo`). Then the checksums of a column decide its
-//! state: after the newest record, after the one before, or before both, with no more mismatching
-//! blocks than parity replaces. Those are rebuilt, whatever damaged them (`take_state`). A column
-//! that is a mix of states gets new parity, computed from its present data. Where an unchanged data
-//! shard is absent, the logged part of parity replaces it: that of the newest record whose writes
-//! were begun. A shard that was being written and is absent now has the content that parity gives,
-//! if parity and the other shards are all of one state; if not, it is lost rather than made up.
+//! A record that holds its data is written in place again (`redo`). Then the checksums of a column
+//! decide its state: after the newest record, after the one before, or before both; a state may
+//! have at most as many mismatching blocks as parity replaces. The blocks that do not match are
+//! rebuilt, whatever damaged them (`take_state`). If the blocks of a column match no single state,
+//! its parity is computed again from its present data. If a data shard that was not written is
+//! absent, the logged part of parity replaces it: the part in the newest record whose writes were
+//! begun. A shard that was being written and is absent now has the content that parity gives, if
+//! parity and the other shards are all of one state; otherwise the shard is lost.
 //!
-//! A block that matches no checksum it ever had is torn or damaged. It is valid as it is if a
-//! record wrote it and no sync and no later batch proves that write durable: some of its sectors
-//! are old, some new, as a disk leaves them, and sectors that the write did not change are intact.
-//! Any other block was durable, so it is damaged, and is lost. A record without pieces proves that
-//! all before it is durable ([`LoggedArray::mark_durable`]).
+//! A block that matches none of the checksums that it ever had is torn or damaged. The block counts
+//! as valid if a record wrote it and neither a sync nor a later batch proves that write durable:
+//! some of its sectors are old, some new, as a disk leaves them, and sectors that the write did not
+//! change are intact. Any other block that matches no checksum was durable before it was damaged;
+//! its content is lost. A record without pieces proves that everything before it is durable
+//! ([`LoggedArray::mark_durable`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,14 +43,14 @@ use state::{completed, is_begun};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// One record's statement about one column of blocks of a row.
+/// What one record says about one column of blocks of a row.
 #[derive(Debug, Clone, Default)]
 struct LoggedWrite {
     /// Shards that were written, and the checksums of their new content.
     written: Vec<(usize, Sum)>,
-    /// P and Q of the data that stayed; `None` where it was not logged or is lost.
+    /// P and Q of the unchanged data; `None` where it was not logged or is lost.
     unchanged: [Option<Vec<u8>>; 2],
-    /// Logged data of shards: of those that were absent then, or of all that were written.
+    /// Logged data of shards: of those that were absent at that time, or of all that were written.
     logged: Vec<(usize, Option<Vec<u8>>)>,
     /// Every data shard was written.
     is_full: bool,
@@ -59,22 +61,23 @@ impl LoggedWrite {
         self.written.iter().find(|(written, _)| *written == shard).map(|(_, sum)| *sum)
     }
 
-    /// Data shards that it changed, present or absent.
+    /// Data shards that this record changed, present or absent.
     fn changed(&self, map: &RowMap) -> ShardSet {
         let written: ShardSet = self.written.iter().map(|(shard, _)| *shard).collect();
         written.or(self.logged.iter().map(|(shard, _)| *shard).collect()).and(map.data_shards())
     }
 
-    /// Whether it changed what a shard holds, or would hold if its member were there. A member that
-    /// was absent has no checksum in the record, yet parity and copies follow the data.
+    /// Whether the record changed the content of a shard, or would have changed it if its member
+    /// were present. A member that was absent has no checksum in the record, yet parity and copies
+    /// follow the data.
     fn changes(&self, map: &RowMap, shard: usize) -> bool {
         let changed = self.changed(map);
         let follows = map.mirrors() || map.parity_shards().has(shard);
         self.sum(shard).is_some() || changed.has(shard) || (follows && !changed.is_empty())
     }
 
-    /// Parity of the data that stayed: zeros where none did; `None` where it was not logged or is
-    /// lost.
+    /// Parity of the unchanged data: zeros where no data is unchanged; `None` where it was not
+    /// logged or is lost.
     fn stayed(&self, n: usize) -> Option<Vec<u8>> {
         match self.is_full {
             true => Some(vec![0; BLOCK]),
@@ -88,8 +91,8 @@ impl LoggedWrite {
         logged.and_then(|(_, bytes)| bytes.as_ref())
     }
 
-    /// Whether all data that it wrote are logged completely, and parity can be computed: from the
-    /// logged part of it, or from all data where `is_complete`.
+    /// Whether all data that the record wrote is logged completely, and parity can be computed:
+    /// from its logged part, or from all data if `is_complete`.
     fn is_redoable(&self, map: &RowMap, is_complete: bool) -> bool {
         let written = |shard: &usize| self.written.iter().any(|(it, _)| it == shard);
         let has_parity = |shard: usize| self.unchanged[shard - map.data()].is_some();
@@ -104,10 +107,10 @@ impl LoggedWrite {
 type Writes = BTreeMap<(u64, u64), LoggedWrite>;
 
 /// Brings the tables up to date with the log, and makes the rows of its last two records
-/// consistent. Returns how many records there were.
+/// consistent. Returns the number of records in the log.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
     let LoggedArray { array, log, .. } = &mut *logged;
     let members = array.members();
@@ -147,22 +150,22 @@ pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
     Ok(records)
 }
 
-/// The columns of an array after its last two records.
+/// The columns of an array, and the state of replay after the log's last two records.
 struct ColumnReplay<'a> {
     array: &'a Array,
-    /// Something of the newest record is in place, so all before it was durable.
+    /// Something of the newest record is in place, so everything before that record was durable.
     is_newest_begun: bool,
 }
 
 impl ColumnReplay<'_> {
-    /// Whether a record's data are logged and whole, all of them.
+    /// Whether all data of a record is logged and complete.
     fn are_redoable(&self, writes: &Writes) -> bool {
         let is_complete = self.array.absent().is_empty();
         let map = |row: u64| self.array.shape().map(row);
         writes.iter().all(|((row, _), write)| write.is_redoable(&map(*row), is_complete))
     }
 
-    /// The statements of a record, by column of blocks.
+    /// What a record says about each column of blocks.
     fn writes(&self, head: &RecordHeader, members: &[Option<Arc<ArrayMember>>]) -> Writes {
         let mut payloads = Payloads::read(head, members);
         let mut writes = Writes::new();
@@ -258,7 +261,8 @@ impl ColumnReplay<'_> {
         self.follow(&map, column, write, written, strangers.minus(torn), &on_disk)
     }
 
-    /// Parity of a column: over all data if it is present and sound, else from what was logged.
+    /// Parity of a column: computed from all data if it is present and sound, otherwise from what
+    /// was logged.
     pub(super) fn parity(
         &self,
         map: &RowMap,
@@ -288,9 +292,9 @@ impl ColumnReplay<'_> {
         Some(parity)
     }
 
-    /// Leaves a column as it on_disk, because a shard that was being written is absent. Nothing is
-    /// lost if all that is present is of one state: after the newest record, after the one before,
-    /// or before both.
+    /// Leaves a column as it is on disk, because a shard that was being written is absent. Nothing
+    /// is lost if all present shards are of one state: after the newest record, after the one
+    /// before, or before both.
     fn leave(
         &self,
         map: &RowMap,
@@ -327,7 +331,7 @@ impl ColumnReplay<'_> {
         Ok(())
     }
 
-    /// Copies a column to the replacements of its members, as it is on these.
+    /// Copies a column from members to their replacements.
     fn copy_to_replacements(&self, (row, column): (u64, u64)) {
         let map = self.array.shape().map(row);
         for shard in 0..map.shards() {
@@ -342,8 +346,8 @@ impl ColumnReplay<'_> {
         }
     }
 
-    /// Makes all copies equal to one that may be taken. The sets are tried in order, and the first
-    /// copy found is used. If no set has such a copy, the block is lost.
+    /// Makes all copies equal to the first valid copy. The sets are tried in order, and the first
+    /// copy found is used. If no set has a valid copy, the block is lost.
     fn same_copies(
         &self,
         map: &RowMap,
@@ -367,8 +371,8 @@ impl ColumnReplay<'_> {
         Ok(())
     }
 
-    /// A member's bytes of a block, whatever its checksum says; `None` if it is absent or
-    /// unreadable.
+    /// A member's bytes of a block, even if they fail the checksum; `None` if the member is absent
+    /// or the block is unreadable.
     fn on_disk(&self, map: &RowMap, shard: usize, column: u64) -> Option<Vec<u8>> {
         let place = map.place(shard);
         let mut bytes = vec![0; BLOCK];

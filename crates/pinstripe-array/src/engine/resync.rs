@@ -1,12 +1,13 @@
 //! Makes parity match the data where a power cut interrupted writes that no log recorded.
 //!
-//! A block there that fails its checksum is newer than that, or damaged. Where the rest of its row gives
-//! back what the checksum says, that is what it gets: it was damaged before, or its write was
-//! interrupted before parity had it, and no sync had ended. Any other one counts as it stands. Two such
-//! blocks in one place of a row cannot be told apart.
+//! In a region where writes were interrupted, a block that fails its checksum is newer than the
+//! checksum, or damaged. If the rest of the row gives content that matches the checksum, the block
+//! gets that content: the block was damaged before, or its interrupted write had not reached
+//! parity, and no sync had ended. Any other block that fails its checksum keeps its present
+//! content. If two blocks in the same column of a row fail their checksums, neither can be rebuilt.
 //!
-//! Invariants: until that is done for a row, nothing is written to it, and nothing else is rebuilt from
-//! its parity; a read before finds for each block what the resync makes of it.
+//! Invariants: until a row is resynced, nothing is written to it, and nothing else is rebuilt from
+//! its parity; a read before the resync returns for each block what the resync will make of it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -25,21 +26,22 @@ use crate::geometry::RowMap;
 use crate::set::ShardSet;
 use pinstripe_base::error::Result;
 
-/// Marked regions of one member, at most: they bound the resync after a power cut.
+/// The most marked regions of one member: they bound the resync after a power cut.
 const DIRTY_MAX: usize = 256;
 
-/// A resync in progress. It is not recorded: the marks are, and start it again.
+/// A resync in progress. The resync itself is not recorded: the marks are, and they start it again.
 #[derive(Debug)]
 pub(super) struct Resync {
     pub done_rows: u64,
-    /// Rows ahead of these that were resynced early because they were about to be written.
+    /// Rows beyond the current position that were resynced early because they were about to be
+    /// written.
     done_early: BTreeSet<u64>,
     pub report: WorkReport,
 }
 
 impl Array {
-    /// Finds the regions that a power cut may have left inconsistent. Returns whether there are
-    /// any.
+    /// Finds the regions that a power cut may have left inconsistent. Returns whether any region
+    /// may be inconsistent.
     pub(super) fn mark_unsure(&self, was_clean: bool) -> bool {
         let all = match self.consistency() {
             Consistency::Log => return false,
@@ -56,23 +58,23 @@ impl Array {
         unsure > 0
     }
 
-    /// Whether a resync is pending: some rows may have parity, or copies, that do not match.
+    /// Whether a resync is pending, because some rows may have parity or copies that do not match.
     pub(super) fn has_unsure(&self) -> bool {
         self.has_unsure.load(Ordering::Acquire)
     }
 
-    /// The means that keeps parity true across a power cut.
+    /// The policy that keeps parity consistent across a power cut.
     pub(super) fn consistency(&self) -> Consistency {
         self.members.with_superblock(|superblock| superblock.consistency)
     }
 
-    /// Whether the parity of a row may not match its data.
+    /// Whether the parity of a row may differ from its data.
     pub(super) fn is_unsure(&self, map: &RowMap) -> bool {
         self.has_unsure() && self.any_holder(map, |member, range| member.is_unsure(range))
     }
 
-    /// Makes the parity of a row match its data. The row is occupied or in progress: no reader or
-    /// batch touches it meanwhile.
+    /// Makes the parity of a row match its data. The caller has occupied the row or it is in
+    /// progress, so that no reader or batch uses it.
     fn resync_row(&self, map: RowMap) -> Result<bool> {
         let mut row = self.find(map);
         let mut is_changed = false;
@@ -99,13 +101,14 @@ impl Array {
         Ok(is_changed)
     }
 
-    /// Whether a block within a range of a shard may not be what its checksum says, which is not settled yet.
+    /// Whether a block within a range of a shard may differ from its checksum and is not resynced
+    /// yet.
     pub(super) fn is_doubtful(&self, map: &RowMap, shard: usize, range: &Range<u64>) -> bool {
         self.has_unsure() && self.holder(map, shard).is_some_and(|member| member.is_doubtful(range))
     }
 
-    /// A bad or doubtful block of a column, and what its checksum says that it should hold, where the others
-    /// give that back.
+    /// A bad or doubtful block of a column, and the content that matches its checksum, if the other
+    /// blocks give that content.
     pub(super) fn by_checksum(&self, row: &RowImage, block: usize) -> Option<(usize, Vec<u8>)> {
         if !self.has_unsure() {
             return None;
@@ -132,7 +135,8 @@ impl Resync {
         Resync { done_rows: 0, done_early: BTreeSet::new(), report }
     }
 
-    /// Makes the parity of a slice of rows true. Returns the rest of the work, if there is more.
+    /// Makes parity match the data in a slice of rows. Returns the rest of the resync, if any is
+    /// left.
     pub fn step(
         mut self,
         logged: &mut LoggedArray,
@@ -168,9 +172,9 @@ impl Resync {
         Ok((Step::Done(WorkReport { is_finished: true, ..self.report }), None))
     }
 
-    /// Makes the parity of a row true that is about to be written. Returns whether that wrote anything:
-    /// it has to be durable before the row is written, or a power cut could leave sectors that readers
-    /// were not shown before.
+    /// Resyncs a row before it is written. Returns whether that wrote anything: such writes must be
+    /// durable before the row is written, or a power cut could leave sectors that readers were not
+    /// shown before.
     pub(crate) fn resync_early(&mut self, array: &Array, row: u64) -> Result<bool> {
         let map = array.shape().map(row);
         match row >= self.done_rows && array.is_unsure(&map) && self.done_early.insert(row) {
@@ -181,7 +185,8 @@ impl Resync {
 }
 
 impl LoggedArray {
-    /// Marks the regions of a batch durably before it is written in place, under the bitmap policy.
+    /// Under the bitmap policy, marks the regions of a batch durably before the batch is written in
+    /// place.
     pub(super) fn mark_regions_dirty(&mut self, pieces: &[LogPiece]) -> Result<()> {
         if self.array.consistency() != Consistency::Bitmap {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The way of rows from the cache to the members, a batch at a time.
+//! Writes rows from the cache to the members, a batch at a time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use pinstripe_base::error::Result;
 pub(super) struct RowWriter {
     pub(super) planner: Planner,
     pub(super) batch: Batch,
-    /// Columns in which the last batch wrote blocks for the first time.
+    /// Columns in which the last batch wrote data blocks for the first time.
     fresh: Fresh,
     /// Whether records hold the new data (see [`LoggedArray::is_covered`]).
     pub(super) logs_data: bool,
@@ -34,7 +34,8 @@ pub(super) struct RowWriter {
 }
 
 impl RowWriter {
-    /// Forgets what is not on the members. Those rows go back to the cache, to be planned again.
+    /// Forgets the rows that were not written to the members. The forgotten rows go back to the
+    /// cache, to be planned again.
     pub fn clear(&mut self) {
         self.batch.clear();
         self.salvage.clear();
@@ -96,7 +97,7 @@ impl RowWriter {
         self.salvage(logged, long, rules)
     }
 
-    /// Reads, computes, logs and writes what is in the batch.
+    /// Reads, computes, logs and writes the rows in the batch.
     pub(super) fn carry_out(
         &mut self,
         logged: &mut LoggedArray,
@@ -133,7 +134,7 @@ impl RowWriter {
         Ok(())
     }
 
-    /// Reads what the batch needs; what is bad is obtained from the rest of its row.
+    /// Reads what the batch needs; computes bad blocks from the rest of their rows.
     fn fetch(&mut self, logged: &LoggedArray, rules: Rules) -> Result<()> {
         let members = logged.array.members();
         // This ends: a block that was read as bad once stays marked, so each round can only read
@@ -162,8 +163,9 @@ impl RowWriter {
         }
     }
 
-    /// Computes what the batch writes, and writes its record durably. Members that could not take
-    /// it are marked failed. Returns the pieces of the record, job by job.
+    /// Computes the bytes that the batch writes, and writes its record durably. Members on which
+    /// the record could not be written are marked as failed. Returns the pieces of the record, job
+    /// by job.
     fn record(&mut self, logged: &mut LoggedArray) -> Result<Vec<LogPiece>> {
         let slots = logged.array.geometry().members();
         let piece_bytes = self.batch.jobs.iter().map(Job::head_bytes).sum();
@@ -191,7 +193,7 @@ impl RowWriter {
 }
 
 impl RowWriter {
-    /// Plans the dirty part of a window of a row; `None` if nothing in it is dirty.
+    /// Plans the dirty part of a window of a row; returns `None` if nothing in the window is dirty.
     pub(super) fn job(
         &mut self,
         array: &Array,

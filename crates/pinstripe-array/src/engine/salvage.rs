@@ -1,13 +1,14 @@
-//! Writing to rows that lost more than their parity replaces: the array continues for the other
-//! rows.
+//! Writes to rows that lost more than their parity replaces, so that the array continues for the
+//! other rows.
 //!
-//! Such a row is written block by block. Where a block's column can be planned, it is written as
-//! usual. Where it cannot, the new block goes to its member alone, and parity there is marked lost:
-//! it covers content that is lost already. A block whose rest is lost, or whose member is absent,
-//! is not stored; the next sync reports that, once.
+//! A row with too many losses is written block by block. A block whose column can be planned is
+//! written as usual. Where the column cannot be planned, the new block is written to its member
+//! alone, and the parity of the column is marked lost: it covers content that is lost already. A
+//! partly written block whose old bytes are lost, or a block whose member is absent, is not stored;
+//! the next sync reports that, once.
 //!
-//! Invariant: no log record names a block that is written alone. A power cut meanwhile may cost
-//! that block.
+//! Invariant: no log record names a block that is written alone. A power cut while a block is
+//! written alone may cost that block.
 
 mod writer;
 
@@ -30,25 +31,28 @@ pub(super) struct UnplannableWindow {
     pub window: Range<u32>,
 }
 
-/// Windows that wait to be salvaged, and what could not be.
+/// Windows that wait to be written block by block, and the number of blocks that could not be
+/// stored.
 #[derive(Default)]
 pub(super) struct Salvage {
     windows: Vec<UnplannableWindow>,
-    /// Blocks whose new content could not be stored; the next sync reports them and resets this.
+    /// The number of blocks whose new content could not be stored; the next sync reports them and
+    /// resets this.
     unstored: u64,
 }
 
 impl Salvage {
-    /// Forgets the windows. One that waited until its row is written again would put old bytes over
-    /// new ones.
+    /// Forgets the windows. A window that waited until its row is written again would put old bytes
+    /// over new ones.
     pub fn clear(&mut self) {
         self.windows.clear();
     }
 
-    /// Keeps a window for later if it fails only because of what its own row has lost.
+    /// Keeps a window for later if planning it failed only because of losses in its own row.
     ///
     /// # Errors
-    /// The one given, when the array itself has lost too much, or when it is of another kind.
+    /// Returns the given error if the array itself has lost too much, or if the error is of another
+    /// kind.
     pub(crate) fn put_aside(
         &mut self,
         array: &Array,
@@ -62,7 +66,7 @@ impl Salvage {
         Ok(())
     }
 
-    /// Writes the new content of one block of each data chunk.
+    /// Writes the new content of one block of each data chunk, without parity.
     fn write_alone(
         &mut self,
         array: &Array,
@@ -99,7 +103,7 @@ impl Salvage {
         Ok(())
     }
 
-    /// Reports, once, that something was not stored.
+    /// Reports, once, that some blocks could not be stored.
     pub(crate) fn report_unstored(&mut self) -> Result<()> {
         match std::mem::take(&mut self.unstored) {
             0 => Ok(()),
@@ -108,7 +112,8 @@ impl Salvage {
                     pinstripe_base::units::counted(blocks, "written block", "written blocks");
                 let what = format!("{blocks} could not be stored");
                 Err(Error::new(Kind::Corrupt, what).advice(
-                    "the rest of each block is lost: write whole blocks of 4 KiB, or restore them",
+                    "the rest of each such block is lost: write complete blocks of 4 KiB, or \
+                     restore the blocks from a backup",
                 ))
             }
         }
@@ -116,7 +121,7 @@ impl Salvage {
 }
 
 impl Array {
-    /// A block of a data chunk with the new bytes over the old; `None` if the old ones are lost.
+    /// A block of a data chunk: the new bytes over the old ones; `None` if the old bytes are lost.
     fn merged(
         &self,
         map: &RowMap,
@@ -133,7 +138,7 @@ impl Array {
     }
 
     /// Writes a block to the member of a shard, or marks it lost there. Returns whether a member
-    /// took it.
+    /// stored the block.
     fn store(
         &self,
         map: &RowMap,

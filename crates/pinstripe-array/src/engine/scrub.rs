@@ -1,9 +1,10 @@
-//! Scrubbing: everything is read and compared, blocks with their checksums, parity with data,
+//! Scrubbing: everything is read and compared: blocks with their checksums, parity with data,
 //! copies with each other.
 //!
-//! A block that fails its checksum is the bad one. Where all checksums match and parity does not
-//! fit the data, the two parities of level 6 name the bad shard if there is only one. Otherwise the
-//! bad shard is unknown; repair then makes parity follow the data, and copies follow the first one.
+//! A block that fails its checksum counts as the bad one. If all checksums match and parity does
+//! not match the data, the two parities of level 6 identify the bad shard if there is only one.
+//! Otherwise the bad shard is unknown; a repair then computes parity from the data, and copies the
+//! first copy over the others.
 
 mod begin;
 
@@ -21,11 +22,11 @@ use crate::format::superblock::{ScrubProgress, Superblock};
 use crate::geometry::RowMap;
 use pinstripe_base::error::Result;
 
-/// Bytes of each member between two notes of progress in the superblock.
+/// Bytes of each member between two records of progress in the superblock.
 const RECORD_BYTES: u64 = 256 << 20;
-/// Bytes of each member that are examined side by side.
+/// Bytes of each member that are examined in parallel.
 const GROUP_BYTES: u64 = 4 << 20;
-/// Mismatches that a report names.
+/// The most mismatches that a report names.
 const NAMED_MAX: usize = 1000;
 
 /// A scrub in progress.
@@ -43,7 +44,7 @@ impl Scrub {
         Scrub { repair, done_rows, recorded_rows: done_rows, report: WorkReport::new(kind, None) }
     }
 
-    /// The scrub that the superblock says was going on.
+    /// The scrub that the superblock records as in progress.
     pub fn resumed(superblock: &Superblock) -> Option<Self> {
         superblock.scrub.map(|it| Scrub::new(it.repair, it.done_rows))
     }
@@ -54,7 +55,7 @@ impl Scrub {
 }
 
 impl Scrub {
-    /// Compares a slice of rows. Returns the rest of the work, if there is more.
+    /// Compares a slice of rows. Returns the rest of the scrub, if any is left.
     pub fn step(
         mut self,
         logged: &mut LoggedArray,
@@ -121,7 +122,7 @@ impl Scrub {
     }
 }
 
-/// Reads rows, side by side where that pays, and returns those in which something is wrong.
+/// Reads rows, in parallel where that is faster, and returns those with bad blocks or mismatches.
 fn compare_rows(logged: &LoggedArray, rows: &[RowMap]) -> Vec<(RowImage, Vec<BlockMismatch>)> {
     // No row is held for this: rows change only by the flusher, and the flusher is busy here.
     let look = |number: usize| {
@@ -158,7 +159,7 @@ impl Scrub {
 }
 
 impl Array {
-    /// Repairs a block. Returns whether it holds the expected content now.
+    /// Repairs a block. Returns whether the block holds the expected content now.
     fn mend(
         &self,
         row: &RowImage,

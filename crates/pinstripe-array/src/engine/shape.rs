@@ -1,8 +1,8 @@
-//! The placement of an array's rows, which changes while it grows.
+//! The placement of an array's rows, which changes while the array grows.
 //!
-//! A reader works with one shape and starts again if the shape changed meanwhile: what it read may
-//! have been overwritten since. Writes gather by the cache's copy of the shape, under the cache's
-//! lock.
+//! A reader works with one shape and starts again if the shape changed during the read: the bytes
+//! may have been overwritten before they were read. Writes gather by the shape in the cache, which
+//! is read under the cache's lock.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ impl Array {
         *self.shape.read()
     }
 
-    /// Changes the placement of rows. Only the flusher does, between batches.
+    /// Changes the placement of rows. Only the flusher calls this, between batches.
     pub(super) fn reshape(&self, shape: Shape) {
         // Both copies change under the cache's lock, so that no write gathers by the old one; the
         // counter moves after them, so that a reader that sees no change has read by a valid shape.
@@ -28,10 +28,11 @@ impl Array {
         cache.rows_changed().notify_all();
     }
 
-    /// Runs a read by one shape in which all of `range` has a place.
+    /// Calls `read` with a shape in which all of `range` has a place.
     ///
     /// # Errors
-    /// The errors of `read`; [`Kind::TooManyLosses`] where the bytes are lost by a failed move.
+    /// Fails with the errors of `read`; with [`Kind::TooManyLosses`] where the bytes were lost by a
+    /// failed move.
     pub(super) fn by_shape<T>(
         &self,
         range: &Range<u64>,
@@ -70,7 +71,7 @@ impl Array {
         Ok(*cache.shape())
     }
 
-    /// Declares the rows lost that are being moved in place: too many members failed.
+    /// Declares the rows lost that are being moved in place, because too many members failed.
     pub(super) fn lose_relocation(&self) {
         // Under the lock, or a reader between its check and its wait would miss the notification.
         let cache = self.cache.lock();

@@ -1,4 +1,4 @@
-//! The status of an array while a member is slow to sync.
+//! Tests of an array's status while a member is slow to sync.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,7 +14,7 @@ use pinstripe_io::forward_device;
 
 const MEMBER_BYTES: u64 = 3 << 20;
 
-/// A device whose next sync, once there are channels, announces itself on one of them and waits for
+/// A device whose next sync, once channels are set, announces itself on one channel and waits for
 /// the other.
 struct HeldSync {
     inner: MemoryDevice,
@@ -28,7 +28,8 @@ impl HeldSync {
         Arc::new(HeldSync { inner, next: Mutex::default() })
     }
 
-    /// Has the next sync wait. Returns where it announces itself, and how it is let go.
+    /// Makes the next sync wait. Returns the channel on which the next sync announces itself, and
+    /// the channel that lets it continue.
     fn stop_next(&self) -> (Receiver<()>, Sender<()>) {
         let ((arrive, arrived), (go, wait)) = (channel(), channel());
         *lock(&self.next) = Some((arrive, wait));
@@ -49,7 +50,7 @@ impl Device for HeldSync {
     forward_device!(inner: read_at write_at write_long_at len set_len discard caps place);
 }
 
-/// A thread for each task.
+/// An executor that starts a thread for each task.
 struct Threads;
 
 impl Executor for Threads {
@@ -78,7 +79,7 @@ fn made(disks: &[Arc<HeldSync>]) -> Flusher {
     create(&options, devices).unwrap()
 }
 
-/// The status names what is durable, and no more, until the slowest member has it.
+/// The status shows only durable changes until the slowest member has made the new one durable.
 #[test]
 fn a_status_waits_for_no_sync() {
     let disks: Vec<_> = (0..3).map(HeldSync::new).collect();
@@ -99,8 +100,8 @@ fn a_status_waits_for_no_sync() {
     assert_eq!((after.generation, after.granule), (before.generation + 1, Some(8192)));
 }
 
-/// While that waits, another change waits too: the number of the first one is on all members before
-/// the second begins.
+/// While one superblock change waits for a slow member, another change waits too: the first is on
+/// all members before the second begins.
 #[test]
 fn superblocks_reach_the_members_in_order() {
     let disks: Vec<_> = (0..3).map(HeldSync::new).collect();
@@ -126,7 +127,8 @@ fn superblocks_reach_the_members_in_order() {
     }
 }
 
-/// All members sync at the same time: one after the other, the second would never begin.
+/// All members sync at the same time: if they synced one after the other, the second sync would
+/// never begin.
 #[test]
 fn superblocks_are_synced_side_by_side() {
     let disks: Vec<_> = (0..3).map(HeldSync::new).collect();

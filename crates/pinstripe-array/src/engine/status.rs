@@ -22,25 +22,25 @@ pub struct ArrayStatus {
     pub chunk_bytes: u32,
     /// User bytes.
     pub capacity_bytes: u64,
-    /// Bytes of data of each member that the array uses.
+    /// Bytes of data that the array uses on each member.
     pub member_bytes: u64,
-    /// When it was made, in seconds since 1970.
+    /// The time when the array was created, in seconds since 1970.
     pub made_seconds: i64,
     /// The number of the newest superblock.
     pub generation: u64,
-    /// The means that keeps parity true across a power cut.
+    /// The policy that keeps parity consistent across a power cut.
     pub consistency: Consistency,
-    /// Bytes of the granule; `None` where it follows the requests.
+    /// Bytes of the granule; `None` if it follows the size of the requests.
     pub granule: Option<u32>,
     /// By slot.
     pub slots: Vec<SlotStatus>,
     /// Paths of the spares.
     pub spares: Vec<PathBuf>,
-    /// LongWork work in progress.
+    /// Long work in progress.
     pub work: Option<WorkStatus>,
     /// Blocks with mismatches in the last scrub; md's `mismatch_cnt`, in blocks.
     pub mismatches: u64,
-    /// Bytes that are written and not on the members yet.
+    /// Bytes that were written to the array and are not on the members yet.
     pub dirty_bytes: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct ArrayStatus {
 pub struct SlotStatus {
     /// The state.
     pub state: SlotState,
-    /// The member in it, or the last one that was.
+    /// The member in the slot, or its last member if it has none now.
     pub member: Option<MemberId>,
     /// The path of that member.
     pub path: Option<PathBuf>,
@@ -66,7 +66,7 @@ pub enum SlotState {
     Present,
     /// The member is being filled.
     Rebuilding,
-    /// The member failed, or was missing when the array was assembled. It may come back.
+    /// The member failed, or was missing when the array was assembled. The member may return.
     Failed,
     /// There is none.
     Missing,
@@ -79,22 +79,22 @@ pub struct Errors {
     pub reads: u64,
     /// Blocks that failed their checksum.
     pub checksums: u64,
-    /// Blocks that were rewritten from the other members.
+    /// Blocks that were rewritten with content from the other members.
     pub healed: u64,
     /// Blocks that could not be written, and are rebuilt from the other members when read.
     pub bad_blocks: u64,
 }
 
-/// LongWork work at one moment.
+/// Long work at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkStatus {
     /// The kind of work.
     pub kind: WorkKind,
-    /// The slot it is for, if it is for one.
+    /// The slot that the work is for, if it is for one.
     pub slot: Option<usize>,
-    /// Bytes of each member that are done.
+    /// Bytes of each member that the work has done.
     pub done_bytes: u64,
-    /// Bytes of each member in all.
+    /// Bytes of each member that the work has to do in all.
     pub of_bytes: u64,
 }
 
@@ -103,11 +103,11 @@ pub struct WorkStatus {
 pub enum WorkKind {
     /// A member is filled.
     Rebuild,
-    /// A member that was away gets the blocks written meanwhile.
+    /// A member that was away gets the blocks that were written during that time.
     Recover,
-    /// A member is copied to another one, which replaces it.
+    /// A member is copied to another one, which then replaces it.
     Replace,
-    /// Parity is made true.
+    /// Parity is recomputed where it may not match the data.
     Resync,
     /// Everything is read and compared.
     Check,
@@ -117,7 +117,7 @@ pub enum WorkKind {
     Grow,
 }
 
-/// The part of the status that the superblock does not have.
+/// The part of the status that is not in the superblock.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub errors: Vec<Errors>,
@@ -185,7 +185,7 @@ fn slot_status(superblock: &Superblock, slot: usize) -> SlotStatus {
     SlotStatus { state, member, path: None, replacement: None, errors: Errors::default() }
 }
 
-/// Whether a slot waits for a member.
+/// Whether a slot has no member and waits for one.
 pub(super) fn is_empty(state: SlotState) -> bool {
     matches!(state, SlotState::Failed | SlotState::Missing)
 }

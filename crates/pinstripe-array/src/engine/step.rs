@@ -1,23 +1,23 @@
-//! What a slice of long work comes to, and what all of it came to.
+//! The outcome of one slice of long work, and of the entire work.
 
 use std::path::PathBuf;
 
 use super::status::WorkKind;
 
-/// Rows or chunks with nothing to do that one step passes over, at most: it has to end soon.
+/// The most rows or chunks without work that one step skips, so that the step ends soon.
 pub(super) const PASSED_MAX: u64 = 16384;
 
 /// The outcome of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// There is nothing to do.
+    /// No work is pending.
     Idle,
     /// There is more.
     Moved {
-        /// Bytes of each member that were moved or examined.
+        /// Bytes of each member that were moved or examined in this slice.
         bytes: u64,
     },
-    /// Some work has ended.
+    /// Some work has ended, with this report.
     Done(WorkReport),
 }
 
@@ -26,15 +26,15 @@ pub enum Step {
 pub struct WorkReport {
     /// The kind of work.
     pub kind: WorkKind,
-    /// The slot it was for, if it was for one.
+    /// The slot that the work was for, if it was for one.
     pub slot: Option<usize>,
-    /// The path of the device that it filled, if it filled one.
+    /// The path of the device that the work filled, if it filled one.
     pub path: Option<PathBuf>,
-    /// Whether it reached its end; if not, a member failed, or it was cancelled.
+    /// Whether the work reached its end; if not, a member failed, or the work was cancelled.
     pub is_finished: bool,
     /// Bytes of each member that were moved.
     pub bytes: u64,
-    /// Blocks whose content could not be rebuilt: reading them fails until they are written.
+    /// Blocks whose content could not be rebuilt; reads of such a block fail until it is written.
     pub lost_blocks: u64,
     /// The first blocks that did not hold the expected content.
     pub mismatches: Vec<Mismatch>,
@@ -57,6 +57,6 @@ pub struct Mismatch {
     pub path: Option<PathBuf>,
     /// The offset of the block in each member's data.
     pub member_offset: u64,
-    /// Whether it was repaired.
+    /// Whether the block was repaired.
     pub is_mended: bool,
 }

@@ -8,11 +8,11 @@ use crate::member::ArrayMember;
 use pinstripe_base::error::Result;
 
 impl Array {
-    /// Marks a member failed, durably on the others.
+    /// Marks a member as failed, durably on the other members.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when the array cannot do
-    /// without it.
+    /// Fails with [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when the
+    /// array cannot do without the member.
     pub(super) fn fail(&self, slot: usize) -> Result<()> {
         if self.member(slot).is_none() {
             return Ok(());
@@ -20,10 +20,10 @@ impl Array {
         self.update_superblocks(|superblock| self.members.mark_failed(slot, superblock))
     }
 
-    /// Changes the superblock, durably on all members that are present.
+    /// Changes the superblock, durably on all present members.
     ///
     /// # Errors
-    /// The errors of [`fail`](Self::fail).
+    /// Fails with the errors of [`fail`](Self::fail).
     pub(super) fn update_superblocks(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         self.members.publish(change, || self.survives_absent())
     }
@@ -33,10 +33,10 @@ impl Array {
         self.shape().survives(self.absent())
     }
 
-    /// Drops a replacement that missed a write to the member it copies.
+    /// Drops a replacement that missed a write to the member that it copies.
     ///
     /// # Errors
-    /// The errors of [`fail`](Self::fail).
+    /// Fails with the errors of [`fail`](Self::fail).
     pub(super) fn drop_failed_replacement(&self) -> Result<()> {
         let members = self.members();
         let failed = members.iter().flatten().find(|member| member.replacement().has_failed());
@@ -46,10 +46,10 @@ impl Array {
         }
     }
 
-    /// Drops the replacement of a member, which keeps its slot.
+    /// Drops the replacement of a member; the member keeps its slot.
     ///
     /// # Errors
-    /// The errors of [`fail`](Self::fail).
+    /// Fails with the errors of [`fail`](Self::fail).
     pub(super) fn drop_replacement(&self, member: &ArrayMember) -> Result<()> {
         member.replacement().set(None);
         self.update_superblocks(|superblock| {
@@ -59,8 +59,8 @@ impl Array {
         })
     }
 
-    /// Has members note which regions change while a member is away that may come back, and drop
-    /// those notes when none is.
+    /// While an absent member may return, makes all present members note which regions change;
+    /// otherwise drops these notes.
     pub(super) fn note_changes(&self, superblock: &Superblock) {
         for member in self.members().iter().flatten() {
             match superblock.is_any_away() {
@@ -70,7 +70,7 @@ impl Array {
         }
     }
 
-    /// Puts a member into a slot, whose errors are counted from zero again.
+    /// Puts a member into a slot, and resets the slot's error counts to zero.
     pub(super) fn put_member(&self, slot: usize, member: Arc<ArrayMember>) {
         self.live.lock().errors[slot] = Default::default();
         self.members.put(slot, member);

@@ -1,4 +1,4 @@
-//! Blocks of a row that were never written: known to be zeros, and not read.
+//! Blocks of a row that were never written: they are known to be zeros, and are not read.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use crate::geometry::RowMap;
 use crate::plan::{Class, Mark};
 
 impl Array {
-    /// Marks the blocks in some columns of a row that were never written. A member whose table
-    /// cannot be read gets no marks: its blocks are read, and found bad.
+    /// In some columns of a row, marks the blocks that were never written. A member whose checksum
+    /// table cannot be read gets no marks: its blocks are read, and found bad.
     pub(super) fn mark_unwritten(
         &self,
         map: &RowMap,

@@ -20,26 +20,27 @@ pub(super) struct LongWork {
     pub scrub: Option<Scrub>,
     pub resync: Option<Resync>,
     pub grow: Option<Grow>,
-    /// Bytes between two moves of the recorded point of a fill; `None` is the usual number.
+    /// Bytes that a fill writes between two updates of its recorded point; `None` means the
+    /// default.
     pub between_points: Option<u64>,
 }
 
 impl LongWork {
-    /// Whether no member can be filled now: one is already, parity is not true yet, or the array
-    /// grows.
+    /// Whether no member can be filled now: another one is being filled, a resync is pending, or
+    /// the array grows.
     pub fn is_filling(&self) -> bool {
         self.fill.is_some() || self.resync.is_some() || self.grow.is_some()
     }
 
-    /// Notes that a row was written.
+    /// Tells the current fill, if any, that a row was written.
     pub fn note(&mut self, map: &RowMap) {
         if let Some(fill) = &mut self.fill {
             fill.note(map);
         }
     }
 
-    /// Makes the parity of a row true that is about to be written, if a resync has not come to it.
-    /// Returns whether that wrote anything.
+    /// Resyncs a row before it is written, unless a running resync has already passed it. Returns
+    /// whether that wrote anything.
     pub(crate) fn resync_first(&mut self, array: &Array, row: u64) -> Result<bool> {
         match &mut self.resync {
             Some(resync) => resync.resync_early(array, row),
@@ -89,10 +90,11 @@ impl LongWork {
         Ok(Some(scrub.report))
     }
 
-    /// Resumes the work that the superblock records, after a resync if there has to be one.
+    /// Resumes the work that the superblock records, after a resync if one is needed.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) as for all that writes.
+    /// Fails with [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when too many
+    /// members failed.
     pub fn resume(&mut self, array: &Array, is_unsure: bool) -> Result<()> {
         let superblock = array.superblock();
         self.fill = Fill::resumed(array, &superblock);

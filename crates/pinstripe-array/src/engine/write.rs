@@ -1,4 +1,4 @@
-//! Taking writes in, and the amount of them that waits for the members.
+//! Accepts writes, and counts the bytes that wait for the members.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use crate::runs::RunBytes;
 use crate::traffic::{MemberTraffic, Timer};
 use pinstripe_base::error::{Kind, Result};
 
-/// Writes from this length on are copied before the lock of the cache is taken: copying takes
-/// longer than taking it twice.
+/// Writes of at least this length are copied before the lock of the cache is taken: copying takes
+/// longer than taking the lock a second time.
 const COPIED_APART_BYTES: usize = 32 << 10;
 
-/// Dirty bytes that are flushed before any of them leave the cache: some batches. With more,
-/// writers who wait for room would all wait for the last of them.
+/// The most dirty bytes that are flushed before any of them leave the cache: a few batches. With a
+/// larger value, all writers that wait for room would wait for the last of these batches.
 const FLUSH_BYTES: u64 = 16 << 20;
 
 /// Writes that wait for the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirtyStats {
-    /// Bytes, of rows that are being written too.
+    /// The number of bytes, including those of rows that are being written.
     pub bytes: u64,
-    /// When the first byte of the longest gathering row came.
+    /// When the first byte of the longest gathering row was written.
     pub oldest: Option<Duration>,
-    /// Whether there is a row that is full.
+    /// Whether a row is full.
     pub has_full: bool,
 }
 
 impl Array {
-    /// Takes bytes in at `offset`; a flusher puts them on the members later. Returns all that waits
-    /// then.
+    /// Takes bytes at `offset` into the cache; a flusher puts them on the members later. Returns
+    /// the statistics of all writes that wait after this one.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] beyond the end.
+    /// Fails with [`Kind::NoSpace`] beyond the end.
     pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<DirtyStats> {
         self.check(offset, bytes.len(), Kind::NoSpace)?;
         let range = offset..offset + bytes.len() as u64;
@@ -62,8 +62,8 @@ impl Array {
         Ok(cache.dirty_stats())
     }
 
-    /// Copies of a long write's bytes, by span: made without the lock of the cache, so that others
-    /// may write and the flusher may begin rows meanwhile.
+    /// Copies of a long write's bytes, by span: made without the lock of the cache, so that other
+    /// threads can write and the flusher can begin rows meanwhile.
     fn copies<'b>(
         &self,
         range: &Range<u64>,
@@ -79,27 +79,27 @@ impl Array {
         (Some(shape), memory.into_iter().map(copy).collect())
     }
 
-    /// All that waits to be written.
+    /// The statistics of all writes that wait for the members.
     pub fn dirty_stats(&self) -> DirtyStats {
         self.cache.lock().dirty_stats()
     }
 
-    /// Bytes moved to and from the members, by slot; `None` for those that are absent.
+    /// Bytes moved to and from the members, by slot; `None` for absent members.
     pub fn traffic(&self) -> Vec<Option<MemberTraffic>> {
         self.members().iter().map(|member| Some(member.as_ref()?.traffic())).collect()
     }
 
-    /// Has the members time their transfers.
+    /// Makes the members measure the time of their transfers.
     pub(crate) fn set_timer(&self, timer: Timer) {
         self.members().iter().flatten().for_each(|member| member.set_timer(timer));
     }
 
-    /// Bytes that have gone from the cache to the members so far.
+    /// The number of bytes that have gone from the cache to the members so far.
     pub(crate) fn drained_bytes(&self) -> u64 {
         self.drained_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are taken in and not on the members yet.
+    /// Bytes that were written to the array and are not on the members yet.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty_stats().bytes
     }
@@ -121,7 +121,7 @@ impl Array {
         begun
     }
 
-    /// Ends rows that were begun: they are on the members, or they gather again.
+    /// Ends rows that were begun: they are on the members, or they go back to the cache.
     pub(super) fn complete_rows(&self, rows: Vec<(u64, Arc<Dirty>)>, are_written: bool) {
         let mut cache = self.cache.lock();
         for (row, dirty) in rows {
@@ -139,7 +139,7 @@ impl Array {
         cache.rows_changed().notify_all();
     }
 
-    /// Waits until a row is not in progress, and keeps it from being begun.
+    /// Waits until a row is not in progress, and prevents the flusher from beginning it.
     pub(super) fn hold(&self, row: u64) -> Hold<'_> {
         let held = RankGuard::take(Rank::Row);
         let mut cache = self.cache.lock();
@@ -153,8 +153,8 @@ impl Array {
 }
 
 impl Array {
-    /// Keeps readers off a row while it is repaired, and waits for those that hold it. The row is
-    /// not in progress: only the flusher repairs, and it begins no rows meanwhile.
+    /// Keeps readers away from a row while it is repaired, and waits for the readers that hold it.
+    /// The row is not in progress: only the flusher repairs, and it begins no rows during a repair.
     pub(super) fn occupy(&self, row: u64) -> Occupied<'_> {
         let held = RankGuard::take(Rank::Row);
         let mut cache = self.cache.lock();
@@ -182,7 +182,7 @@ impl Drop for Occupied<'_> {
     }
 }
 
-/// A row that does not change on the members.
+/// A row that is held, so that it does not change on the members.
 pub(super) struct Hold<'a> {
     array: &'a Array,
     row: u64,

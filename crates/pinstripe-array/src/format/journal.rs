@@ -1,11 +1,12 @@
-//! The journal of a stretch that is moved over itself: the bytes that a member is about to get, at
-//! the beginning of its log, which is empty then.
+//! The journal of a stretch that is moved in place: the new bytes of a member, at the beginning of
+//! its log, which is empty during the move.
 //!
 //! ```text
 //! magic 4 | CRC-32C 4, of where it belongs and the sums | per chunk, in the order of the member's data, and
 //!   each 4 KiB: the checksum to be 4 | zeros up to a multiple of 4 KiB
 //! per chunk: the bytes of the column
 //! ```
+//!
 //! The superblock names the stretch and the column; the journal of another one does not match.
 
 use super::sums::Sum;
@@ -23,13 +24,13 @@ pub struct JournalPlace {
     pub array: ArrayId,
     /// The member's slot.
     pub slot: u16,
-    /// Which stretch is moved.
+    /// The number of the stretch that is moved.
     pub stretch: u64,
-    /// The first byte of each chunk.
+    /// The first byte of the column in each chunk.
     pub start: u32,
-    /// The number of bytes of each, a multiple of the block size.
+    /// The number of bytes of the column in each chunk, a multiple of the block size.
     pub width: u32,
-    /// Chunks of the member.
+    /// The number of chunks of the member that the journal holds.
     pub chunks: u32,
 }
 
@@ -38,7 +39,7 @@ impl JournalPlace {
         self.chunks as usize * (u64::from(self.width) / BLOCK_BYTES) as usize
     }
 
-    /// Bytes before those of the chunks.
+    /// Bytes of the journal before those of the chunks.
     pub(crate) fn head_bytes(&self) -> u64 {
         ((HEAD_BYTES + 4 * self.sums()) as u64).next_multiple_of(BLOCK_BYTES)
     }
@@ -58,7 +59,7 @@ impl JournalPlace {
     /// The head, which precedes the bytes of the chunks.
     ///
     /// # Panics
-    /// If there is not one sum for each block.
+    /// Panics if the number of sums is not the number of blocks.
     pub fn encode(&self, sums: &[Sum]) -> Vec<u8> {
         assert_eq!(sums.len(), self.sums(), "a sum for each block");
         let mut out = vec![0; HEAD_BYTES];
@@ -70,10 +71,10 @@ impl JournalPlace {
         out
     }
 
-    /// Reads the sums back.
+    /// Reads the checksums back from a head.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it is not whole, or belongs elsewhere.
+    /// Fails with [`Kind::Corrupt`] when the head is incomplete, or belongs to another place.
     pub fn decode(&self, bytes: &[u8]) -> Result<Vec<Sum>> {
         let damaged = || Error::new(Kind::Corrupt, "the journal of the reshape is damaged");
         let sums = bytes.get(HEAD_BYTES..HEAD_BYTES + 4 * self.sums()).ok_or_else(damaged)?;

@@ -12,13 +12,15 @@
 //!   member keeps of it: the sum of the unmodified data (on P), their syndrome (on Q), on both of
 //!   these the logged data shards, and with bit 2 on each written data shard's member its new bytes
 //! ```
+//!
 //! Version 2 is a record in which some piece has bit 2, which version 1 does not know.
 //!
-//! Records stand one behind the other; one that does not fit before the end of the log begins at
-//! its beginning again. `span` is what a record takes on every member, the longest payload
-//! included.
+//! Records are stored one after the other; a record that does not fit before the end of the log
+//! starts at the beginning of the log. `span` is the number of bytes that a record takes on every
+//! member, the longest payload included.
 //!
-//! Not in this module: which member keeps what. That follows from the row, see `array/`.
+//! This module does not decide which member keeps which payload. The kept payload follows from the
+//! geometry of the row, see `array/`.
 
 use std::ops::Range;
 
@@ -30,12 +32,12 @@ use pinstripe_base::wire::{Reader, Writer};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"PSal");
 const VERSION: u16 = 2;
-/// The version of records without own bytes.
+/// The version of records whose payloads have no own bytes.
 const VERSION_WITHOUT_OWN: u16 = 1;
 const HEAD_BYTES: usize = 64;
-/// The place of the checksum in a head.
+/// The place of the checksum in the head of a record.
 const CHECK: Range<usize> = 60..64;
-/// The longest head, whatever it claims.
+/// The most bytes that a head may have; a longer length in a record is not believed.
 pub(crate) const HEAD_BYTES_MAX: u32 = 1 << 20;
 /// The largest number of members.
 const MEMBERS_MAX: usize = 64;
@@ -46,32 +48,32 @@ const PIECE_BYTES: usize = 40;
 pub struct LogPiece {
     /// The row.
     pub row: u64,
-    /// Bytes of its chunks, whole blocks.
+    /// The bytes of the row's chunks that are written, in whole blocks.
     pub column: Range<u32>,
     /// Shards that are written, parity included, as bits.
     pub written: u64,
-    /// The parts of it that the payload holds.
+    /// The data that the payload holds for this piece.
     pub has: PayloadKinds,
-    /// The checksums to be, of the shards in `written`, lowest first, each with all blocks of
-    /// `column`.
+    /// The new checksums of the shards in `written`, lowest shard first; each shard has one for
+    /// every block of `column`.
     pub sums: Vec<Sum>,
 }
 
-/// The parts that the payload of a piece is made of.
+/// The kinds of data in the payload of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PayloadKinds {
     /// The sum of the unmodified data shards.
     pub p: bool,
     /// The syndrome.
     pub q: bool,
-    /// The new bytes of these data shards, as bits, on parity's members: of those whose members
-    /// are absent, and with `own` of all.
+    /// The new bytes of these data shards, as a bit set, on the members of parity: of shards whose
+    /// members are absent, and with `own` of all written shards.
     pub data: u64,
     /// The new bytes of each written data shard, on its own member.
     pub own: bool,
 }
 
-/// The bytes that a member keeps in addition to the head.
+/// A member's payload: the bytes that it keeps of a record in addition to the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PayloadCheck {
     /// Bytes.
@@ -81,12 +83,12 @@ pub struct PayloadCheck {
 }
 
 impl PayloadCheck {
-    /// The check of these bytes.
+    /// The check of this payload.
     pub fn of(payload: &[u8]) -> Self {
         PayloadCheck { bytes: payload.len() as u32, check: crc32c(payload) }
     }
 
-    /// Whether these are the bytes.
+    /// Whether the payload matches this check.
     pub fn suits(self, payload: &[u8]) -> bool {
         self == Self::of(payload)
     }
@@ -97,9 +99,9 @@ impl PayloadCheck {
 pub struct RecordHeader {
     /// The array that the log belongs to.
     pub array: ArrayId,
-    /// One more than that of the record before.
+    /// The number of the record, one more than that of the record before.
     pub sequence: u64,
-    /// The start in the log.
+    /// The offset in the log at which the record begins.
     pub position: u64,
     /// By slot.
     pub kept: Vec<PayloadCheck>,
@@ -108,7 +110,7 @@ pub struct RecordHeader {
 }
 
 impl LogPiece {
-    /// Bytes of a head that describe a piece, without its checksums.
+    /// Bytes in a head that describe one piece, without its checksums.
     pub(crate) const FIXED_BYTES: u64 = PIECE_BYTES as u64;
 
     fn blocks(&self) -> usize {
@@ -143,7 +145,7 @@ impl RecordHeader {
     /// Appends the bytes.
     ///
     /// # Panics
-    /// In debug builds, when a piece has not the checksums of all that it writes.
+    /// Panics in debug builds if a piece does not have one checksum for every block that it writes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (start, bytes) = (out.len(), self.head_bytes());
         let mut w = Writer::new(out);
@@ -173,7 +175,7 @@ impl RecordHeader {
         head[CHECK].copy_from_slice(&check.to_le_bytes());
     }
 
-    /// The length of the head that begins with these bytes, if it is one.
+    /// The length of the head that begins with these bytes, if they begin a head.
     pub fn length(first: &[u8; BLOCK_BYTES as usize]) -> Option<u32> {
         let word =
             |at: usize| u32::from_le_bytes(first[at..at + 4].try_into().expect("four bytes"));
@@ -182,24 +184,24 @@ impl RecordHeader {
         (word(0) == MAGIC && bytes > 0 && is_length).then_some(bytes)
     }
 
-    /// Reads back the record `sequence` at `position`.
+    /// Reads the record with number `sequence` at `position`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if it is missing or differs; [`Kind::Unsupported`] when a newer version
-    /// wrote it.
+    /// Fails with [`Kind::Corrupt`] if the record is missing or differs; with [`Kind::Unsupported`]
+    /// when a newer version wrote the record.
     pub fn decode(bytes: &[u8], array: ArrayId, sequence: u64, position: u64) -> Result<Self> {
         let mut r = Reader::new(bytes, "record of the array's log");
         let (magic, version) = (r.u32()?, r.u16()?);
         let members = usize::from(r.u16()?);
         if magic != MAGIC || bytes.len() < HEAD_BYTES {
-            return Err(r.corrupt("it is not one"));
+            return Err(r.corrupt("the bytes are not a record of an array log"));
         }
         let stored = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
         if crc32c_of(&[&bytes[..CHECK.start]], &bytes[CHECK.end..]) != stored {
-            return Err(r.corrupt("its checksum does not match"));
+            return Err(r.corrupt("the checksum of the record does not match"));
         }
         if !(VERSION_WITHOUT_OWN..=VERSION).contains(&version) {
-            return Err(Error::new(Kind::Unsupported, "a log of another version")
+            return Err(Error::new(Kind::Unsupported, "the array log has another version")
                 .expected(VERSION, version)
                 .advice("assemble the array with the version of pinstripe that wrote it"));
         }
@@ -207,7 +209,7 @@ impl RecordHeader {
         let (head_bytes, count, span) = (r.u32()?, r.u32()? as usize, r.u64()?);
         r.take(8)?;
         if (of, at) != (array, (sequence, position)) {
-            return Err(r.corrupt("it is an older one, or belongs to another array"));
+            return Err(r.corrupt("the record is an older one, or belongs to another array"));
         }
         if head_bytes as usize != bytes.len() || members > MEMBERS_MAX {
             return Err(r.corrupt("impossible sizes"));
@@ -216,7 +218,7 @@ impl RecordHeader {
             .map(|_| Ok(PayloadCheck { bytes: r.u32()?, check: r.u32()? }))
             .collect::<Result<Vec<_>>>()?;
         if count > r.remaining() / PIECE_BYTES {
-            return Err(r.corrupt("more pieces than it has room for"));
+            return Err(r.corrupt("the record has more pieces than it has room for"));
         }
         let pieces = (0..count).map(|_| piece(&mut r)).collect::<Result<Vec<_>>>()?;
         let head = RecordHeader { array, sequence, position, kept, pieces };
@@ -247,11 +249,11 @@ fn piece(r: &mut Reader<'_>) -> Result<LogPiece> {
     };
     let is_cut = |at: u32| at.is_multiple_of(BLOCK_BYTES as u32);
     if !is_cut(start) || !is_cut(len) || len == 0 || written == 0 {
-        return Err(r.corrupt("a piece that is not made of blocks"));
+        return Err(r.corrupt("the record has a piece that does not consist of complete blocks"));
     }
     let blocks = u64::from(len) / BLOCK_BYTES * u64::from(written.count_ones());
     if blocks > r.remaining() as u64 / 4 {
-        return Err(r.corrupt("more checksums than it has room for"));
+        return Err(r.corrupt("the record has more checksums than it has room for"));
     }
     let sums = (0..blocks).map(|_| r.u32().map(Sum::from_bits)).collect::<Result<Vec<_>>>()?;
     let has = PayloadKinds { p: has & 1 > 0, q: has & 2 > 0, data, own: has & 4 > 0 };

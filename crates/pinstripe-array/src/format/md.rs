@@ -1,15 +1,16 @@
 //! The superblock of a member of a Linux md array: decodes its 4 KiB and encodes them again.
-//! Metadata 1.0, 1.1 and 1.2 differ in its place only ([`MdPlace`]); 0.90 is read by `old`.
+//! Metadata 1.0, 1.1 and 1.2 differ only in where the superblock is ([`MdPlace`]); the module `old`
+//! reads 0.90.
 //!
-//! From `include/uapi/linux/raid/md_p.h` and `super_1_load`, `super_1_validate` and
-//! `calc_sb_1_csum` in `drivers/md/md.c` of Linux 6.1, whose checks are made here too. Numbers named
-//! `_sectors` are in units of 512 bytes, as md has them.
+//! The source is `include/uapi/linux/raid/md_p.h` and `super_1_load`, `super_1_validate` and
+//! `calc_sb_1_csum` in `drivers/md/md.c` of Linux 6.1; the checks in these functions are also made
+//! here. Numbers named `_sectors` are in md's units of 512 bytes.
 //!
-//! Invariants: a decoded superblock encodes to the same bytes, as far as md counts them as the
-//! superblock's; an unknown feature is refused, since it may change the place of data.
+//! Invariants: a decoded superblock encodes to the same bytes, as far as these belong to the
+//! superblock by md's rules; an unknown feature is refused, since it may change the place of data.
 //!
-//! Not in this module: the decision which members belong together and whether they may be used: of
-//! several superblocks the one with the most events is the array's.
+//! This module does not decide which members belong together or whether they may be used: of
+//! several superblocks, the one with the most events is the array's.
 
 pub use place::{MdPlace, MdVersion};
 
@@ -24,35 +25,35 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 pub const SECTOR_BYTES: u64 = 512;
 /// The most devices that a superblock has room to name.
 pub(crate) const DEVICES_MAX: usize = (SUPERBLOCK_BYTES - HEAD_BYTES) / 2;
-/// The largest number of bytes that a list of bad blocks can have.
+/// The largest size of a list of bad blocks, in bytes.
 pub(crate) const BAD_BLOCKS_BYTES_MAX: usize = 4096;
 
-/// The first word of every superblock; 0.90 has it in the byte order of the machine.
+/// The first word of every superblock; metadata 0.90 stores it in the byte order of the machine.
 pub const MAGIC: u32 = 0xa92b_4efc;
 const HEAD_BYTES: usize = 256;
 const CHECKSUM_AT: usize = 216;
 
-/// The bitmap is `bitmap_sectors` from the superblock.
+/// The array has a bitmap, `bitmap_sectors` from the superblock.
 pub(crate) const FEATURE_BITMAP: u32 = 1;
 /// This device holds data up to `recovery_sectors` only.
 pub(crate) const FEATURE_RECOVERY: u32 = 1 << 1;
 /// The array is being reshaped.
 pub const FEATURE_RESHAPE: u32 = 1 << 2;
-/// The list of bad blocks has entries.
+/// The list of bad blocks is not empty.
 pub(crate) const FEATURE_BAD_BLOCKS: u32 = 1 << 3;
-/// This device is to replace another one of the same role.
+/// This device is to replace another device with the same role.
 pub(crate) const FEATURE_REPLACEMENT: u32 = 1 << 4;
 /// Several machines have the array open.
 pub(crate) const FEATURE_CLUSTERED: u32 = 1 << 8;
-/// One device is a journal, which may hold what the others do not have yet.
+/// One device is a journal, which may hold data that the other devices do not have yet.
 pub const FEATURE_JOURNAL: u32 = 1 << 9;
 /// Partial parity is logged.
 pub(crate) const FEATURE_PPL: u32 = 1 << 10;
-/// Partial parity is logged, in several places in turn.
+/// Partial parity is logged in several places in turn.
 pub(crate) const FEATURE_MULTIPLE_PPLS: u32 = 1 << 11;
 /// The layout gives the placement of level 0 on members of unequal size.
 pub(crate) const FEATURE_RAID0_LAYOUT: u32 = 1 << 12;
-/// All that are known.
+/// All feature bits that this version knows.
 pub(crate) const FEATURES_KNOWN: u32 = (1 << 13) - 1;
 
 /// One superblock: array, device and state, field by field in md's order.
@@ -71,90 +72,92 @@ pub struct MdSuperblock {
 /// The fields that all superblocks of an array agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MdArrayInfo {
-    /// Which of the `FEATURE_` bits are set. Some are of one device, some of all.
+    /// The `FEATURE_` bits that are set. Some features concern one device, some the entire array.
     pub features: u32,
     /// The array's name.
     pub set_uuid: [u8; 16],
-    /// The array's name for people, zeros behind it: often `host:name`.
+    /// The array's name for people, often `host:name`, padded with zeros.
     pub set_name: [u8; 32],
-    /// When it was made: seconds since 1970 in the low 40 bits, microseconds above.
+    /// When the array was created: seconds since 1970 in the low 40 bits, microseconds above.
     pub created: u64,
     /// The level.
     pub level: i32,
-    /// The layout, which means something else to each level.
+    /// The number of the layout, whose meaning depends on the level.
     pub layout: u32,
-    /// The used part of each device.
+    /// The used part of each device, in sectors.
     pub size_sectors: u64,
-    /// A chunk; 0 for level 1.
+    /// The chunk size in sectors; 0 for level 1.
     pub chunk_sectors: u32,
-    /// Members without the spares.
+    /// The number of members without the spares.
     pub members: u32,
     /// Bitmap or partial parity, by the features: see [`MdSuperblock::bitmap_sectors`] and
     /// [`MdSuperblock::ppl`].
     pub log: [u8; 4],
-    /// The target of a reshape; means nothing without one.
+    /// The target of a reshape; meaningless if no reshape is in progress.
     pub reshape: MdReshape,
 }
 
 /// The progress of a reshape, and its target.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MdReshape {
-    /// The level to become.
+    /// The level after the reshape.
     pub new_level: i32,
-    /// The next address of the array.
+    /// The address in the array at which the reshape continues.
     pub position_sectors: u64,
-    /// Members more, or fewer.
+    /// The number of members that the reshape adds; negative if it removes members.
     pub delta_members: i32,
-    /// The layout to become.
+    /// The layout after the reshape.
     pub new_layout: u32,
-    /// The chunk to become.
+    /// The chunk size after the reshape.
     pub new_chunk_sectors: u32,
-    /// By how much this device's data moves.
+    /// How far this device's data moves.
     pub new_offset_sectors: i32,
 }
 
 /// The fields of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MdDeviceInfo {
-    /// The start of its data.
+    /// The sector at which the device's data starts.
     pub data_offset_sectors: u64,
-    /// The most that can be data.
+    /// The most sectors that data can take.
     pub data_sectors: u64,
-    /// The place of this superblock, which determines its version.
+    /// The place of this superblock, which determines the version of the metadata.
     pub place: MdPlace,
-    /// The part recovered, counted from the start of the data; of a journal, its tail.
+    /// The recovered part of the data, counted from its start; for a journal device, the tail of
+    /// the journal.
     pub recovery_sectors: u64,
-    /// The number in the array, not its role.
+    /// The number of the device in the array, which is not its role.
     pub number: u32,
     /// Read errors that were repaired by writing again.
     pub corrected_reads: u32,
     /// The device's name.
     pub uuid: [u8; 16],
-    /// 1: mostly to be written, 2: give it up at the first error.
+    /// Flag 1: write-mostly; flag 2: failfast, marked as failed at the first error.
     pub flags: u8,
     /// Entries of the bad block list count in `1 << shift` sectors.
     pub bad_blocks_shift: u8,
-    /// Room for the list.
+    /// The room for the list of bad blocks, in sectors.
     pub bad_blocks_sectors: u16,
-    /// The place of the list, from the superblock.
+    /// The place of the list of bad blocks, in sectors from the superblock.
     pub bad_blocks_offset_sectors: i32,
 }
 
 /// The fields that change with every event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MdState {
-    /// When it changed last, as `created`.
+    /// When the superblock changed last, in the same form as `created`.
     pub updated: u64,
-    /// The number of changes of the array's state: of two superblocks the one with more is true.
+    /// The number of changes of the array's state: of two superblocks, the one with the larger
+    /// number is current.
     pub events: u64,
-    /// Up to where members agree; `u64::MAX` if they do all along.
+    /// The sector up to which the members agree; `u64::MAX` if they agree everywhere.
     pub resync_sectors: u64,
 }
 
 /// The role of a device in the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The member of this number.
+    /// The member with this number.
     Member(u16),
     /// The journal.
     Journal,
@@ -176,8 +179,8 @@ impl Role {
     }
 }
 
-/// The checksum of a superblock: its words added up, those of the checksum counting as 0, and what
-/// runs over 32 bits added again.
+/// The checksum of a superblock: the sum of its words, with the checksum field counted as 0, and
+/// the carries over 32 bits added again.
 fn checksum(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<4>();
     let sum: u64 = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
@@ -189,21 +192,23 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 impl MdSuperblock {
-    /// Reads a superblock of version 1 from its [`SUPERBLOCK_BYTES`]. It names its own place:
-    /// [`MdPlace::decode`] compares that with where the bytes were read.
+    /// Reads a superblock of version 1 from its [`SUPERBLOCK_BYTES`]. The superblock names its own
+    /// place: [`MdPlace::decode`] compares that with the place of the bytes.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] where there is none, [`Kind::Unsupported`] for another version or
-    /// features that are not known, [`Kind::Corrupt`] for a wrong checksum and for fields that
-    /// cannot be.
+    /// Fails with [`Kind::NotFound`] without a superblock, [`Kind::Unsupported`] for another
+    /// version or unknown features, [`Kind::Corrupt`] for a wrong checksum and for impossible
+    /// fields.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "md superblock");
         if bytes.len() < SUPERBLOCK_BYTES {
-            return Err(reader.corrupt("it is cut off").expected(SUPERBLOCK_BYTES, bytes.len()));
+            return Err(reader
+                .corrupt("the superblock is cut off")
+                .expected(SUPERBLOCK_BYTES, bytes.len()));
         }
         let magic = reader.u32()?;
         if magic != MAGIC {
-            return Err(Error::new(Kind::NotFound, "no md superblock of version 1")
+            return Err(Error::new(Kind::NotFound, "there is no md superblock of version 1")
                 .expected(format!("{MAGIC:08x}"), format!("{magic:08x}")));
         }
         let version = reader.u32()?;
@@ -214,12 +219,12 @@ impl MdSuperblock {
         let len = check_sum(bytes)?;
         if features & !FEATURES_KNOWN != 0 {
             let unknown = features & !FEATURES_KNOWN;
-            return Err(unsupported("an md array with unknown features")
+            return Err(unsupported("the md array has unknown features")
                 .expected("no others", format!("{unknown:#x}"))
                 .advice("the array was made by a newer Linux: use a newer version of pinstripe"));
         }
         if reader.u32()? != 0 {
-            return Err(unsupported("an md superblock whose padding is in use"));
+            return Err(unsupported("the padding of the md superblock is in use"));
         }
         let array = MdArrayInfo::read(features, &mut reader)?;
         let device = MdDeviceInfo::read(&mut reader)?;
@@ -230,7 +235,7 @@ impl MdSuperblock {
         superblock.check(len).map(|()| superblock)
     }
 
-    /// The fields that cannot be, as far as one superblock can tell.
+    /// Checks for impossible fields, as far as a single superblock shows them.
     fn check(&self, len: usize) -> Result<()> {
         let features = self.array.features;
         let has = |feature: u32| features & feature != 0;
@@ -240,42 +245,44 @@ impl MdSuperblock {
         let (offset, sectors) = (device.data_offset_sectors, device.data_sectors);
         let bytes = offset.checked_add(sectors).and_then(|end| end.checked_mul(SECTOR_BYTES));
         let wrong = match () {
-            () if bytes.is_none() => "its data ends at an impossible offset",
-            () if sectors < 10 => "it has no room for data",
+            () if bytes.is_none() => "the data area of the member ends at an impossible offset",
+            () if sectors < 10 => "the member has no room for data",
             // Metadata 1.0 is after the data, the others before it.
             () if bytes.is_some_and(|end| end > place)
                 && offset * SECTOR_BYTES < place.saturating_add(len as u64) =>
             {
-                "its data would overlap its superblock"
+                "the data area of the member would overlap its superblock"
             }
             () if has(FEATURE_RAID0_LAYOUT) && self.array.level != 0 => {
-                "a layout of level 0 for another level"
+                "the superblock has a layout of level 0, but another level"
             }
             () if has(ppl) && has(FEATURE_BITMAP | FEATURE_JOURNAL) => {
-                "a partial parity log with a bitmap or a journal"
+                "the superblock has a partial parity log together with a bitmap or a journal"
             }
-            () if features & ppl == ppl => "partial parity logs of two kinds",
+            () if features & ppl == ppl => "the superblock has partial parity logs of two kinds",
             () if has(FEATURE_BAD_BLOCKS) && device.bad_blocks_offset_sectors == 0 => {
-                "a bad block list without an offset"
+                "the superblock has a bad block list without an offset"
             }
-            () if device.bad_blocks_shift >= 64 => "an impossible size of bad blocks",
+            () if device.bad_blocks_shift >= 64 => {
+                "the superblock has an impossible size of bad blocks"
+            }
             () if u64::from(device.bad_blocks_sectors) * SECTOR_BYTES
                 > BAD_BLOCKS_BYTES_MAX as u64 =>
             {
-                "a list of bad blocks that is too long"
+                "the list of bad blocks is too long"
             }
             () if self.roles.iter().any(|&role| Role::from_number(role).is_none()) => {
-                "a device with an unknown role"
+                "the superblock lists a device with an unknown role"
             }
             () => return Ok(()),
         };
         Err(Error::new(Kind::Corrupt, format!("md superblock: {wrong}")))
     }
 
-    /// The superblock's bytes, zeros behind it.
+    /// The bytes of the superblock, padded with zeros.
     ///
     /// # Panics
-    /// With more than [`DEVICES_MAX`] roles, and for metadata 0.90, which is never written.
+    /// Panics with more than [`DEVICES_MAX`] roles, and for metadata 0.90, which is never written.
     pub fn encode(&self) -> Vec<u8> {
         assert!(self.device.place.version != MdVersion::V0_90, "metadata 0.90 is only read");
         assert!(self.roles.len() <= DEVICES_MAX, "a superblock has room for {DEVICES_MAX} roles");
@@ -301,7 +308,8 @@ impl MdSuperblock {
         self.role_of(self.device.number)
     }
 
-    /// The role of the device with a number. One that is not named is a spare.
+    /// The role of the device with a number. A device whose number is not in the superblock is a
+    /// spare.
     pub fn role_of(&self, number: u32) -> Role {
         let role = self.roles.get(number as usize);
         role.and_then(|&role| Role::from_number(role)).unwrap_or(Role::Spare)
@@ -312,12 +320,12 @@ impl MdSuperblock {
         self.array.features & feature != 0
     }
 
-    /// Whether members agree all along: nothing was being written and nothing is to be synced.
+    /// Whether all members agree: nothing was being written and nothing has to be synced.
     pub fn is_clean(&self) -> bool {
         self.state.resync_sectors == u64::MAX
     }
 
-    /// The array's name for people, as far as it is UTF-8.
+    /// The array's name for people; bytes that are not UTF-8 are replaced.
     pub fn name(&self) -> String {
         let name = self.array.set_name.split(|&byte| byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(name).into_owned()
@@ -328,7 +336,8 @@ impl MdSuperblock {
         self.has(FEATURE_BITMAP).then(|| i32::from_le_bytes(self.array.log))
     }
 
-    /// The place of the log of partial parity, in sectors from the superblock, and its sectors.
+    /// The place of the log of partial parity, in sectors from the superblock, and its length in
+    /// sectors.
     pub fn ppl(&self) -> Option<(i16, u16)> {
         let [a, b, c, d] = self.array.log;
         let has = self.has(FEATURE_PPL | FEATURE_MULTIPLE_PPLS);
@@ -336,8 +345,8 @@ impl MdSuperblock {
     }
 }
 
-/// Bad blocks as ranges of a **device** in sectors, from the bytes of their list: 54 bits of
-/// sector, 10 of length, ended by all ones.
+/// Bad blocks as ranges of sectors of the **device**, decoded from their list: each entry has 54
+/// bits of sector and 10 of length, and an entry of all ones ends the list.
 pub fn bad_blocks(list: &[u8], shift: u8) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
     let entries = list.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
     entries.take_while(|&entry| entry != u64::MAX).filter_map(move |entry| {
@@ -357,7 +366,7 @@ fn unsupported(what: &str) -> Error {
     Error::new(Kind::Unsupported, what)
 }
 
-/// Verifies the checksum and returns how many bytes are the superblock's.
+/// Verifies the checksum and returns the length of the superblock in bytes.
 fn check_sum(bytes: &[u8]) -> Result<usize> {
     let mut reader = Reader::new(&bytes[CHECKSUM_AT..], "md superblock");
     let (stored, devices) = (reader.u32()?, reader.u32()?);

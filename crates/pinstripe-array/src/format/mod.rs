@@ -4,9 +4,10 @@
 //! superblock 4 KiB | ... | superblock 4 KiB | regions | bad blocks | log | checksums | data ...
 //! 0                        64 KiB             as the superblock says, all at multiples of 4 KiB
 //! ```
+//!
 //! The two superblocks are written in turn, so that one of them is complete whatever happens to the
-//! other. Everything is checked by CRC-32C, seeded with the kind and the place of the bytes: a
-//! write that went to another place, or to another member, is found like a flipped bit.
+//! other. All bytes are checked by CRC-32C, seeded with the kind and the place of the bytes: a
+//! write that went to another place, or to another member, is detected like a flipped bit.
 
 pub mod journal;
 pub mod log;
@@ -25,7 +26,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// CRC-32C of bytes, preceded by the place that they belong to.
+/// CRC-32C of some bytes, preceded by the place to which they belong.
 fn crc32c_of(place: &[&[u8]], bytes: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     place.iter().for_each(|part| digest.update(part));

@@ -5,14 +5,15 @@
 //!          bit 2: written since a member went away, which lacks it
 //!          bits 3 to 15: version of the page, as it was last written
 //! ```
-//! A page is written before the map says so. A power cut may therefore leave leaves some versions
-//! ahead of the map's version of their page, but never behind it: a leaf that is behind proves that
-//! the disk lost a write.
+//!
+//! A page is written before the map says so. A power cut may therefore leave some leaves at a
+//! version ahead of the one in the map, but never behind it: a leaf that is behind proves that the
+//! disk lost a write.
 
 use super::sector::{CONTENT_BYTES, SectorContent};
 pub use super::version::Version;
 
-/// Regions that a sector of the map has.
+/// The number of regions that a sector of the map describes.
 pub(crate) const SECTOR_REGIONS: usize = CONTENT_BYTES / 2;
 
 /// The state of a region of one member.
@@ -26,36 +27,36 @@ const BEHIND: u16 = 4;
 const VERSION_SHIFT: u32 = 3;
 
 impl Region {
-    /// Nothing was ever written to it: it has no checksums, and reads as zeros.
+    /// The region was never written: it has no checksums, and reads as zeros.
     pub(crate) const UNWRITTEN: Region = Region(0);
 
-    /// Whether anything was ever written to it.
+    /// Whether the region was ever written.
     pub fn is_written(self) -> bool {
         self.0 & STATE != 0
     }
 
-    /// Whether it has writes in progress that no log has.
+    /// Whether the region has writes in progress that are in no log.
     pub fn is_dirty(self) -> bool {
         self.0 & STATE == DIRTY
     }
 
-    /// Whether a member that is away may lack what it has.
+    /// Whether a member that is away may lack the content of the region.
     pub fn is_behind(self) -> bool {
         self.0 & BEHIND != 0
     }
 
-    /// With nothing that counts.
+    /// The region, marked as never written.
     #[must_use]
     pub(crate) fn unwritten(self) -> Self {
         Region(self.0 & !STATE)
     }
 
-    /// The version of its page.
+    /// The version of the region's page of checksums.
     pub fn version(self) -> Version {
         Version(self.0 >> VERSION_SHIFT)
     }
 
-    /// With another version of its page.
+    /// The region with another version of its page.
     #[must_use]
     pub fn at(self, version: Version) -> Self {
         Region(self.0 & (STATE | BEHIND) | version.0 << VERSION_SHIFT)
@@ -67,26 +68,26 @@ impl Region {
         if self.is_written() { self } else { Region(self.0 | CLEAN) }
     }
 
-    /// With something being written.
+    /// The region, marked as being written.
     #[must_use]
     pub fn dirty(self) -> Self {
         Region(self.0 & !STATE | DIRTY)
     }
 
-    /// With nothing being written any more.
+    /// The region, marked as not being written any more.
     #[must_use]
     pub fn clean(self) -> Self {
         if self.is_dirty() { Region(self.0 & !STATE | CLEAN) } else { self }
     }
 
-    /// With a note that a member which is away may lack it, or without.
+    /// The region, with or without the note that a member which is away may lack its content.
     #[must_use]
     pub fn behind(self, is_behind: bool) -> Self {
         Region(self.0 & !BEHIND | if is_behind { BEHIND } else { 0 })
     }
 }
 
-/// The content of a sector of the map: at most [`SECTOR_REGIONS`] of them.
+/// The content of a sector of the map: at most [`SECTOR_REGIONS`] regions.
 pub fn encode(regions: &[Region]) -> SectorContent {
     let mut out = [0; CONTENT_BYTES];
     for (to, region) in out.as_chunks_mut::<2>().0.iter_mut().zip(regions) {

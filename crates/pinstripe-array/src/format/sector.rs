@@ -1,7 +1,8 @@
-//! A sector: 508 bytes that a disk writes whole or not at all, and a checksum bound to the place.
+//! A sector: 508 bytes that a disk writes completely or not at all, and a checksum bound to the
+//! place.
 //!
-//! A power cut leaves each sector old or new. One that was written to another place, or never, does
-//! not match; nor does one of another version than is asked for.
+//! A power cut leaves each sector either old or new. The checksum does not match if the sector was
+//! written to another place, was never written, or has another version than the expected one.
 
 use super::crc32c_of;
 use super::version::Version;
@@ -10,7 +11,7 @@ use pinstripe_base::id::{ArrayId, MemberId};
 
 /// Bytes of a sector.
 pub const SECTOR_BYTES: usize = 512;
-/// Bytes of its content.
+/// Bytes of content in a sector.
 pub const CONTENT_BYTES: usize = SECTOR_BYTES - 4;
 
 /// A sector's content.
@@ -37,9 +38,9 @@ pub struct SectorPlace {
     pub slot: u16,
     /// The area.
     pub area: TableKind,
-    /// Number of the sector in its area.
+    /// The number of the sector in its area.
     pub number: u64,
-    /// Which writing of it it is; the first one, where that is not counted.
+    /// The version of the sector's content; the first version if versions are not counted.
     pub version: Version,
 }
 
@@ -66,7 +67,7 @@ impl SectorPlace {
     /// Reads a sector back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it is not whole, or belongs elsewhere.
+    /// Fails with [`Kind::Corrupt`] when the sector is incomplete, or belongs to another place.
     pub fn decode<'a>(&self, bytes: &'a [u8; SECTOR_BYTES]) -> Result<&'a SectorContent> {
         let (content, check) = bytes.split_first_chunk().expect("a sector is longer");
         match *check == self.checksum(content).to_le_bytes() {

@@ -4,26 +4,28 @@
 //! leaf:  a sector, whose content is the sums of 127 blocks, 4 bytes each
 //! page:  eight leaves, 4 KiB, which the map of regions has a state for
 //! ```
+//!
 //! The sum ffffffff means that the content of the block is unknown: it is an erasure. The sum 0
-//! means that the block was never written: it reads as zeros, whatever the disk has there. A page
-//! that was never written is not stored; its region is unwritten, and so are all of its blocks.
+//! means that the block was never written: it reads as zeros, whatever is on the disk. A page that
+//! was never written is not stored; its region and all of its blocks count as unwritten.
 //!
-//! A page is written as one, under a version that goes into the hash of each of its leaves and into
-//! the map. So a leaf whose last write was lost does not match.
+//! A page is written as a unit, under a version that is hashed into each of its leaves and stored
+//! in the map. So the checksum of a leaf does not match if the disk lost the last write of that
+//! leaf.
 //!
-//! Invariant: a leaf that does not match says nothing about its blocks; in particular not that they
-//! were never written.
+//! Invariant: a leaf that does not match says nothing about its blocks; in particular, it does not
+//! say that they were never written.
 
 use super::crc32c;
 use super::sector::{CONTENT_BYTES, SECTOR_BYTES, SectorContent};
 
-/// Blocks that a leaf covers.
+/// The number of blocks that a leaf covers.
 pub(crate) const LEAF_BLOCKS: usize = CONTENT_BYTES / 4;
-/// Leaves of a page.
+/// The number of leaves in a page.
 pub(crate) const PAGE_LEAVES: usize = 8;
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = PAGE_LEAVES * SECTOR_BYTES;
-/// Blocks that a page covers: a region.
+/// The number of blocks that a page covers: one region.
 pub(crate) const PAGE_BLOCKS: u64 = (PAGE_LEAVES * LEAF_BLOCKS) as u64;
 
 /// The state of a block: never written, or the checksum of its content.
@@ -33,11 +35,11 @@ pub struct Sum(u32);
 impl Sum {
     /// The sum of a block that was never written.
     pub(crate) const UNWRITTEN: Sum = Sum(0);
-    /// The sum of a block that was written and is lost: it matches no bytes.
+    /// The sum of a block that was written and is lost: no bytes match this sum.
     pub const LOST: Sum = Sum(u32::MAX);
 
-    /// The sum of a block's bytes. The two reserved values are replaced: 0 by 1, and that of
-    /// [`Sum::LOST`] by one less.
+    /// The sum of a block's bytes. Two values are reserved: a checksum of 0 is replaced by 1, and
+    /// one equal to [`Sum::LOST`] by the next lower number.
     pub fn of(block: &[u8]) -> Self {
         Sum(crc32c(block).clamp(1, u32::MAX - 1))
     }
@@ -47,23 +49,23 @@ impl Sum {
         self != Self::UNWRITTEN
     }
 
-    /// Whether a block with these bytes may have this sum.
+    /// Whether a block with these bytes matches this sum.
     pub fn suits(self, block: &[u8]) -> bool {
         self == Self::of(block)
     }
 
-    /// As it is stored.
+    /// The sum in its stored form.
     pub(super) fn to_bits(self) -> u32 {
         self.0
     }
 
-    /// From what is stored.
+    /// Reads a sum from its stored form.
     pub(super) fn from_bits(bits: u32) -> Self {
         Sum(bits)
     }
 }
 
-/// Sums of a leaf.
+/// The sums of one leaf.
 pub(crate) type Leaf = [Sum; LEAF_BLOCKS];
 
 /// The content of a leaf.
@@ -84,12 +86,12 @@ pub fn decode(content: &SectorContent) -> Leaf {
     sums
 }
 
-/// Page of a block, and its place in there.
+/// The page of a block, and the index of the block in the page.
 pub(crate) fn page_of(block: u64) -> (u64, usize) {
     (block / PAGE_BLOCKS, (block % PAGE_BLOCKS) as usize)
 }
 
-/// Pages that a member with this many blocks of data needs.
+/// The number of pages that a member with this many blocks of data needs.
 pub fn pages(blocks: u64) -> u64 {
     blocks.div_ceil(PAGE_BLOCKS)
 }

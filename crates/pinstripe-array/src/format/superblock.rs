@@ -12,13 +12,14 @@
 //! | zeros | noted since 8 | scrub 1, zero 7, rows 8
 //! | checksum of the map of regions 4 | CRC-32C 4, of all else, in the last bytes of 4 KiB
 //! ```
+//!
 //! Older versions left zeros where "noted since" and the scrub stand, and recorded a scrub as work 3.
 //!
-//! The generation counts the states that members must agree on: a member without the newest one was
-//! away, and its data may be old. md calls this number events.
+//! The generation counts the states on which members must agree: a member without the newest
+//! generation was away, and its data may be old. md calls this number events.
 //!
-//! Invariant: a superblock that decodes is consistent in itself: its areas follow one another, and
-//! its slot exists.
+//! Invariant: a superblock that decodes is consistent: its areas follow one another, and its slot
+//! exists.
 
 use std::ops::Range;
 
@@ -33,7 +34,8 @@ pub const MAGIC: &[u8; 8] = b"PSarray\n";
 const VERSION: u16 = 1;
 /// Bytes of a superblock.
 pub const SUPERBLOCK_BYTES: usize = BLOCK_BYTES as usize;
-/// The places of the two superblocks, written in turn: a generation's by its lowest bit.
+/// The places of the two superblocks, which are written in turn: the lowest bit of the generation
+/// selects the place.
 pub const PLACES: [u64; 2] = [0, 64 << 10];
 /// Data begins at a multiple of this.
 pub(crate) const DATA_ALIGN_BYTES: u64 = 1 << 20;
@@ -41,9 +43,10 @@ pub(crate) const DATA_ALIGN_BYTES: u64 = 1 << 20;
 pub(crate) const SLOTS_MAX: usize = 64;
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
-/// The slot of a member that waits to replace another one.
+/// The slot number of a spare, which waits to replace a member.
 pub const SPARE: u16 = u16::MAX;
-/// The generation since which changes are noted, and the scrub in progress.
+/// The place of the two last fields: the generation since which changes are noted, and the scrub in
+/// progress.
 const TAIL: Range<usize> = SUPERBLOCK_BYTES - 32..SUPERBLOCK_BYTES - 8;
 const REGIONS_CHECK: Range<usize> = SUPERBLOCK_BYTES - 8..SUPERBLOCK_BYTES - 4;
 const CHECK: Range<usize> = SUPERBLOCK_BYTES - 4..SUPERBLOCK_BYTES;
@@ -52,40 +55,40 @@ byte_enum! {
     /// How parity survives a power cut.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum Consistency {
-        /// Nothing: all of it is synced after one.
+        /// No policy: after a power cut, all parity is resynced.
         None = 0,
-        /// Which regions are being written; these are synced.
+        /// A bitmap of the regions that are being written; after a power cut, these are resynced.
         Bitmap = 1,
-        /// The writes about to be made; nothing needs to be synced.
+        /// A log of the writes that are about to be made; after a power cut, no resync is needed.
         Log = 2,
     }
 }
 
-/// The state of one slot, as the members agree on it.
+/// The state of one slot, on which all members agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     /// The slot never had a member, or its member was removed.
     Missing,
-    /// It has the expected content.
+    /// The member has the expected content.
     Present(MemberId),
-    /// It failed, or was found missing: what it has is old.
+    /// The member failed or was found missing, so its data is old.
     Failed(MemberId),
-    /// It is being filled.
+    /// The member is being filled.
     Rebuilding(MemberId),
 }
 
 /// The places of a member's areas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Areas {
-    /// The states of regions, a byte each.
+    /// The area with the states of regions.
     pub regions_at: u64,
-    /// The list of bad blocks.
+    /// The area with the list of bad blocks.
     pub bad_blocks_at: u64,
     /// The log.
     pub log_at: u64,
     /// Bytes of the log.
     pub log_bytes: u64,
-    /// The table of checksums.
+    /// The area with the table of checksums.
     pub sums_at: u64,
     /// Data.
     pub data_at: u64,
@@ -94,15 +97,15 @@ pub struct Areas {
 /// Long work that continues after an interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Nothing is being done.
+    /// No work is in progress.
     None,
     /// The member of a slot is filled.
     Rebuild {
         /// The slot.
         slot: u16,
-        /// Bytes of its data that are done.
+        /// Bytes of the member's data that are done.
         done_bytes: u64,
-        /// It was away, and lacks only what was written meanwhile.
+        /// The member was away, and lacks only what was written meanwhile.
         only_behind: bool,
     },
     /// The member of a slot is copied to another one that is to take its place.
@@ -111,27 +114,28 @@ pub enum Work {
         slot: u16,
         /// The other one.
         with: MemberId,
-        /// Bytes of its data that are done.
+        /// Bytes of the member's data that are done.
         done_bytes: u64,
     },
-    /// All is moved to its place in an array with one member more: that of the last slot.
+    /// All data is moved to its place in an array with one member more, which is the member of the
+    /// last slot.
     Grow {
-        /// Stretches that are done (see `array::geometry::Shape`).
+        /// The number of stretches that are done (see `array::geometry::Shape`).
         stretches: u64,
-        /// Bytes at the start of each chunk that are moved of the next stretch, which is moved over
-        /// itself.
+        /// The bytes at the start of each chunk that are moved of the next stretch, if that stretch
+        /// is moved in place.
         columns: u32,
         /// Bytes of each chunk, after `columns`, whose valid copy is in the journal.
         journal: u32,
     },
 }
 
-/// A scrub in progress. Other work may be in progress at the same time.
+/// A scrub in progress. Other work may be in progress at the same time as a scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrubProgress {
     /// Mismatches are repaired.
     pub repair: bool,
-    /// Rows that are done.
+    /// The number of rows that are done.
     pub done_rows: u64,
 }
 
@@ -142,13 +146,13 @@ pub struct Superblock {
     pub array: ArrayId,
     /// This member.
     pub member: MemberId,
-    /// The slot, or [`SPARE`].
+    /// The slot of this member, or [`SPARE`].
     pub slot: u16,
-    /// The number of the state that the members agreed on; it counts up.
+    /// The number of the state that the members agreed on; each change increases it.
     pub generation: u64,
     /// The array's name, for people.
     pub name: String,
-    /// When it was made, in seconds since 1970.
+    /// When the array was created, in seconds since 1970.
     pub made_seconds: i64,
     /// md's number of the level.
     pub level: u8,
@@ -162,22 +166,24 @@ pub struct Superblock {
     pub consistency: Consistency,
     /// The places of this member's areas.
     pub areas: Areas,
-    /// The place in the log of the first record that may be needed, and its sequence number.
+    /// The place in the log of the first record that may be needed, and the sequence number of that
+    /// record.
     pub log: (u64, u64),
     /// The work in progress.
     pub work: Work,
     /// The scrub in progress.
     pub scrub: Option<ScrubProgress>,
-    /// While a slot has no complete member: a generation since which every region that changed is
-    /// noted. A member that returns with an older generation lacks more than the notes name. 0 where
-    /// nothing is noted, or a version of pinstripe without this field wrote the superblock.
+    /// The generation since which every changed region is noted, while a slot has no complete
+    /// member. A member that returns with an older generation lacks more than the notes name. The
+    /// value is 0 if nothing is noted, or if a version of pinstripe without this field wrote the
+    /// superblock.
     pub noted_since: u64,
-    /// Bytes of the granule; 0 where it follows the requests.
+    /// Bytes of the granule; 0 if it follows the size of the requests.
     pub granule: u32,
-    /// Whether it was stopped in order: nothing was in progress.
+    /// Whether the array was stopped cleanly, with nothing in progress.
     pub is_clean: bool,
-    /// CRC-32C of the checksums of all sectors of this member's map of regions, as they were
-    /// written last. When the array was stopped in order, the map is that one.
+    /// CRC-32C of the checksums of all sectors in the last written version of this member's map of
+    /// regions. If the array was stopped cleanly, the map on the member has this checksum.
     pub regions_check: u32,
     /// The state of each slot.
     pub slots: Vec<Slot>,
@@ -187,7 +193,7 @@ impl Superblock {
     /// The bytes.
     ///
     /// # Panics
-    /// In debug builds, with more slots or a longer name than there may be.
+    /// Panics in debug builds if there are too many slots or the name is too long.
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         debug_assert!(self.slots.len() <= SLOTS_MAX && self.name.len() <= NAME_BYTES_MAX);
         let mut out = Vec::with_capacity(SUPERBLOCK_BYTES);
@@ -239,8 +245,8 @@ impl Superblock {
     /// Reads the bytes back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if they are not a superblock, or are damaged; [`Kind::Unsupported`] for a
-    /// newer version, or unknown features.
+    /// Fails with [`Kind::Corrupt`] if the bytes are not a superblock, or are damaged; with
+    /// [`Kind::Unsupported`] for a newer version, or unknown features.
     pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
         // Magic, checksum, version: this order tells a foreign block from a damaged one, and blames
         // a newer version only for a block that is undamaged.
@@ -251,7 +257,9 @@ impl Superblock {
         let stored = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
         let found = crc32c(&bytes[..CHECK.start]);
         if stored != found {
-            return Err(r.corrupt("its checksum does not match").expected(stored, found));
+            return Err(r
+                .corrupt("the checksum of the superblock does not match")
+                .expected(stored, found));
         }
         let version = r.u16()?;
         let (level, consistency, layout) = (r.u8()?, r.u8()?, r.u32()?);
@@ -265,15 +273,15 @@ impl Superblock {
                     format!("version {VERSION}"),
                     format!("{version}, features {features:#x}"),
                 )
-                .advice("assemble it with that version, or a newer one"));
+                .advice("assemble the array with that version, or a newer one"));
         }
         let consistency = Consistency::from_byte(consistency)
-            .ok_or_else(|| r.corrupt("an unknown consistency policy"))?;
+            .ok_or_else(|| r.corrupt("the superblock has an unknown consistency policy"))?;
         let made_seconds = r.i64()?;
         let name = name(&mut r)?;
         let (count, slot) = (usize::from(r.u16()?), r.u16()?);
         if count > SLOTS_MAX || (slot != SPARE && usize::from(slot) >= count) {
-            return Err(r.corrupt("a slot that does not exist"));
+            return Err(r.corrupt("the superblock names a slot that does not exist"));
         }
         let (chunk_bytes, data_bytes) = (r.u32()?, r.u64()?);
         let areas = Areas::decode(&mut r)?;
@@ -311,15 +319,15 @@ impl Superblock {
         })
     }
 
-    /// Whether a member is away, or being filled, that lacks regions which the others note.
+    /// Whether a member is away or being filled, so that the others note the regions that it lacks.
     pub(crate) fn is_any_away(&self) -> bool {
         self.slots.iter().any(|slot| matches!(slot, Slot::Failed(_) | Slot::Rebuilding(_)))
     }
 
-    /// Whether the notes of the others name all regions that a member with this superblock lacks.
-    /// `newest` is the superblock of the array, where the member's slot has failed. A copy of the
-    /// member from before the notes began lacks more, and so does one that was never complete in
-    /// this slot.
+    /// Whether the notes of the other members name all regions that a member with this superblock
+    /// lacks. `newest` is the superblock of the array, in which the member's slot is marked as
+    /// failed. A copy of the member from before the notes began lacks more regions, and so does a
+    /// member that was never complete in this slot.
     pub(crate) fn lacks_only_noted(&self, newest: &Superblock) -> bool {
         let own = self.slots.get(usize::from(self.slot));
         newest.noted_since > 0
@@ -328,7 +336,7 @@ impl Superblock {
             && newest.slots.get(usize::from(self.slot)) == Some(&Slot::Failed(self.member))
     }
 
-    /// The place that this one is to be written to.
+    /// The place to which this superblock is to be written.
     pub fn place(&self) -> u64 {
         PLACES[(self.generation % 2) as usize]
     }
@@ -348,7 +356,7 @@ impl Areas {
         Ok(areas)
     }
 
-    /// Checks that the areas follow one another, each at a whole block.
+    /// Checks that the areas follow one another, each beginning at a block boundary.
     fn check(&self, r: &Reader<'_>) -> Result<()> {
         let behind_the_log = self.log_at.checked_add(self.log_bytes);
         let places = [
@@ -374,7 +382,7 @@ fn name(r: &mut Reader<'_>) -> Result<String> {
     let length = usize::from(r.u8()?);
     let bytes = r.take(NAME_BYTES_MAX)?;
     let name = bytes.get(..length).and_then(|name| std::str::from_utf8(name).ok());
-    name.map(str::to_owned).ok_or_else(|| r.corrupt("its name is not UTF-8"))
+    name.map(str::to_owned).ok_or_else(|| r.corrupt("the name of the array is not UTF-8"))
 }
 
 /// The generation since which changes are noted, and the scrub in progress.
@@ -390,7 +398,7 @@ fn tail(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<(u64, Option<ScrubProgress>)> 
     }
 }
 
-/// The work in progress. Older versions recorded a scrub there.
+/// The work in progress. Older versions recorded a scrub as work in progress.
 fn work(r: &mut Reader<'_>, slots: usize) -> Result<(Work, Option<ScrubProgress>)> {
     let (work, slot, flags) = (r.u8()?, r.u16()?, r.u8()?);
     let columns = r.u32()?;
@@ -420,7 +428,7 @@ fn slot_of(r: &mut Reader<'_>) -> Result<Slot> {
         1 => Ok(Slot::Present(member)),
         2 => Ok(Slot::Failed(member)),
         3 => Ok(Slot::Rebuilding(member)),
-        _ => Err(r.corrupt("an unknown state of a slot")),
+        _ => Err(r.corrupt("the superblock has an unknown state of a slot")),
     }
 }
 

@@ -1,6 +1,7 @@
-//! Which writing of a page it was.
+//! The version of a page: a number that each write of the page increases.
 
-/// Which writing of a page it was. Versions count up, and begin again after the last one.
+/// The version of a page, which each write of the page increases. Versions count up, and start
+/// again after the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Version(pub(super) u16);
 
@@ -23,12 +24,12 @@ impl Version {
         (self.0 + VERSIONS - earlier.0) % VERSIONS
     }
 
-    /// Those that leaves may have where the map says this one, the likely one first.
+    /// The versions that leaves may have if the map has this version, the likely one first.
     pub(crate) fn or_ahead(self) -> impl Iterator<Item = Version> {
         (0..=Self::AHEAD_MAX).map(move |later| self.plus(later))
     }
 
-    /// As it is hashed.
+    /// The version as bytes, for the hash of a leaf.
     pub fn to_bytes(self) -> [u8; 2] {
         self.0.to_le_bytes()
     }

@@ -9,48 +9,51 @@ use pinstripe_base::error::{Error, Kind, Result};
 /// The order of shards on the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Levels 0 and 1 and 4, where nothing can be chosen.
+    /// The layout of levels 0, 1 and 4, which have only one.
     Fixed,
-    /// Levels 5 and 6.
+    /// The layouts of levels 5 and 6.
     Parity(Rotation),
     /// Level 10.
     Copies(Copies),
 }
 
-/// The places of P and Q, and the order of data around them.
+/// The layouts that determine the places of P and Q, and the order of data around them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rotation {
-    /// P from the last member down, data from the first one up.
+    /// P moves from the last member down; data goes from the first member up.
     LeftAsymmetric,
-    /// P from the first member up, data from the first one up.
+    /// P moves from the first member up; data goes from the first member up.
     RightAsymmetric,
-    /// P from the last member down, data from the one after the parity on. The usual one.
+    /// P moves from the last member down; data starts at the member after the parity. The usual
+    /// one.
     LeftSymmetric,
-    /// P from the first member up, data from the one after the parity on.
+    /// P moves from the first member up; data starts at the member after the parity.
     RightSymmetric,
     /// Parity on the first members.
     ParityFirst,
     /// Parity on the last members, as in level 4.
     ParityLast,
-    /// Level 6 as DDF has it: right-asymmetric, coefficients by member.
+    /// DDF's layout for level 6: right-asymmetric, with Q's coefficients numbered by member.
     DdfZeroRestart,
-    /// Level 6 as DDF has it: left-asymmetric, a row ahead, coefficients by member.
+    /// DDF's layout for level 6: left-asymmetric, one row ahead, with Q's coefficients numbered by
+    /// member.
     DdfNRestart,
-    /// Level 6 as DDF has it: left-symmetric with Q before P, coefficients by member.
+    /// DDF's layout for level 6: left-symmetric with Q before P, with Q's coefficients numbered by
+    /// member.
     DdfNContinue,
-    /// Level 5's left-asymmetric, with Q on a further member.
+    /// Level 5's left-asymmetric layout, with Q on an additional member.
     LeftAsymmetric6,
-    /// Level 5's right-asymmetric, with Q on a further member.
+    /// Level 5's right-asymmetric layout, with Q on an additional member.
     RightAsymmetric6,
-    /// Level 5's left-symmetric, with Q on a further member.
+    /// Level 5's left-symmetric layout, with Q on an additional member.
     LeftSymmetric6,
-    /// Level 5's right-symmetric, with Q on a further member.
+    /// Level 5's right-symmetric layout, with Q on an additional member.
     RightSymmetric6,
     /// P on the first member, Q on the last one.
     ParityFirst6,
 }
 
-/// Each with its number, its name, and the short word for it.
+/// Each rotation with md's number, its name, and its short name.
 const ROTATIONS: [(Rotation, u32, &str, &str); 14] = [
     (Rotation::LeftAsymmetric, 0, "left-asymmetric", "la"),
     (Rotation::RightAsymmetric, 1, "right-asymmetric", "ra"),
@@ -68,14 +71,14 @@ const ROTATIONS: [(Rotation, u32, &str, &str); 14] = [
     (Rotation::ParityFirst6, 20, "parity-first-6", "parity-first-6"),
 ];
 
-/// The number and places of the copies of level 10: `near * far` of each chunk.
+/// The number and places of the copies in level 10: each chunk has `near * far` copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Copies {
-    /// Copies on neighbouring members, at least 1.
+    /// The number of copies on neighbouring members, at least 1.
     pub near: u8,
-    /// Copies far away on the members, at least 1.
+    /// The number of copies at distant offsets of the members, at least 1.
     pub far: u8,
-    /// The far ones are not far away but in the next chunk of the next member.
+    /// Whether "far" copies are instead in the next chunk of the next member (md's offset layout).
     pub offset: bool,
 }
 
@@ -90,7 +93,7 @@ impl Rotation {
         found.expect("every rotation is in the table")
     }
 
-    /// Whether a level has it: level 5 has the first six.
+    /// Whether a level has this rotation: level 5 has the first six.
     pub fn suits(self, level: Level) -> bool {
         match level {
             Level::Raid5 => self.row().1 <= 5,
@@ -106,7 +109,8 @@ impl Copies {
         self.near as usize * self.far as usize
     }
 
-    /// Reads `n2`, `f2`, `o2`, and both kinds at once, `n2f2`.
+    /// Reads the name of a layout of level 10: `n2`, `f2`, `o2`, or near and far copies at once,
+    /// `n2f2`.
     fn parse(text: &str) -> Option<Self> {
         let (mut near, mut far) = (None, None);
         let mut rest = text;
@@ -133,7 +137,7 @@ impl Copies {
 }
 
 impl Layout {
-    /// The one that a level has when nothing is said: mdadm's.
+    /// The default layout of a level, the same as mdadm's.
     pub const fn default_of(level: Level) -> Layout {
         match level {
             Level::Raid0 | Level::Raid1 | Level::Raid4 => Layout::Fixed,
@@ -142,15 +146,15 @@ impl Layout {
         }
     }
 
-    /// The layout a level means by md's number. Levels 0, 1 and 4 mean nothing by it.
+    /// The layout with this number (md's) at a level. Levels 0, 1 and 4 ignore the number.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for a number that the level does not have, or that only device
-    /// mapper's sets have (level 10 in sets of members).
+    /// Fails with [`Kind::Unsupported`] for a number that the level does not have, or that only
+    /// sets of the device mapper have (level 10 in sets of members).
     pub fn from_number(level: Level, number: u32) -> Result<Self> {
         let unknown = || {
             Error::new(Kind::Unsupported, format!("{level} has no layout {number:#x}")).advice(
-                "examine the array with mdadm --examine: newer software may have created it",
+                "examine the array with 'mdadm --examine': newer software may have created it",
             )
         };
         match level {
@@ -171,7 +175,7 @@ impl Layout {
         }
     }
 
-    /// md's number for it.
+    /// md's number for the layout.
     pub fn number(self) -> u32 {
         match self {
             Layout::Fixed => 0,
@@ -182,10 +186,11 @@ impl Layout {
         }
     }
 
-    /// Reads mdadm's words: `ls`, `left-symmetric`, `parity-first`, `n2`, `f2`, `o3`, `default`.
+    /// Reads mdadm's names of layouts: `ls`, `left-symmetric`, `parity-first`, `n2`, `f2`, `o3`,
+    /// `default`.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a word that the level has no layout for.
+    /// Fails with [`Kind::Usage`] for a name of a layout that the level does not have.
     pub fn parse(level: Level, text: &str) -> Result<Self> {
         let bad = |expected: &str| {
             Error::new(Kind::Usage, format!("'{text}' is not a layout of {level}"))

@@ -5,24 +5,24 @@ use std::str::FromStr;
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The way an array spreads data over its members.
+/// The RAID level: the way an array spreads data over its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
     /// Striped, nothing redundant.
     Raid0,
-    /// Every member has all of it.
+    /// Mirrored: every member has all of the data.
     Raid1,
-    /// Striped, P on one member.
+    /// Striped, with P on one fixed member.
     Raid4,
-    /// Striped, P going round.
+    /// Striped, with P on each member in turn.
     Raid5,
-    /// Striped, P and Q.
+    /// Striped, with P and Q on each member in turn.
     Raid6,
     /// Striped copies.
     Raid10,
 }
 
-/// Each with its number and the other words for it.
+/// Each level with its number and its other names.
 const LEVELS: [(Level, i32, &[&str]); 6] = [
     (Level::Raid0, 0, &["raid0", "stripe"]),
     (Level::Raid1, 1, &["raid1", "mirror"]),
@@ -37,15 +37,15 @@ impl Level {
     pub const ALL: [Level; 6] =
         [Level::Raid0, Level::Raid1, Level::Raid4, Level::Raid5, Level::Raid6, Level::Raid10];
 
-    /// md's number, which is also the usual one.
+    /// md's number of the level, which is also its usual name.
     pub fn number(self) -> i32 {
         LEVELS.iter().find(|(level, ..)| *level == self).map_or(0, |(_, number, _)| *number)
     }
 
-    /// The level md means by a number.
+    /// The level with this number (md's).
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for linear (-1), multipath (-4) and every other number.
+    /// Fails with [`Kind::Unsupported`] for linear (-1), multipath (-4) and every other number.
     pub fn from_number(number: i32) -> Result<Self> {
         let found = LEVELS.iter().find(|(_, theirs, _)| *theirs == number);
         found.map(|(level, ..)| *level).ok_or_else(|| {
@@ -57,11 +57,11 @@ impl Level {
                 number => number.to_string(),
             };
             Error::new(Kind::Unsupported, format!("level {name} is not supported"))
-                .expected("0, 1, 4, 5, 6 or 10", number)
+                .expected("level 0, 1, 4, 5, 6 or 10", number)
         })
     }
 
-    /// Parity shards in each row.
+    /// The number of parity shards in each row.
     pub const fn parity(self) -> usize {
         match self {
             Level::Raid4 | Level::Raid5 => 1,
@@ -70,12 +70,12 @@ impl Level {
         }
     }
 
-    /// Whether a row is the copies of one chunk.
+    /// Whether a row consists of copies of one chunk.
     pub const fn mirrors(self) -> bool {
         matches!(self, Level::Raid1 | Level::Raid10)
     }
 
-    /// The fewest members: as few as md starts an array with.
+    /// The fewest members of an array of this level, the same as md's.
     pub(crate) const fn members_min(self) -> usize {
         match self {
             Level::Raid0 | Level::Raid1 => 1,
@@ -100,7 +100,7 @@ impl FromStr for Level {
             .find(|(_, number, words)| words.contains(&text) || number.to_string() == text);
         found.map(|(level, ..)| *level).ok_or_else(|| {
             Error::new(Kind::Usage, format!("'{text}' is not a RAID level"))
-                .expected("0, 1, 4, 5, 6, 10, stripe or mirror", text)
+                .expected("level 0, 1, 4, 5, 6, 10, stripe or mirror", text)
         })
     }
 }

@@ -1,7 +1,7 @@
 //! One row: which member holds which shard, and where.
 //!
-//! After `raid5_compute_sector`, `raid6_d0` and `__raid10_find_phys` of the Linux kernel
-//! (drivers/md), said once for both directions.
+//! The source is `raid5_compute_sector`, `raid6_d0` and `__raid10_find_phys` of the Linux kernel
+//! (drivers/md); here one description serves both directions.
 
 use super::layout::{Copies, Rotation};
 use super::{ArrayGeometry, Layout, Level};
@@ -29,7 +29,7 @@ pub struct RowMap {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ShardKind {
-    /// One chunk on each member, all at one offset.
+    /// One chunk on each member, all at the same offset.
     Stripe { start: u64, p: Option<u8>, q: Option<u8>, order: ShardOrder, ddf: bool },
     /// Copies of one chunk.
     Mirror { first: u8, chunk: u64, chunk_bytes: u32, stride: u64, copies: Copies },
@@ -40,7 +40,7 @@ enum ShardKind {
 enum ShardOrder {
     /// From the lowest member to the highest.
     Ascending,
-    /// From `first` on around a ring of `ring` members.
+    /// From member `first` on, around a ring of `ring` members.
     Ring { first: u8, ring: u8 },
 }
 
@@ -73,7 +73,7 @@ impl RowMap {
         self.index
     }
 
-    /// Bytes of each chunk: fewer than a chunk only in the last row of a mirror.
+    /// Bytes of each chunk of the row: a full chunk, except in the last row of a mirror.
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -83,7 +83,7 @@ impl RowMap {
         self.data.into()
     }
 
-    /// Data and parity shards, or copies.
+    /// The number of data and parity shards in the row, or of copies.
     pub fn shards(&self) -> usize {
         self.shards.into()
     }
@@ -98,7 +98,7 @@ impl RowMap {
         matches!(self.kind, ShardKind::Mirror { .. })
     }
 
-    /// The data shards; of a mirror, all copies.
+    /// The data shards; for a mirror, all copies.
     pub(crate) fn data_shards(&self) -> ShardSet {
         ShardSet::below(self.shards() - self.parity())
     }
@@ -108,10 +108,10 @@ impl RowMap {
         ShardSet::below(self.shards()).minus(self.data_shards())
     }
 
-    /// The place of a shard. Near copies come first, then those a stride further on, and so on.
+    /// The place of a shard. Near copies come first, then the copies one stride further, and so on.
     ///
     /// # Panics
-    /// If there is no such shard.
+    /// Panics if there is no such shard.
     pub fn place(&self, shard: usize) -> Place {
         assert!(shard < self.shards(), "the row has no shard {shard}");
         match self.kind {
@@ -153,7 +153,7 @@ impl RowMap {
         (self.parity() > 1).then(|| self.member(self.data() + 1))
     }
 
-    /// Which shard a member holds; none, for a mirror that has no copy there.
+    /// The shard that a member holds; `None` for a member without a copy in a mirror.
     pub(crate) fn shard_on(&self, member: usize) -> Option<usize> {
         if let ShardKind::Stripe { p, q, order, .. } = self.kind
             && member < usize::from(self.members)
@@ -173,8 +173,9 @@ impl RowMap {
         members.iter().filter_map(|member| self.shard_on(member)).collect()
     }
 
-    /// The power of 2 that a data shard counts with in Q: its place in the kernel's syndrome, which
-    /// begins behind Q and, with DDF's layouts, counts P and Q as zeros. Without Q, its number.
+    /// The power of 2 with which a data shard counts in Q: its place in the kernel's syndrome,
+    /// which begins after Q; in DDF's layouts the syndrome counts P and Q as zeros. Without Q, this
+    /// is the shard's number.
     pub fn coefficient(&self, data: usize) -> usize {
         let ShardKind::Stripe { p: Some(p), q: Some(q), ddf, .. } = self.kind else { return data };
         let member = self.member(data);
@@ -187,7 +188,7 @@ impl RowMap {
         behind_q(member) - usize::from(behind_q(p) < behind_q(member))
     }
 
-    /// The number of coefficients: data shards, or all members with DDF's layouts.
+    /// The number of coefficients: the number of data shards, or of all members in DDF's layouts.
     pub fn coefficients(&self) -> usize {
         match self.kind {
             ShardKind::Stripe { ddf: true, .. } => self.members.into(),
@@ -256,7 +257,7 @@ fn parity_row(geometry: &ArrayGeometry, layout: Layout, index: u64) -> ShardKind
     ShardKind::Stripe { start, p: Some(p), q: six.then_some(q), order, ddf }
 }
 
-/// The members of P and of Q in a row; without Q, the second one means nothing.
+/// The members of P and of Q in a row; the second one is meaningless for a level without Q.
 fn parity_members(rotation: Rotation, six: bool, members: u8, index: u64) -> (u8, u8) {
     use Rotation::*;
     let last = members - 1;

@@ -1,14 +1,16 @@
-//! The placement of an array on its members at one moment: all of it by one geometry, or, while it
-//! grows by a member, the moved part by the new geometry and the rest by the old one.
+//! The placement of an array on its members at one moment: usually by one geometry; while the array
+//! grows by a member, the moved part follows the new geometry and the rest the old one.
 //!
 //! ```text
 //! a member:  | moved: new geometry | dead: nothing lies there | not moved yet: old geometry |
 //! ```
-//! It moves by *stretches*: the fewest chunks that fill whole rows of both geometries, and whole
-//! chunks of all members. User bytes keep their offset within their chunks.
+//!
+//! A growing array moves by *stretches*: a stretch is the fewest chunks that fill whole rows of
+//! both geometries, and whole chunks of all members. User bytes keep their offset within their
+//! chunks.
 //!
 //! Invariant: a number belongs to one row only, and a byte of a member to one geometry only. Rows
-//! of the old geometry that were moved have no number any more.
+//! of the old geometry that were moved have no number after the move.
 
 use std::ops::Range;
 
@@ -23,26 +25,27 @@ pub struct Shape {
     growth: Option<Growth>,
 }
 
-/// The progress of growth.
+/// The progress of a growth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Growth {
     before: ArrayGeometry,
-    /// Stretches that were moved.
+    /// The number of stretches that were moved.
     moved: u64,
-    /// The next one is being moved over itself: nothing says where its bytes are.
+    /// Whether the next stretch is being moved in place: during that time its bytes have no known
+    /// place.
     in_place: bool,
 }
 
-/// The unit that moves at once, in numbers.
+/// The sizes of a stretch, the unit that moves at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stretch {
-    /// Rows of the old geometry.
+    /// The number of rows of the old geometry in a stretch.
     rows_before: u64,
-    /// Rows of the new one.
+    /// The number of rows of the new geometry in a stretch.
     rows: u64,
-    /// Chunks that it takes of each member, in the old geometry.
+    /// The number of chunks of each member that a stretch takes in the old geometry.
     chunks_before: u64,
-    /// And in the new one.
+    /// The number of chunks of each member that a stretch takes in the new geometry.
     chunks: u64,
 }
 
@@ -52,12 +55,12 @@ impl Shape {
         Shape { geometry, growth: None }
     }
 
-    /// An array that begins to grow, from `before`, which has a member less and is the same in all
-    /// else.
+    /// The shape of an array that begins to grow from `before`, a geometry with one member less and
+    /// otherwise the same.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for copies that lie so that moving forward would overwrite content not
-    /// moved.
+    /// Fails with [`Kind::Unsupported`] for copies in places where moving forward would overwrite
+    /// content that is not moved yet.
     pub fn growing(before: ArrayGeometry, geometry: ArrayGeometry) -> Result<Self> {
         debug_assert_eq!(before.members() + 1, geometry.members());
         debug_assert_eq!(before.member_bytes(), geometry.member_bytes());
@@ -68,37 +71,38 @@ impl Shape {
         if !is_served {
             let what = format!("{} with layout {} cannot grow", before.level(), before.layout());
             return Err(Error::new(Kind::Unsupported, what).advice(
-                "only near copies can be moved; create a new array and copy the data to it",
+                "only near copies can be moved; create a new array, and copy the data to the new \
+                 array",
             ));
         }
         Ok(Shape { geometry, growth: Some(Growth { before, moved: 0, in_place: false }) })
     }
 
-    /// The same with this many stretches moved.
+    /// The same shape with this many stretches moved.
     #[must_use]
     pub(crate) fn moved_to(self, moved: u64) -> Self {
         let growth = self.growth.map(|it| Growth { moved, in_place: false, ..it });
         Shape { growth, ..self }
     }
 
-    /// While the next stretch is moved over itself.
+    /// The same shape while the next stretch is moved in place.
     #[must_use]
     pub fn in_place(self) -> Self {
         let growth = self.growth.map(|it| Growth { in_place: true, ..it });
         Shape { growth, ..self }
     }
 
-    /// The geometry that all of it has, or will have.
+    /// The geometry of the array; while it grows, the geometry after the growth.
     pub fn geometry(&self) -> &ArrayGeometry {
         &self.geometry
     }
 
-    /// The geometry that it had before it began to grow.
+    /// The geometry before the growth; `None` if the array does not grow.
     pub fn before(&self) -> Option<&ArrayGeometry> {
         self.growth.as_ref().map(|growth| &growth.before)
     }
 
-    /// User bytes. The added ones count when everything has moved.
+    /// User bytes. User bytes of the array; added bytes count only when everything has moved.
     pub fn capacity(&self) -> u64 {
         self.before().unwrap_or(&self.geometry).capacity()
     }
@@ -154,7 +158,7 @@ impl Shape {
         self.geometry.spans(range.start..boundary).chain(rest.spans(boundary..end))
     }
 
-    /// The user bytes that are moved already: below this offset the new geometry applies.
+    /// The number of user bytes that were moved: below this offset the new geometry applies.
     fn moved_bytes(&self) -> u64 {
         match &self.growth {
             None => self.geometry.capacity(),
@@ -162,7 +166,7 @@ impl Shape {
         }
     }
 
-    /// The user bytes that are being moved in place: neither geometry gives their place.
+    /// The user bytes that are being moved in place, whose place neither geometry gives.
     pub fn relocating(&self) -> Range<u64> {
         match &self.growth {
             Some(growth) if growth.in_place => {
@@ -173,7 +177,7 @@ impl Shape {
         }
     }
 
-    /// The content at an offset of a member's data; `None` where there is none.
+    /// The content at an offset of a member's data; `None` if the offset holds none.
     pub fn held(&self, member: usize, offset: u64) -> Option<Held> {
         let Some(growth) = &self.growth else { return self.geometry.held(member, offset) };
         let stretch = self.stretch(growth);
@@ -187,13 +191,13 @@ impl Shape {
         }
     }
 
-    /// Whether everything can still be read without these members.
+    /// Whether all data can still be read without these members.
     pub fn survives(&self, absent: MemberSet) -> bool {
         self.geometry.survives(absent) && self.before().is_none_or(|it| it.survives(absent))
     }
 }
 
-/// The part that is still to be moved.
+/// The stretches that are still to be moved.
 impl Shape {
     fn stretch(&self, growth: &Growth) -> Stretch {
         let before = &growth.before;
@@ -210,16 +214,16 @@ impl Shape {
         }
     }
 
-    /// Stretches that were moved, and their total; the last may be short. `None` if the array does
-    /// not grow.
+    /// The number of moved stretches, and their total number; the last stretch may be short. `None`
+    /// if the array does not grow.
     pub fn stretches(&self) -> Option<(u64, u64)> {
         let growth = self.growth.as_ref()?;
         let all = growth.before.rows().div_ceil(self.stretch(growth).rows_before);
         Some((growth.moved, all))
     }
 
-    /// The rows of the new geometry that the next stretches fill. Some at the end may have no user
-    /// bytes.
+    /// The rows of the new geometry that the next stretches fill. Some of these rows at the end may
+    /// have no user bytes.
     pub(crate) fn next_rows(&self, stretches: u64) -> Range<u64> {
         let Some(growth) = &self.growth else { return 0..0 };
         let (rows, all) = (self.stretch(growth).rows, self.geometry.rows());
@@ -234,7 +238,7 @@ impl Shape {
         (growth.moved * bytes).min(all)..((growth.moved + stretches) * bytes).min(all)
     }
 
-    /// The number of stretches that can move to free space now; 0 if not even one.
+    /// The number of stretches that can move to free space now; 0 if none can.
     pub(crate) fn free_stretches(&self) -> u64 {
         let Some(growth) = &self.growth else { return 0 };
         let stretch = self.stretch(growth);
@@ -247,8 +251,8 @@ impl Shape {
         chunks * u64::from(self.geometry.chunk_bytes())
     }
 
-    /// The place by the old geometry of a data chunk of a new row; `None` if it has no user bytes
-    /// yet.
+    /// The place, in the old geometry, of a data chunk of a row of the new geometry; `None` if the
+    /// chunk has no user bytes yet.
     pub fn source(&self, row: u64, data: usize) -> Option<Spot> {
         let growth = self.growth.as_ref()?;
         let user = self.geometry.user_byte(Spot { row, data, offset: 0 });
@@ -258,7 +262,7 @@ impl Shape {
     /// The map of a row of the old geometry.
     ///
     /// # Panics
-    /// If the array does not grow.
+    /// Panics if the array does not grow.
     pub(crate) fn map_before(&self, row: u64) -> RowMap {
         self.before().expect("an array that grows").map(row)
     }

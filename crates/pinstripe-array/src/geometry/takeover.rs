@@ -1,5 +1,5 @@
-//! Changes of the level that move no data, as md's takeovers: the new level has every data shard,
-//! and what parity it keeps, where the old one has it. At most the last member comes or goes.
+//! Changes of the level that move no data, as md's takeovers: each data shard keeps its place, and
+//! so does the parity that the new level keeps. At most, the last member is added or dropped.
 
 use super::{ArrayGeometry, Layout, Level, Rotation};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -9,13 +9,14 @@ use pinstripe_base::error::{Error, Kind, Result};
 pub enum LastSlot {
     /// All members stay.
     Stays,
-    /// A member is added behind the others, and gets parity.
+    /// A member is added after the others, and is filled with parity.
     IsAdded,
-    /// The last member, which has parity only, is not needed any more.
+    /// The last member, which has only parity, is no longer needed.
     IsDropped,
 }
 
-/// Rotations of level 5, each with that of level 6 which has the same and Q on a further member.
+/// Each rotation of level 5 with the rotation of level 6 that is the same but has Q on an
+/// additional member.
 const WITH_Q: [(Rotation, Rotation); 6] = [
     (Rotation::LeftAsymmetric, Rotation::LeftAsymmetric6),
     (Rotation::RightAsymmetric, Rotation::RightAsymmetric6),
@@ -26,14 +27,14 @@ const WITH_Q: [(Rotation, Rotation); 6] = [
 ];
 
 impl ArrayGeometry {
-    /// The geometry of this array under another level, and the effect on the last slot.
+    /// The geometry of this array under another level, and the change of the last slot.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for the level that it has; [`Kind::Unsupported`] where data would have to
-    /// move; the errors of [`ArrayGeometry::new`].
+    /// Fails with [`Kind::Usage`] if the array already has this level; with [`Kind::Unsupported`]
+    /// where data would have to move; with the errors of [`ArrayGeometry::new`].
     pub fn taken_over(&self, level: Level) -> Result<(ArrayGeometry, LastSlot)> {
         if level == self.level {
-            return Err(Error::new(Kind::Usage, format!("the array has level {level} already")));
+            return Err(Error::new(Kind::Usage, format!("the array already has level {level}")));
         }
         let (layout, last) = self.layout_for(level).ok_or_else(|| self.cannot_become(level))?;
         let members = match last {
@@ -50,7 +51,8 @@ impl ArrayGeometry {
         }
     }
 
-    /// The layout under which a level leaves all data in place, and the effect on the last slot.
+    /// The layout with which another level leaves all data in place, and the change of the last
+    /// slot.
     fn layout_for(&self, level: Level) -> Option<(Layout, LastSlot)> {
         use LastSlot::{IsAdded, IsDropped, Stays};
         let rotated = |rotation| Layout::Parity(rotation);
@@ -89,8 +91,9 @@ impl ArrayGeometry {
         };
         let what = format!("{what} cannot become {level} without moving data");
         Error::new(Kind::Unsupported, what).advice(
-            "0 can become 4 or 5; 4 and 5 can become 6; 6 with a -6 layout or parity-last 5; 4 and 5 with \
-             parity-last 0; 1 with two members 5. For any other change, copy to a new array",
+            "level 0 can become 4 or 5; levels 4 and 5 can become 6; level 6 with a -6 layout or \
+             parity-last can become 5; levels 4 and 5 with parity-last can become 0; level 1 with \
+             two members can become 5. For any other change, copy the data to a new array",
         )
     }
 }

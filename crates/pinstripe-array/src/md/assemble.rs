@@ -1,4 +1,4 @@
-//! Choosing the members of md's array among devices, and deciding whether they may be used.
+//! Selects the members of an md array among devices, and decides whether they may be used.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -23,15 +23,15 @@ const MIRROR_CHUNK_BYTES: u64 = 64 * KIB;
 /// Options for opening.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MdAssembleOptions {
-    /// Opens for writing as well, which only a complete and clean set allows. The time, in seconds
-    /// since 1970, dates the superblocks.
+    /// The time in seconds since 1970, for the superblocks; with it the array is also opened for
+    /// writing, which only a complete and clean set allows.
     pub write: Option<u64>,
-    /// Read arrays that md would not start: dirty and degraded, or with a journal, which is
-    /// ignored. Devices that are not members of it are left out.
+    /// Also reads arrays that md would not start: dirty and degraded arrays, and arrays with a
+    /// journal, which is ignored. Leaves out devices that are not members of the array.
     pub force: bool,
 }
 
-/// A device that is not part of the array as it was assembled.
+/// A device that is not part of the assembled array.
 #[derive(Debug)]
 pub struct MdLeftOut {
     /// The device.
@@ -44,23 +44,23 @@ pub struct MdLeftOut {
 pub struct MdAssembly {
     /// The array.
     pub array: MdArray,
-    /// Devices that were given and are not members of it now.
+    /// Devices that were given and are not members of the assembled array.
     pub left_out: Vec<MdLeftOut>,
 }
 
-/// What to do about a device that does not belong to the others.
-const LEAVE_OUT: &str = "do not name this device, or let --force ignore it: 'pinstripe array assemble NAME DEVICE... \
-     --force'";
+/// The advice about a device that does not belong to the same array as the others.
+const LEAVE_OUT: &str = "do not name this device, or run 'pinstripe array assemble NAME DEVICE... \
+                         --force' to ignore it";
 
-/// Finds an array of md's on devices in any order.
+/// Finds an md array on devices in any order.
 ///
 /// # Errors
-/// [`Kind::WrongMember`] for a device of another array and for two that are the same member;
-/// [`Kind::Unsupported`] for a set in the middle of a reshape, one that several machines share, and
-/// level 0 on members of unequal size; [`Kind::Refused`] for what could be wrong, unless it is
-/// forced, and for a set that is to be written and is not complete and clean;
-/// [`Kind::TooManyLosses`] when too few are present; the errors of [`MdSuperblock::decode`] and of
-/// the devices.
+/// Fails with [`Kind::WrongMember`] for a device of another array and for two devices with the same
+/// member; with [`Kind::Unsupported`] for a set in the middle of a reshape, one that several
+/// machines share, and level 0 on members of unequal size; with [`Kind::Refused`] for a set whose
+/// content could be wrong, unless forced, and for writing to a set that is not complete and clean;
+/// with [`Kind::TooManyLosses`] when too few members are present; with the errors of
+/// [`MdSuperblock::decode`] and of the devices.
 pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Result<MdAssembly> {
     let mut found = Vec::with_capacity(devices.len());
     let mut strangers = Vec::new();
@@ -68,7 +68,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Resul
         match md_superblock(&*device) {
             Ok(superblock) => found.push((device, superblock)),
             Err(error) if error.kind() == Kind::NotFound && options.force => {
-                let why = "it has no md superblock".to_owned();
+                let why = "the device has no md superblock".to_owned();
                 strangers.push(MdLeftOut { place: device.place().to_path_buf(), why });
             }
             Err(error) if error.kind() == Kind::NotFound => return Err(error.advice(LEAVE_OUT)),
@@ -76,7 +76,8 @@ pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Resul
         }
     }
     let newest = found.iter().map(|(_, it)| it).max_by_key(|it| it.state.events).cloned();
-    let newest = newest.ok_or_else(|| Error::new(Kind::Usage, "no member is named"))?;
+    let newest =
+        newest.ok_or_else(|| Error::new(Kind::Usage, "no member of the md array is named"))?;
     let place = found[0].0.place().to_path_buf();
     check_features(&newest, options).map_err(|error| error.at(&place))?;
     let mut set = MembersByRole::new(&newest, strangers, options.force)?;
@@ -101,7 +102,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Resul
     Ok(MdAssembly { array, left_out })
 }
 
-/// Refuses features under which the place of data differs from the geometry.
+/// Refuses features under which the places of data differ from those of the geometry.
 fn check_features(newest: &MdSuperblock, options: MdAssembleOptions) -> Result<()> {
     let unsupported = |what: &str, advice: &str| {
         Err(Error::new(Kind::Unsupported, what).advice(advice.to_owned()))
@@ -109,19 +110,21 @@ fn check_features(newest: &MdSuperblock, options: MdAssembleOptions) -> Result<(
     if newest.has(FEATURE_RESHAPE) {
         return unsupported(
             "the array is in the middle of a reshape",
-            "let md finish it: 'mdadm --assemble', and wait for it in /proc/mdstat",
+            "let md finish the reshape: run 'mdadm --assemble', and watch /proc/mdstat until the \
+             reshape is done",
         );
     }
     if newest.has(FEATURE_CLUSTERED) {
         return unsupported(
-            "several machines share the array",
-            "stop it on all of them and change its bitmap: 'mdadm --grow --bitmap=internal'",
+            "several machines share this md array",
+            "stop the array on all machines, and change its bitmap: 'mdadm --grow \
+             --bitmap=internal'",
         );
     }
     if newest.has(FEATURE_JOURNAL) && !options.force {
         return Err(Error::new(
             Kind::Refused,
-            "the array has a journal, which may contain data that its members lack",
+            "the array has a journal, which may contain data that the members lack",
         )
         .advice(
             "'pinstripe array assemble NAME DEVICE... --force' reads only the data on the \
@@ -136,7 +139,7 @@ struct MembersByRole<'s> {
     newest: &'s MdSuperblock,
     members: Vec<Option<MdMember>>,
     left_out: Vec<MdLeftOut>,
-    /// Members of other arrays are left out.
+    /// Whether members of other arrays are left out instead of refused.
     force: bool,
 }
 
@@ -160,7 +163,7 @@ impl<'s> MembersByRole<'s> {
         let is_stranger = superblock.array.set_uuid != newest.array.set_uuid;
         if is_stranger && !self.force {
             return Err(wrong(format!(
-                "this is a member of '{}', the newest is of '{}'",
+                "this is a member of '{}', but the newest member is of '{}'",
                 superblock.name(),
                 newest.name()
             ))
@@ -172,29 +175,37 @@ impl<'s> MembersByRole<'s> {
             Ok(())
         };
         if is_stranger {
-            return leave(format!("it is a member of another array: '{}'", superblock.name()));
+            return leave(format!(
+                "the device is a member of another array: '{}'",
+                superblock.name()
+            ));
         }
         let events = superblock.state.events;
         // md itself may have stopped between one member's superblock and the next one's.
         if events + 1 < newest.state.events {
             let newest = newest.state.events;
-            return leave(format!("it is old: event count {events}, the newest has {newest}"));
+            return leave(format!(
+                "the member is old: its event count is {events}, that of the newest member is \
+                 {newest}"
+            ));
         }
         let role = match newest.role_of(superblock.device.number) {
             Role::Member(role) => usize::from(role),
             Role::Faulty => return leave("it failed".to_owned()),
-            Role::Journal => return leave("it is the journal".to_owned()),
-            Role::Spare => return leave("it is a spare".to_owned()),
+            Role::Journal => return leave("the device is the journal".to_owned()),
+            Role::Spare => return leave("the device is a spare".to_owned()),
         };
         let is_replacement = superblock.has(FEATURE_REPLACEMENT);
         let Some(slot) = self.members.get_mut(role) else {
             return Err(wrong(format!("role {role} does not exist in this array")));
         };
         match slot {
-            Some(_) if is_replacement => leave(format!("it is a replacement for member {role}")),
+            Some(_) if is_replacement => {
+                leave(format!("the device is a replacement for member {role}"))
+            }
             Some(there) if there.superblock.has(FEATURE_REPLACEMENT) => {
                 let place = there.device.place().to_path_buf();
-                let why = format!("it is a replacement for member {role}");
+                let why = format!("the device is a replacement for member {role}");
                 self.left_out.push(MdLeftOut { place, why });
                 *slot = Some(MdMember::open(device, superblock)?);
                 Ok(())
@@ -246,11 +257,10 @@ fn read_bad_blocks(device: &SharedDevice, superblock: &MdSuperblock) -> Result<V
     if !superblock.has(FEATURE_BAD_BLOCKS) {
         return Ok(Vec::new());
     }
-    let sector = own
-        .place
-        .sector
-        .checked_add_signed(own.bad_blocks_offset_sectors.into())
-        .ok_or_else(|| Error::corrupt("an impossible list of bad blocks", device.place()))?;
+    let sector =
+        own.place.sector.checked_add_signed(own.bad_blocks_offset_sectors.into()).ok_or_else(
+            || Error::corrupt("the member has an impossible list of bad blocks", device.place()),
+        )?;
     let bytes =
         (usize::from(own.bad_blocks_sectors) * SECTOR_BYTES as usize).min(BAD_BLOCKS_BYTES_MAX);
     let mut list = vec![0; bytes];
@@ -293,12 +303,12 @@ fn equal_bytes(members: &[Option<MdMember>], chunk_bytes: u64) -> Result<u64> {
             let what = "level 0 on members of unequal size is not supported";
             Err(Error::new(Kind::Unsupported, what)
                 .at(other.device.place())
-                .expected(format!("{first} bytes, as the others"), bytes(other)))
+                .expected(format!("{first} bytes, as the other members have"), bytes(other)))
         }
     }
 }
 
-/// The point up to which parity is right.
+/// The number of bytes of each member up to which parity is right.
 fn parity_bytes(newest: &MdSuperblock, options: MdAssembleOptions) -> u64 {
     match newest.is_clean() || options.force {
         true => u64::MAX,
@@ -307,7 +317,7 @@ fn parity_bytes(newest: &MdSuperblock, options: MdAssembleOptions) -> u64 {
 }
 
 impl MdArray {
-    /// Checks that the members present suffice and may be trusted.
+    /// Checks that the present members suffice and may be trusted.
     fn check_members(&self, options: MdAssembleOptions) -> Result<()> {
         let absent = self.absent();
         if !self.geometry.survives(absent) {
@@ -320,8 +330,8 @@ impl MdArray {
         if is_dirty && !absent.is_empty() && self.geometry.level().parity() > 0 && !options.force {
             let what = "the array is dirty and degraded: missing data may be rebuilt incorrectly";
             return Err(Error::new(Kind::Refused, what).at(&self.place).advice(
-                "attach all members; 'pinstripe array assemble NAME DEVICE... --force' reads it \
-                     anyway",
+                "attach all members; 'pinstripe array assemble NAME DEVICE... --force' reads the \
+                 array anyway",
             ));
         }
         Ok(())
@@ -332,20 +342,20 @@ impl MdArray {
         let has = |feature: u32| self.superblock.has(feature);
         let members = || self.members.iter().flatten();
         let why = match () {
-            () if !self.absent().is_empty() => "it is not complete",
-            () if !self.superblock.is_clean() => "it is not clean",
+            () if !self.absent().is_empty() => "the array is not complete",
+            () if !self.superblock.is_clean() => "the array is not clean",
             () if members().any(|it| !it.unreadable.is_empty()) => {
                 "a member has bad blocks or is being recovered"
             }
             () if self.superblock.device.place.version == MdVersion::V0_90 => {
-                "it has metadata 0.90"
+                "the array has metadata 0.90"
             }
-            () if has(FEATURE_JOURNAL) => "it has a journal",
-            () if has(FEATURE_PPL | FEATURE_MULTIPLE_PPLS) => "it logs partial parity",
+            () if has(FEATURE_JOURNAL) => "the array has a journal",
+            () if has(FEATURE_PPL | FEATURE_MULTIPLE_PPLS) => "the array logs partial parity",
             () => return Ok(()),
         };
-        Err(Error::new(Kind::Refused, format!("the array cannot be written from here: {why}"))
+        Err(Error::new(Kind::Refused, format!("pinstripe cannot write this md array: {why}"))
             .at(&self.place)
-            .advice("it can be read; to write it, assemble it with mdadm"))
+            .advice("the array can be read; to write to the array, assemble it with mdadm"))
     }
 }

@@ -1,4 +1,4 @@
-//! The write-intent bitmap of md: only its superblock, and of that only its event counter.
+//! The write-intent bitmap of md; only the event counter in its superblock is used.
 //!
 //! Source: `struct bitmap_super_s` in `drivers/md/md-bitmap.h`. A bitmap with fewer events than the
 //! array's superblock is stale to md, which then syncs everything.
@@ -11,11 +11,11 @@ const MAGIC: u32 = 0x6d74_6962;
 const EVENTS_AT: usize = 24;
 const CLEARED_AT: usize = 32;
 
-/// Dates a member's bitmap that had nothing to sync at `before` events: it has nothing at `now`
-/// events either. A bitmap in any other state is left alone: md then syncs everything.
+/// Sets a member's bitmap to `now` events, if it had nothing to sync at `before` events. A bitmap
+/// in any other state is not changed; md then syncs everything.
 ///
 /// # Errors
-/// The errors of the device.
+/// Fails with the errors of the device.
 pub(super) fn date(
     device: &dyn Device,
     superblock: &MdSuperblock,

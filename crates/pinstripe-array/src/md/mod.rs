@@ -1,15 +1,15 @@
-//! An array that Linux md made, read by us: metadata 0.90, 1.0, 1.1 and 1.2, levels 0, 1, 4, 5, 6 and
-//! 10.
+//! Reads arrays that Linux md made: metadata 0.90, 1.0, 1.1 and 1.2, levels 0, 1, 4, 5, 6 and 10.
 //!
 //! ```text
 //! superblocks --> members, geometry --> read: from the member, else from the rest of the row
 //!                                   --> write, if asked for: in place, the set marked as dirty
 //! ```
-//! md keeps no checksums, so every read that succeeds is trusted. Where a member cannot be read,
-//! has a bad block, or was not recovered yet, the rest of the row gives the bytes.
+//!
+//! md keeps no checksums, so every read that succeeds is trusted. If a member cannot be read, has a
+//! bad block, or is not recovered that far, the bytes are computed from the rest of the row.
 //!
 //! Invariants:
-//! - a set that is read is not changed in any byte;
+//! - reading a set changes no byte of it;
 //! - before the first write all superblocks say, durably, that the set is dirty; they say that it
 //!   is clean again only after a sync of all members, and never when a write failed. After a power
 //!   cut, md resyncs the set.
@@ -17,7 +17,7 @@
 //! Source: `drivers/md/md.c` (`super_1_load`, `super_1_validate`, `super_1_sync`, `md_run`),
 //! `raid5.c` and `md-bitmap.h` of Linux 6.1.
 //!
-//! Not in this module: the meaning of level, layout and chunk (`geometry`), the bytes of a
+//! Not in this module: the meaning of level, layout and chunk (`geometry`), and the bytes of a
 //! superblock (`format/md`).
 
 mod assemble;
@@ -44,16 +44,17 @@ use write::Writing;
 struct MdMember {
     device: SharedDevice,
     superblock: MdSuperblock,
-    /// The offset of its data, in bytes.
+    /// The offset of the member's data, in bytes.
     data_at: u64,
-    /// Parts of its data that cannot be read, ascending.
+    /// Parts of the member's data that cannot be read, ascending.
     unreadable: Vec<Range<u64>>,
 }
 
-/// An array of md's, assembled: a device that is read, and written only if it was opened so.
+/// An assembled md array: a device that can be read, and can be written only if it was opened for
+/// writing.
 pub struct MdArray {
     geometry: ArrayGeometry,
-    /// By role; `None` where a member is absent.
+    /// Members by role; `None` if the member is absent.
     members: Vec<Option<MdMember>>,
     /// The superblock of the member with the most events.
     superblock: MdSuperblock,
@@ -97,7 +98,7 @@ impl MdArray {
         self.rebuilt(&map, span, buf)
     }
 
-    /// Reads a span for which its own member cannot be asked.
+    /// Reads a span that cannot be read from its own member.
     fn rebuilt(&self, map: &RowMap, span: &Span, buf: &mut [u8]) -> Result<()> {
         let wanted = Mark { shard: span.data, class: Class::Wanted, column: span.column.clone() };
         let mut marks = vec![wanted];
@@ -124,7 +125,7 @@ impl MdArray {
         }
     }
 
-    /// Refuses to compute from parity that the set does not vouch for.
+    /// Refuses to compute data from parity that the set does not guarantee.
     fn check_parity(&self, map: &RowMap) -> Result<()> {
         let end = (map.index() + 1).saturating_mul(self.geometry.chunk_bytes().into());
         if map.mirrors() || end <= self.parity_bytes {
@@ -132,12 +133,12 @@ impl MdArray {
         }
         let what = "part of the array can only be rebuilt from parity that was never synced";
         Err(Error::new(Kind::TooManyLosses, what).at(&self.place).advice(
-            "let md resync it with all members; 'pinstripe array assemble NAME DEVICE... \
-                 --force' reads it as it is: it may be wrong",
+            "let md resync the array with all members; 'pinstripe array assemble NAME DEVICE... \
+             --force' reads the data as it is, possibly wrong",
         ))
     }
 
-    /// Marks the parts of a column that cannot be read, as far as that is known beforehand.
+    /// Marks the parts of a column that are already known to be unreadable.
     fn doubts(&self, map: &RowMap, column: &Range<u32>, marks: &mut Vec<Mark>) {
         for shard in 0..map.shards() {
             let place = map.place(shard);
@@ -150,7 +151,8 @@ impl MdArray {
         }
     }
 
-    /// Reads what a plan reads, and says what could not be read.
+    /// Carries out the reads of a plan, and returns the bytes and the marks of what could not be
+    /// read.
     fn fetch_all(&self, plan: &RowPlan) -> (Vec<Vec<u8>>, Vec<Mark>) {
         let mut bad = Vec::new();
         let fetch = |it: &Transfer| {
@@ -172,21 +174,22 @@ impl MdArray {
             return Ok(());
         }
         let end = u128::from(offset) + bytes as u128;
-        Err(Error::new(kind, "beyond the end of the array")
+        Err(Error::new(kind, "the range is beyond the end of the array")
             .at(&self.place)
             .expected(format!("within {}", self.geometry.capacity()), end))
     }
 }
 
 impl MdMember {
-    /// Fills `buf` with its data from `offset` on; an error where it must not be read.
+    /// Fills `buf` with the array's data from `offset` on; fails where the data may not be read.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let range = offset..offset + buf.len() as u64;
         match self.unreadable_in(range).next() {
             None => self.device.read_at(self.data_at + offset, buf),
-            Some(_) => {
-                Err(Error::corrupt("not recovered, or listed as a bad block", self.device.place()))
-            }
+            Some(_) => Err(Error::corrupt(
+                "the range is not yet recovered, or is listed as a bad block",
+                self.device.place(),
+            )),
         }
     }
 
@@ -199,7 +202,7 @@ impl MdMember {
 }
 
 impl Sparse for MdArray {
-    /// md does not record blocks that were never written: all of it counts as data.
+    /// md does not record which blocks were never written, so all blocks count as data.
     fn run(&self, range: Range<u64>) -> Result<Run> {
         match range.end <= self.geometry.capacity() && !range.is_empty() {
             true => Ok(Run { bytes: range.end - range.start, is_hole: false }),
@@ -231,7 +234,8 @@ impl Device for MdArray {
             None => Err(Error::new(Kind::Refused, "the array was opened read-only")
                 .at(&self.place)
                 .advice(
-                    "serve it with 'pinstripe array serve --write'; it must be complete and clean",
+                    "serve the array with 'pinstripe array serve --write'; the array must be \
+                     complete and clean",
                 )),
         }
     }
@@ -257,7 +261,7 @@ impl Device for MdArray {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "an md array does not support discard here")
+        Err(Error::new(Kind::Unsupported, "pinstripe does not support discard on an md array")
             .at(&self.place))
     }
 

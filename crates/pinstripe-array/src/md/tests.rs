@@ -354,11 +354,14 @@ fn devices_that_are_no_members_are_left_out_or_refused() {
         format!("{}: {}", one.place.display(), one.why)
     };
     let old = changed(&|it| it[1].state.events = 18);
-    assert_eq!(left_out(&old), "disk1: it is old: event count 18, the newest has 20");
+    assert_eq!(
+        left_out(&old),
+        "disk1: the member is old: its event count is 18, that of the newest member is 20"
+    );
     let failed = changed(&|it| it.iter_mut().for_each(|it| it.roles[3] = 0xfffe));
     assert_eq!(left_out(&failed), "disk3: it failed");
     let spare = changed(&|it| it.iter_mut().for_each(|it| it.roles[2] = 0xffff));
-    assert_eq!(left_out(&spare), "disk2: it is a spare");
+    assert_eq!(left_out(&spare), "disk2: the device is a spare");
 
     let foreign = changed(&|it| it[2].array.set_uuid = [8; 16]);
     assert_eq!(refusal(foreign.shared(), READ).0, Kind::WrongMember);

@@ -1,4 +1,5 @@
-//! Writing to an array of md's: rows in place, under superblocks that say it is dirty.
+//! Writing to an md array: rows are written in place while the superblocks say that the set is
+//! dirty.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,28 +15,29 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_io::device::Device;
 
-/// Rows that can be written at the same time.
+/// The number of rows that can be written at the same time.
 const LOCKS: usize = 64;
 
 /// The state of an array that is open for writing.
 pub(super) struct Writing {
     now_seconds: u64,
-    /// The locks of rows, by number modulo their count: two writes never update one parity at a
-    /// time.
+    /// Locks of rows; a row uses the lock with its number modulo the number of locks, so that two
+    /// writes never update one parity at a time.
     rows: [Mutex<()>; LOCKS],
     state: Mutex<WriteState>,
-    /// A member could not be written or synced: the set must not be called clean any more.
+    /// Whether a member could not be written or synced, so that the set must not be marked clean
+    /// any more.
     has_failed: AtomicBool,
 }
 
-/// The state in the superblocks.
+/// The state that the superblocks record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteState {
-    /// Clean: nothing was written yet.
+    /// The set is clean: nothing was written yet.
     Untouched,
-    /// That the set is dirty.
+    /// The set is dirty.
     Dirty,
-    /// Clean again: nothing is written any more.
+    /// The set is clean again: nothing is written any more.
     Finished,
 }
 
@@ -55,7 +57,7 @@ impl MdArray {
         if writing.has_failed.load(Ordering::Relaxed) {
             return Err(Error::new(Kind::Io, "a member failed; the array is read-only now")
                 .at(&self.place)
-                .advice("assemble it with mdadm, which resyncs it"));
+                .advice("assemble the array with mdadm, which resyncs it"));
         }
         self.mark_dirty(writing)?;
         let mut cache = Cache::new(Shape::of(self.geometry));
@@ -82,7 +84,9 @@ impl MdArray {
             self.stop_writing();
             return Err(Error::new(Kind::Io, "a member could not be read during a write")
                 .at(self.member_place(map.member(bad.shard)).unwrap_or(&self.place))
-                .advice("assemble the array with mdadm, which can run without this member"));
+                .advice(
+                    "assemble the array with mdadm, which can run the array without this member",
+                ));
         }
         let (mut made, mut makes_at) = (ComputedBytes::default(), Vec::new());
         made.reserve(&map, &plan, dirty, &mut makes_at);
@@ -106,14 +110,14 @@ impl MdArray {
         Ok(())
     }
 
-    /// Refuses further writes, and never calls the set clean again.
+    /// Refuses further writes, and never marks the set clean again.
     pub(super) fn stop_writing(&self) {
         if let Some(writing) = &self.writing {
             writing.has_failed.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Has all superblocks say that the set is dirty, before anything is.
+    /// Makes all superblocks say that the set is dirty, before anything is written.
     fn mark_dirty(&self, writing: &Writing) -> Result<()> {
         let mut state = lock(&writing.state);
         match *state {
@@ -129,11 +133,11 @@ impl MdArray {
         }
     }
 
-    /// Ends writing, when no write is in progress: all is durable, and the set is clean again.
-    /// Without this call, and after a write that failed, it stays dirty.
+    /// Ends writing, when no write is in progress: makes everything durable, and marks the set
+    /// clean again. Without this call, and after a write that failed, the set stays dirty.
     ///
     /// # Errors
-    /// The errors of the members.
+    /// Fails with the errors of the members.
     pub fn finish(&self) -> Result<()> {
         let Some(writing) = &self.writing else { return Ok(()) };
         self.sync()?;
@@ -150,8 +154,8 @@ impl MdArray {
         self.write_superblocks(writing, 2, u64::MAX)
     }
 
-    /// Writes all superblocks durably, with `events` more events, and members equal up to
-    /// `resync_sectors`.
+    /// Writes all superblocks durably, with the event counter raised by `events`, and with
+    /// `resync_sectors` as the point up to which members agree.
     fn write_superblocks(&self, writing: &Writing, events: u64, resync_sectors: u64) -> Result<()> {
         for member in self.members.iter().flatten() {
             let mut superblock = member.superblock.clone();

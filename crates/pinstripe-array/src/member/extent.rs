@@ -8,10 +8,11 @@ use crate::format::sums::{PAGE_BLOCKS, PAGE_BYTES, pages};
 use pinstripe_base::error::Result;
 
 impl ArrayMember {
-    /// Bytes of data that its device has room for and its tables can describe.
+    /// The number of bytes of data that the member's device has room for and its tables can
+    /// describe.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn room(&self) -> Result<u64> {
         let areas = &self.areas;
         let sums = (areas.data_at - areas.sums_at) / PAGE_BYTES as u64;
@@ -20,8 +21,8 @@ impl ArrayMember {
         Ok(self.device.len()?.saturating_sub(areas.data_at).min(described))
     }
 
-    /// Extends its map of regions to this many bytes of data. The added regions were never written.
-    /// The map is stored with the next tables.
+    /// Extends the member's map of regions to this many bytes of data. The added regions count as
+    /// never written. The map is stored with the next write of the tables.
     pub fn extend(&self, data_bytes: u64) {
         let mut tables = self.lock();
         let (before, count) = (tables.regions.len(), pages(data_bytes / BLOCK_BYTES) as usize);

@@ -1,4 +1,4 @@
-//! Forgetting content: parts of a member become as if never written.
+//! Forgetting content: parts of a member count as never written again.
 
 use super::ArrayMember;
 use crate::format::BLOCK_BYTES;
@@ -6,10 +6,10 @@ use crate::format::sums::{PAGE_BLOCKS, Sum};
 use pinstripe_base::error::Result;
 
 impl ArrayMember {
-    /// Marks its data as never written from an offset on, which is that of a block.
+    /// Marks the member's data as never written from an offset on, which must be a block boundary.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub(crate) fn forget_from(&self, offset: u64) -> Result<()> {
         let first = offset / BLOCK_BYTES;
         let whole = first.div_ceil(PAGE_BLOCKS);

@@ -1,6 +1,7 @@
-//! The replacement of a member, which receives every write to that member while it is being filled.
+//! The replacement of a member, which is being filled and receives every write to that member.
 //!
-//! Invariant: after its first failure it receives nothing more, and reports that it failed.
+//! Invariant: after its first failed write, the replacement receives nothing more, and reports that
+//! it failed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
@@ -9,7 +10,7 @@ use super::ArrayMember;
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::{read, write};
 
-/// The place of a replacement.
+/// The slot for a replacement, which may be empty.
 #[derive(Default)]
 pub(crate) struct ReplacementMember {
     member: RwLock<Option<Arc<ArrayMember>>>,
@@ -17,19 +18,19 @@ pub(crate) struct ReplacementMember {
 }
 
 impl ReplacementMember {
-    /// The replacement, if there is one.
+    /// The replacement of this member, if there is one.
     pub fn member(&self) -> Option<Arc<ArrayMember>> {
         read(&self.member).clone()
     }
 
-    /// Sets or removes the replacement. Returns the former one if it did not fail.
+    /// Sets or removes the replacement. Returns the former replacement if it has not failed.
     pub fn set(&self, replacement: Option<Arc<ArrayMember>>) -> Option<Arc<ArrayMember>> {
         let mut member = write(&self.member);
         let has_failed = self.has_failed.swap(false, Ordering::AcqRel);
         std::mem::replace(&mut *member, replacement).filter(|_| !has_failed)
     }
 
-    /// Whether it did not take something.
+    /// Whether a write to the replacement failed.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
     }

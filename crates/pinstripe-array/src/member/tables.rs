@@ -1,7 +1,7 @@
-//! The tables of a member in memory, and their way from and to the member.
+//! The tables of a member in memory, and how they are read from and written to the member.
 //!
-//! Invariant: a page of checksums is durable before the map of regions has its version, and before
-//! the map calls the region written.
+//! Invariant: a page of checksums is durable before the map of regions records its version, and
+//! before the map calls the region written.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -16,34 +16,35 @@ use crate::sums::{Changed, SumCache, Sums, all};
 use crate::traffic::MemberArea;
 use pinstripe_base::error::Result;
 
-/// Pages that are written with one write, at most.
+/// The most pages that are written with one write.
 const PAGES_AT_ONCE: usize = 64;
 
 /// Checksums and regions of a member.
 pub(super) struct Tables {
     pub(super) sums: SumCache,
-    /// By page of the table of checksums.
+    /// The state of each region, which is one page of the table of checksums.
     pub(super) regions: Vec<Region>,
-    /// Sectors of the map of regions that differ on the member.
+    /// Sectors of the map of regions that differ from those on the member.
     pub(super) changed: BTreeSet<u64>,
     /// Pages that were written since the last superblock.
     pub(super) recent: BTreeSet<u64>,
-    /// They differ in more than versions, which may be behind.
+    /// Whether changed sectors must be durable at once; changes of versions alone need not be.
     pub(super) is_urgent: bool,
-    /// By sector of the map, the checksum that it was written with last.
+    /// By sector of the map, the checksum with which the sector was last written.
     pub(super) checks: Vec<u32>,
     /// Pages of regions whose parity may not match their data.
     pub(super) unsure: BTreeSet<u64>,
-    /// Those of them whose checksums may be older than data, and were not compared with it yet.
+    /// Those unsure pages whose checksums may be older than the data, and were not compared with it
+    /// yet.
     pub(super) unread: BTreeSet<u64>,
-    /// Blocks of unsure regions that do not hold what their checksum says.
+    /// Blocks of unsure regions whose content does not match their checksum.
     pub(super) doubtful: BTreeSet<u64>,
 }
 
-/// A page as a member has it.
+/// A page of checksums as it is on a member.
 struct FoundPage {
     sums: Box<Sums>,
-    /// The newest of its leaves.
+    /// The newest version of the page's leaves.
     version: Version,
     is_damaged: bool,
 }
@@ -56,8 +57,8 @@ struct Changes {
 }
 
 impl ArrayMember {
-    /// Writes the changes of the tables. All is durable on return, except versions in the map: the
-    /// next sync makes them so.
+    /// Writes the changed parts of the tables to the member. Everything is durable on return,
+    /// except versions in the map: the next sync makes those durable.
     pub(crate) fn write_tables(&self) -> Result<()> {
         self.replacement.with(ArrayMember::write_tables);
         let changes = self.lock().changes();
@@ -80,7 +81,7 @@ impl ArrayMember {
         Ok(())
     }
 
-    /// Writes pages that stand one behind the other.
+    /// Writes consecutive pages.
     fn write_pages(&self, run: &[(Changed, Version)]) -> Result<()> {
         let mut bytes = Vec::with_capacity(run.len() * PAGE_BYTES);
         for (it, version) in run {
@@ -100,8 +101,8 @@ impl ArrayMember {
         self.bring_by(blocks, |page, region| self.read_page(page, region))
     }
 
-    /// Marks lost all blocks of those leaves that cannot be read. They are written again with the
-    /// tables.
+    /// Marks all blocks as lost whose leaves cannot be read. The leaves that are marked lost are
+    /// written again with the tables.
     pub(crate) fn mark_unreadable_lost(&self, blocks: &Range<u64>) -> Result<()> {
         self.bring_by(blocks, |page, region| Ok(self.read_leaves(page, region))).map(drop)
     }
@@ -148,7 +149,7 @@ impl ArrayMember {
         Ok(self.found(page, region, &bytes))
     }
 
-    /// The same, where what cannot be read is damaged.
+    /// Reads the leaves of a page; leaves that cannot be read count as damaged.
     fn read_leaves(&self, page: u64, region: Region) -> FoundPage {
         let mut bytes = [0; PAGE_BYTES];
         let start = self.areas.sums_at + page * PAGE_BYTES as u64;
@@ -160,7 +161,7 @@ impl ArrayMember {
         self.found(page, region, &bytes)
     }
 
-    /// The content of a page. Blocks of damaged leaves are lost.
+    /// The content of a page. Blocks of damaged leaves are marked lost.
     fn found(&self, page: u64, region: Region, bytes: &[u8; PAGE_BYTES]) -> FoundPage {
         let expected = region.version();
         let mut found = FoundPage { sums: all(Sum::LOST), version: expected, is_damaged: false };
@@ -190,13 +191,13 @@ impl ArrayMember {
     }
 }
 
-/// The checksum that a sector has.
+/// The checksum that is stored in a sector.
 pub(super) fn check_of(sector: &[u8; SECTOR_BYTES]) -> u32 {
     u32::from_le_bytes(*sector.last_chunk().expect("a sector is longer"))
 }
 
 impl Tables {
-    /// Collects the changes to write. The map in memory gets the new versions of their pages.
+    /// Collects the changes to write. The map in memory gets the new versions of these pages.
     fn changes(&mut self) -> Changes {
         let mut pages = Vec::new();
         for it in self.sums.changed() {
@@ -229,14 +230,15 @@ impl Tables {
         crc32c(&checks)
     }
 
-    /// Copies the checksums of blocks from `first` on, whose pages were brought.
+    /// Copies the checksums of blocks from `first` on, whose pages are already in memory.
     pub(super) fn fill(&mut self, first: u64, sums: &mut [Sum]) {
         for (block, sum) in (first..).zip(sums) {
             *sum = self.sums.get(block).expect("its page was brought");
         }
     }
 
-    /// Marks a region as written. The first time, its page becomes one that has to be written.
+    /// Marks a region as written. For the first write to a region, its page of checksums is also
+    /// marked as one to be written.
     pub(super) fn begin(&mut self, page: u64) {
         let region = self.regions[page as usize];
         if region.is_written() {

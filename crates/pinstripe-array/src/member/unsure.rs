@@ -1,10 +1,11 @@
-//! Regions that are being written without a log, and those that a power cut interrupted.
+//! Regions that are being written without a log, and regions whose writes a power cut interrupted.
 //!
-//! Invariants: under the bitmap policy a region is marked durably before anything in it is written
-//! in place, and the mark goes when everything written there is durable, checksums included. In a
-//! region that is marked when the array is assembled, the table may be older than the data: a block
-//! that does not hold what its checksum says is doubtful, until its row is resynced. It keeps that
-//! checksum so long, for another power cut must find it again.
+//! Invariants: under the bitmap policy, a region is marked durably before anything in it is written
+//! in place, and the mark is removed when everything written there is durable, checksums included.
+//! In a region that is marked when the array is assembled, the table may be older than the data: a
+//! block that does not match its checksum is doubtful, until its row is resynced. Until its row is
+//! resynced, a doubtful block keeps that checksum, because after another power cut it must be found
+//! again.
 
 use std::ops::Range;
 
@@ -20,7 +21,7 @@ impl ArrayMember {
     /// Marks the regions of ranges of data as being written; durable when this returns.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub(crate) fn mark_dirty(&self, ranges: &[Range<u64>]) -> Result<()> {
         self.replacement().with(|replacement| replacement.mark_dirty(ranges));
         let is_new = {
@@ -44,7 +45,8 @@ impl ArrayMember {
         self.lock().regions.iter().filter(|region| region.is_dirty()).count()
     }
 
-    /// Takes the marks from regions that are durable. They go from the member with the tables.
+    /// Removes the marks of regions that are durable. On the member, the marks are removed with the
+    /// next write of the tables.
     pub(crate) fn unmark(&self) {
         self.replacement().with(|replacement| {
             replacement.unmark();
@@ -59,8 +61,8 @@ impl ArrayMember {
         }
     }
 
-    /// Declares checksums and parity unsure in all marked regions, or in all that were ever
-    /// written. Returns whether there are any.
+    /// Declares checksums and parity unsure in all marked regions, or with `all` in all regions
+    /// that were ever written. Returns whether any region is unsure.
     pub(crate) fn mark_unsure(&self, all: bool) -> bool {
         let mut tables = self.lock();
         let is_unsure = |region: &Region| region.is_dirty() || all && region.is_written();
@@ -71,7 +73,7 @@ impl ArrayMember {
         !tables.unsure.is_empty()
     }
 
-    /// Notes for a member that is away all regions in which writes were interrupted: their tables
+    /// For a member that is away, notes all regions in which writes were interrupted: their tables
     /// may be as they were before these writes.
     pub(crate) fn note_unsure(&self) {
         let mut tables = self.lock();
@@ -92,16 +94,16 @@ impl ArrayMember {
         tables.doubtful.clear();
     }
 
-    /// Whether a block within a range of data may be older or newer than its checksum. This is
-    /// known once the block was read.
+    /// Whether a block within a range of data may be older or newer than its checksum says. Whether
+    /// a block is doubtful is known only after the block was read.
     pub fn is_doubtful(&self, range: &Range<u64>) -> bool {
         self.lock().doubts(range).next().is_some()
     }
 
-    /// Lets the doubtful blocks within a range count as they stand.
+    /// Accepts the content of doubtful blocks within a range as right.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn settle(&self, range: &Range<u64>) -> Result<()> {
         let doubtful: Vec<u64> = self.lock().doubts(range).collect();
         for block in doubtful {
@@ -112,14 +114,14 @@ impl ArrayMember {
         Ok(())
     }
 
-    /// Whether the parity of a range of data may not match it.
+    /// Whether the parity of a range of data may differ from the data.
     pub(crate) fn is_unsure(&self, range: &Range<u64>) -> bool {
         let page = |offset: u64| offset / BLOCK_BYTES / PAGE_BLOCKS;
         let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));
         self.lock().unsure.range(pages).next().is_some()
     }
 
-    /// The blocks of a page that do not hold what their checksums say.
+    /// The blocks of a page that do not match their checksums.
     pub(super) fn compare_with_content(&self, page: u64, sums: &Sums) -> Vec<u64> {
         let mut doubtful = Vec::new();
         for (block, sum) in (page * PAGE_BLOCKS..).zip(sums) {
@@ -143,7 +145,7 @@ impl Tables {
         self.doubtful.range(blocks).copied()
     }
 
-    /// Marks a region. Returns whether it was not marked.
+    /// Marks a region. Returns whether the page was not marked before.
     fn mark(&mut self, page: u64) -> bool {
         self.begin(page);
         let region = self.regions[page as usize];

@@ -1,4 +1,4 @@
-//! Assembling an array from its devices.
+//! Assembles an array from its devices.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use pinstripe_io::device::SharedDevice;
 use pinstripe_io::fault::Plan;
 use pinstripe_io::paths;
 
-/// Opens the devices that exist. A missing one is reported, and left out.
+/// Opens the devices that exist. A missing device is reported, and left out.
 ///
 /// # Errors
-/// The errors of [`devices::open`], except for devices that are missing.
+/// Fails with the errors of [`devices::open`], except for devices that are missing.
 pub(crate) fn open_all(
     paths: &[PathBuf],
     faults: &Plan,
@@ -30,15 +30,15 @@ pub(crate) fn open_all(
     Ok(opened)
 }
 
-/// Whether a registered device of an array still belongs to it; reports one that belongs to another
-/// array.
+/// Whether a registered device of an array still belongs to the array; reports a device that
+/// belongs to another array.
 fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool {
     let Some(own) = engine::probe(device).filter(|own| own.array.to_string() != entry.array) else {
         return true;
     };
-    let what = format!("now belongs to another array: '{}'", own.name);
+    let what = format!("this device now belongs to another array: '{}'", own.name);
     let error = Error::new(Kind::WrongMember, what).advice(format!(
-        "to forget it: 'pinstripe array manage {} --remove {}'",
+        "to remove the device from this array, run 'pinstripe array manage {} --remove {}'",
         entry.name,
         device.place().display()
     ));
@@ -46,9 +46,9 @@ fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool 
     false
 }
 
-/// Refuses members that are older than the last state of their array that this host saw: the
-/// members written since are absent. Later writes to the old ones could not be distinguished from
-/// what they lack.
+/// Refuses members that are older than the last state of their array that this host saw, because
+/// the members that were written since are absent. After a write to the old members, it could not
+/// be decided which of two versions of a block is right.
 fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
     let own = devices.iter().filter_map(engine::probe);
     let newest = own.filter(|it| it.array.to_string() == entry.array).map(|it| it.generation).max();
@@ -59,8 +59,8 @@ fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
             Err(Error::new(Kind::Refused, what)
                 .expected(format!("generation {}", entry.generation), newest)
                 .advice(format!(
-                    "attach them; to continue with the older data of the present members, and lose \
-                     all later writes: pinstripe array assemble {} --force",
+                    "attach the absent members; to continue with the older data of the present \
+                     members, and lose all later writes, run 'pinstripe array assemble {} --force'",
                     entry.name
                 )))
         }
@@ -68,13 +68,13 @@ fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
 }
 
 /// Assembles an array from these devices, replays its log, and registers it under a name. Without
-/// devices, it uses those that are registered under the name. With `force`, unusable devices are
-/// left out, and parity that may be stale is trusted.
+/// given devices, uses the devices that are registered under the name. With `force`, unusable
+/// devices are left out, and parity that may be stale is trusted.
 ///
 /// # Errors
-/// The errors of [`engine::assemble`]; [`Kind::WrongMember`] for a device of another array than the
-/// name's or the other devices'; [`Kind::TooManyLosses`] if too few are present; [`Kind::Busy`] if
-/// one is in use.
+/// Fails with the errors of [`engine::assemble`]; with [`Kind::WrongMember`] for a device of
+/// another array than that of the name or of the other devices; with [`Kind::TooManyLosses`] if too
+/// few devices are present; with [`Kind::Busy`] if a device is in use.
 pub fn assemble(
     name: &str,
     paths: &[PathBuf],
@@ -101,7 +101,7 @@ pub fn assemble(
     }
     if opened.is_empty() {
         return Err(Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"))
-            .advice("attach them, or name their present paths"));
+            .advice("attach the devices, or name their present paths"));
     }
     if let Some(entry) = known.as_ref().filter(|_| !force) {
         refuse_older(&opened, entry)?;
@@ -109,18 +109,21 @@ pub fn assemble(
     let engine::Assembly { flusher, left_out, records, was_clean, .. } =
         engine::assemble(opened, &AssembleOptions { force })?;
     for it in left_out {
-        let error = Error::new(Kind::WrongMember, format!("is left out: {}", it.why));
+        let error = Error::new(Kind::WrongMember, format!("this device is left out: {}", it.why));
         let advice = match it.is_replaced {
             true => format!(
-                "to forget it: 'pinstripe array manage {name} --remove {}'",
+                "to remove the device from the array, run 'pinstripe array manage {name} --remove \
+                 {}'",
                 it.path.display()
             ),
-            false => "add it again with 'pinstripe array manage'".to_owned(),
+            false => "add the device again with 'pinstripe array manage'".to_owned(),
         };
         monitor.warning(&it.path, error.advice(advice));
     }
     if !was_clean {
-        monitor.note(&format!("array {name} was not closed properly; log records: {records}"));
+        monitor.note(&format!(
+            "array {name} was not closed properly; {records} log records were replayed"
+        ));
     }
     let superblock = flusher.array().superblock();
     let mut entry = Entry::new(name, superblock.array, &paths)?;

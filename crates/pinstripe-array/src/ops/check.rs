@@ -1,6 +1,6 @@
-//! Checks whether several changes of members can be made one after the other, before the first one
-//! is made: a second device that is unusable or cannot be spared must not leave the array degraded
-//! by the first act.
+//! Checks whether several changes of members can be made one after the other, before the first is
+//! made: an unusable second device, or one that the array cannot do without, must not leave the
+//! array degraded by the first change.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::engine::{Array, DeviceRole, check_room};
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The effect of the acts before the one that is checked.
+/// The effect of the changes that precede the one being checked.
 #[derive(Default)]
 struct EarlierActs<'a> {
     /// Devices that will have failed.
@@ -21,11 +21,11 @@ struct EarlierActs<'a> {
 }
 
 impl ArrayController {
-    /// Checks all devices that the acts name. Nothing is changed.
+    /// Checks all devices that the changes name. Nothing is changed.
     ///
     /// # Errors
-    /// The errors of the acts, as far as devices show them; [`Kind::Usage`] for a device that is
-    /// added twice.
+    /// Fails with the errors that the changes would have, as far as devices show them; with
+    /// [`Kind::Usage`] for a device that is added twice.
     pub(super) fn check(&self, acts: &[ManageAction]) -> Result<()> {
         let mut ahead = EarlierActs::default();
         let mut absent = self.volume.array().absent();
@@ -48,7 +48,7 @@ impl ArrayController {
         Ok(())
     }
 
-    /// `absent` are the members that are absent by then.
+    /// `absent` are the members that will be absent at that time.
     fn check_failing(&self, device: &Path, absent: &mut MemberSet) -> Result<()> {
         let slot = match self.part(device)? {
             None | Some(DeviceRole::Failed(_) | DeviceRole::Replacement(_)) => return Ok(()),
@@ -92,7 +92,9 @@ impl ArrayController {
             return Ok(());
         }
         let opened = self.open(device, force).map_err(|error| match error.kind() {
-            Kind::NotFound => error.advice("name a device that exists; --size SIZE creates a file"),
+            Kind::NotFound => {
+                error.advice("name a device that exists; --size SIZE creates a file as the device")
+            }
             _ => error,
         })?;
         if only_again {

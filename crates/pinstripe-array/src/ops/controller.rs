@@ -24,26 +24,27 @@ use pinstripe_io::fault::Plan;
 
 /// Handles requests for an array that is open.
 pub trait ControlHandler: Send + Sync {
-    /// Answers a request about the present array. The server handles events and the end.
+    /// Answers a request about the array in its present state. The server itself handles requests
+    /// for events and for stopping.
     ///
     /// # Errors
-    /// The reason why it failed.
+    /// Returns the reason why the request failed.
     fn answer(&self, request: &Request) -> Result<Reply>;
 
     /// The present state of the array.
     fn detail(&self) -> Detail;
 
-    /// Records the addresses at which it is served.
+    /// Records the addresses at which the array is served.
     fn served_as(&self, served: Served);
 
     /// Records the generation of the array in the register, so that older members that are found
-    /// alone are not taken for the array.
+    /// alone are not mistaken for the array.
     fn note_generation(&self) {}
 
     /// Writes everything, and closes the array cleanly.
     ///
     /// # Errors
-    /// The reason why not everything was written.
+    /// Returns the reason why not everything was written.
     fn close(&self) -> Result<()>;
 }
 
@@ -59,15 +60,16 @@ pub struct ArrayController {
     turn: Mutex<()>,
     /// The generation that is recorded in the register.
     noted: AtomicU64,
-    /// A copy of the rules as last set, so that a reader does not have to wait for the flusher.
+    /// A copy of the rules that were last set, so that a reader does not have to wait for the
+    /// flusher.
     rules: Mutex<Rules>,
 }
 
 impl ArrayController {
-    /// A handler for an opened array; applies its settings from the register.
+    /// A handler for an opened array; applies the array's settings from the register.
     ///
     /// # Errors
-    /// The errors of the register, and for invalid settings in it.
+    /// Fails with the errors of the register; fails also for invalid settings in it.
     pub fn new(
         name: &str,
         volume: Arc<Volume>,
@@ -91,18 +93,18 @@ impl ArrayController {
         Ok(controller)
     }
 
-    /// Faults planned for its members.
+    /// The faults that are planned for the array's members.
     pub(super) fn faults(&self) -> &Plan {
         &self.faults
     }
 
-    /// Whether the register has a device of this array.
+    /// Whether the register lists a device as one of this array.
     pub(super) fn knows(&self, device: &Path) -> Result<bool> {
         let entry = self.register.read(&self.name)?;
         Ok(entry.devices.iter().any(|known| is_same(known, device)))
     }
 
-    /// Records a removed device, and an added one.
+    /// Records a removed device and an added one in the register.
     pub(super) fn note(&self, gone: Option<&Path>, came: Option<&Path>) -> Result<()> {
         let _turn = lock(&self.turn);
         let mut entry = self.register.read(&self.name)?;
@@ -217,7 +219,7 @@ impl ControlHandler for ArrayController {
             Request::GrowSize => self.grow_size().map(done),
             Request::Cancel => {
                 self.turn(Knob::Idle)?;
-                Ok(done("the running work was stopped".to_owned()))
+                Ok(done("the running work on the array was stopped".to_owned()))
             }
             Request::Events | Request::Stop { .. } => {
                 Err(Error::new(Kind::Unsupported, "this array is not served"))

@@ -6,7 +6,7 @@ use super::detail::Counted;
 use crate::traffic::{Latency, MemberArea, MemberTraffic, Pieces};
 use crate::volume::VolumeCounters;
 
-/// Names end in their unit.
+/// The names end in their unit.
 pub fn counted(counters: &VolumeCounters) -> Counted {
     let VolumeCounters { reads, read_bytes, writes, written_bytes, syncs, pieces, .. } = *counters;
     let Pieces { full, read_modify_write, reconstruct_write, plain } = pieces;

@@ -26,19 +26,19 @@ pub struct CreateRequest {
     pub layout: Layout,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Bytes of the log on each member; the default depends on its size.
+    /// Bytes of the log on each member; the default depends on the size of the member.
     pub log_bytes: Option<u64>,
     /// How parity survives a power cut.
     pub consistency: Consistency,
-    /// Bytes of the granule; `None` follows the requests.
+    /// Bytes of the granule; `None` follows the size of the requests.
     pub granule: Option<u32>,
-    /// The devices in the order of their slots; `None` leaves one missing.
+    /// The devices in the order of their slots; `None` leaves a slot without a member.
     pub members: Vec<Option<PathBuf>>,
     /// Spare devices.
     pub spares: Vec<PathBuf>,
     /// The length of files to create for missing devices.
     pub file_bytes: Option<u64>,
-    /// Content of the devices may be lost, and an existing name replaced.
+    /// Whether the content of the devices may be lost, and an existing name replaced.
     pub force: bool,
 }
 
@@ -55,12 +55,13 @@ pub struct Created {
     pub member_bytes: u64,
 }
 
-/// Makes an array, and registers it under its name. All devices are opened and checked before
+/// Creates an array, and registers it under its name. All devices are opened and checked before
 /// anything is written to any.
 ///
 /// # Errors
-/// [`Kind::Exists`] when the name is taken; [`Kind::Refused`] for a device that carries something;
-/// [`Kind::Busy`] for one in use; [`Kind::Usage`] for options that the level does not allow.
+/// Fails with [`Kind::Exists`] when the name is taken; with [`Kind::Refused`] for a device that has
+/// known content; with [`Kind::Busy`] for a device in use; with [`Kind::Usage`] for options that
+/// the level does not allow.
 pub fn create(
     request: &CreateRequest,
     register: &Register,
@@ -71,11 +72,11 @@ pub fn create(
     if register.has(&request.name) && !request.force {
         return Err(Error::new(
             Kind::Exists,
-            format!("an array named '{}' exists already", request.name),
+            format!("an array named '{}' already exists", request.name),
         )
         .advice(
-            "choose another name; 'pinstripe array status' lists the names in use; --force drops \
-                 the old registration",
+            "choose another name; 'pinstripe array status' lists the names in use; --force removes \
+             the registration of the other array",
         ));
     }
     // Impossible parameters are refused before any device is created or opened. The size of members
@@ -128,20 +129,20 @@ pub fn create(
     })
 }
 
-/// Bytes of a chunk as mdadm reads them: a bare number counts KiB.
+/// Reads the size of a chunk in mdadm's form: a number without a unit counts KiB.
 ///
 /// # Errors
-/// [`Kind::Usage`] if the text is not a size.
+/// Fails with [`Kind::Usage`] if the text is not a size.
 pub fn chunk_bytes_of(text: &str) -> Result<u64> {
     let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
     let bytes = parse_size(text)?;
     Ok(if is_bare { bytes.saturating_mul(KIB) } else { bytes })
 }
 
-/// A policy by its name.
+/// The policy with a given name.
 ///
 /// # Errors
-/// [`Kind::Usage`] if the name is unknown.
+/// Fails with [`Kind::Usage`] if the name is unknown.
 pub fn consistency_of(name: &str) -> Result<Consistency> {
     let all = [Consistency::Log, Consistency::Bitmap, Consistency::None];
     all.into_iter().find(|it| consistency(*it) == name).ok_or_else(|| {

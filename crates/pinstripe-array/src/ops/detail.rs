@@ -1,5 +1,5 @@
-//! The description of an array in one plain value: by the process that serves it, or if there is
-//! none, by its superblocks.
+//! The description of an array in one plain value, from the process that serves it, or, if no
+//! process does, from its superblocks.
 
 mod devices;
 
@@ -17,7 +17,7 @@ pub use devices::of_devices;
 pub struct Detail {
     /// The name.
     pub name: String,
-    /// The format of its superblocks: `pinstripe`, or md's version.
+    /// The format of the array's superblocks: `pinstripe`, or md's version.
     #[serde(default)]
     pub metadata: String,
     /// The id.
@@ -32,17 +32,18 @@ pub struct Detail {
     pub capacity_bytes: u64,
     /// Bytes of data on each member.
     pub member_bytes: u64,
-    /// When it was created, in seconds since 1970.
+    /// When the array was created, in seconds since 1970.
     pub made_seconds: i64,
-    /// The number of changes of its superblock: md's events.
+    /// The number of changes of the array's superblock, which md calls events.
     pub generation: u64,
     /// How parity survives a power cut: `log`, `bitmap` or `none`.
     pub consistency: String,
-    /// Whether it was closed cleanly; while it is served, whether all writes are on its members.
+    /// Whether the array was closed cleanly; while it is served, whether all writes are on its
+    /// members.
     pub is_clean: bool,
-    /// Whether it can be used with the members that are present.
+    /// Whether the array can be used with the present members.
     pub is_usable: bool,
-    /// The process that serves it, if one does.
+    /// The process that serves the array, if there is one.
     pub served: Option<Served>,
     /// By slot.
     pub slots: Vec<SlotDetail>,
@@ -55,21 +56,22 @@ pub struct Detail {
     pub reports: Vec<ReportDetail>,
     /// Blocks with mismatches in the last scrub.
     pub mismatches: u64,
-    /// Bytes written and not on the members yet.
+    /// Bytes that were written to the array and are not on its members yet.
     pub dirty_bytes: u64,
     /// Settings, by md's names.
     pub settings: BTreeMap<String, String>,
-    /// Counters since the array is served.
+    /// Counters since the start of the process that serves the array.
     pub counters: Counted,
 }
 
-/// Counters of an array: by users, by method of parity, by slot.
+/// Counters of an array: users' requests, and transfers of each slot's member.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Counted {
-    /// Reads and writes of users and their bytes, syncs, and pieces of rows by method of parity.
+    /// Reads and writes of users and their bytes, syncs, and the number of row pieces by method of
+    /// parity.
     pub array: BTreeMap<String, u64>,
-    /// By slot: bytes by purpose, calls and their mean and longest times; null if the member is
-    /// absent.
+    /// By slot: bytes by purpose, number of calls, and their mean and longest times; null if the
+    /// member is absent.
     pub members: Vec<Option<BTreeMap<String, u64>>>,
 }
 
@@ -87,16 +89,16 @@ pub struct Served {
 pub struct SlotDetail {
     /// The number.
     pub slot: usize,
-    /// The state of its member.
+    /// The state of the slot's member.
     pub state: SlotStateDetail,
     /// The member's id, if the slot ever had a member.
     pub member: Option<String>,
-    /// The path of the member.
+    /// The path of the slot's member.
     pub device: Option<PathBuf>,
     /// The device that is being filled to replace the member.
     #[serde(default)]
     pub replacement: Option<PathBuf>,
-    /// Errors since the array is served.
+    /// Errors since the array has been served.
     pub errors: ErrorCounts,
 }
 
@@ -107,9 +109,9 @@ pub struct ErrorCounts {
     pub reads: u64,
     /// Blocks that failed their checksum.
     pub checksums: u64,
-    /// Blocks that were restored from the other members.
+    /// Blocks that were rewritten with content from the other members.
     pub healed: u64,
-    /// Blocks that could not be written, and are read from the other members.
+    /// Blocks that could not be written, and are computed from the other members when read.
     pub bad_blocks: u64,
 }
 
@@ -117,11 +119,11 @@ pub struct ErrorCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotStateDetail {
-    /// It is up to date.
+    /// The member is up to date.
     InSync,
-    /// It is being filled.
+    /// The member is being filled.
     Rebuilding,
-    /// It failed: its data is old.
+    /// The member failed, so its data is old.
     Failed,
     /// It is missing.
     Missing,
@@ -130,35 +132,35 @@ pub enum SlotStateDetail {
 /// Long work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkDetail {
-    /// md's word: `recover`, `resync`, `check`, `repair`, `reshape`.
+    /// md's word for the work: `recover`, `resync`, `check`, `repair`, `reshape`.
     pub kind: String,
-    /// Bytes of each member that are done.
+    /// Bytes of each member that the work has done.
     pub done_bytes: u64,
-    /// All bytes of each member.
+    /// Bytes of each member that the work has to do in all.
     pub all_bytes: u64,
-    /// Bytes of each member per second, lately; 0 while it makes no progress.
+    /// The recent rate in bytes of each member per second; 0 while the work makes no progress.
     pub bytes_per_second: u64,
 }
 
 /// The outcome of long work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReportDetail {
-    /// The number since the array is served.
+    /// The number of the report, counted since the array has been served.
     pub number: u64,
     /// As in [`WorkDetail`].
     pub kind: String,
-    /// The slot concerned, if there is one.
+    /// The slot that the work was for, if it was for one.
     pub slot: Option<usize>,
-    /// The path of the device that it filled, if there is one.
+    /// The path of the device that the work filled, if it filled one.
     #[serde(default)]
     pub device: Option<PathBuf>,
-    /// Whether it was completed; if not, a member failed, or it was cancelled.
+    /// Whether the work was completed; if not, a member failed, or the work was cancelled.
     pub is_finished: bool,
     /// Bytes of each member that were moved or compared.
     pub bytes: u64,
     /// Blocks that could not be restored.
     pub lost_blocks: u64,
-    /// Blocks with wrong content, the first ones of them.
+    /// The first blocks with wrong content.
     pub mismatches: Vec<MismatchDetail>,
 }
 
@@ -171,7 +173,7 @@ pub struct MismatchDetail {
     pub device: Option<PathBuf>,
     /// The offset of the block in each member's data.
     pub member_offset: u64,
-    /// Whether it was repaired.
+    /// Whether the block was repaired.
     pub is_mended: bool,
 }
 
@@ -181,7 +183,7 @@ impl Detail {
         self.slots.iter().filter(|slot| slot.state != SlotStateDetail::InSync).count()
     }
 
-    /// mdadm's line: `clean, degraded, recovering`.
+    /// The state in the form of mdadm: `clean, degraded, recovering`.
     pub fn state(&self) -> String {
         let mut words = vec![match (&self.served, self.is_clean) {
             (_, true) => "clean",
@@ -206,7 +208,7 @@ impl Detail {
         words.join(", ")
     }
 
-    /// md's map of the slots: `UU_U`.
+    /// The slots in the form of md: `UU_U`.
     pub fn picture(&self) -> String {
         let letter =
             |slot: &SlotDetail| if slot.state == SlotStateDetail::InSync { 'U' } else { '_' };
@@ -223,7 +225,7 @@ pub fn consistency(policy: Consistency) -> &'static str {
     }
 }
 
-/// The text of a granule.
+/// The granule as text.
 pub(crate) fn granule_text(granule: Option<u32>) -> String {
     granule.map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string())
 }
@@ -232,7 +234,7 @@ pub(crate) fn granule_text(granule: Option<u32>) -> String {
 pub(super) mod testing {
     use super::*;
 
-    /// A whole array of three members.
+    /// A complete array of three members, for tests.
     pub fn detail() -> Detail {
         let slot = |slot: usize| SlotDetail {
             slot,

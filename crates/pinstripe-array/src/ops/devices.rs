@@ -1,5 +1,5 @@
-//! Checks of devices before an array uses them: whether one is in use, carries something, is named
-//! twice, or shares a disk with another. Opens them exclusively.
+//! Checks devices before an array uses them: whether a device is in use, has known content, is
+//! named twice, or shares a disk with another. Opens them exclusively.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use pinstripe_io::disk::disk_of;
 use pinstripe_io::fault::{FaultyDevice, Plan};
 use pinstripe_io::paths;
 
-/// The file or disk that a path leads to: equal for paths to the same one.
+/// Identifies the file or disk that a path leads to: the result is equal for paths to the same one.
 pub fn identity(path: &Path) -> Result<(u64, u64)> {
     let found = paths::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
     Ok(match found.file_type().is_block_device() {
@@ -25,7 +25,7 @@ pub fn identity(path: &Path) -> Result<(u64, u64)> {
 /// Refuses a device that is named twice.
 ///
 /// # Errors
-/// [`Kind::Usage`].
+/// Fails with [`Kind::Usage`].
 pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
     let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
     for path in paths {
@@ -33,7 +33,7 @@ pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
         if let Some((_, other)) = seen.iter().find(|(known, _)| *known == own) {
             return Err(Error::new(
                 Kind::Usage,
-                format!("is the same device as {}", other.display()),
+                format!("this is the same device as {}", other.display()),
             )
             .at(path)
             .advice("name each device once"));
@@ -46,7 +46,8 @@ pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
 /// Opens a device exclusively, with the faults that are planned for the `number`th.
 ///
 /// # Errors
-/// [`Kind::Busy`] if it is in use, with the user; the errors of [`FileDevice::open`].
+/// Fails with [`Kind::Busy`] if the device is in use (the error names the user); with the errors of
+/// [`FileDevice::open`].
 pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
     refuse_held(path)?;
     let device = FileDevice::open(path, Access::Write, Policy::Buffered)?;
@@ -62,7 +63,8 @@ pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
 /// Opens a device whose content will be lost.
 ///
 /// # Errors
-/// The errors of [`open`]; [`Kind::Refused`] if it carries known content and `force` is not set.
+/// Fails with the errors of [`open`]; with [`Kind::Refused`] if the device has known content and
+/// `force` is not set.
 pub(crate) fn open_blank(
     path: &Path,
     number: usize,
@@ -74,30 +76,31 @@ pub(crate) fn open_blank(
     Ok(device)
 }
 
-/// Refuses a device with known content, unless that may be lost.
+/// Refuses a device with known content, unless `force` allows its loss.
 ///
 /// # Errors
-/// [`Kind::Refused`]; the errors of the device.
+/// Fails with [`Kind::Refused`] for known content; with the errors of the device.
 pub(crate) fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> {
     match signature(device)? {
         Some(found) if !force => {
             let error = Error::new(Kind::Refused, format!("the device carries {found}"));
             let error = error.at(device.place());
-            Err(error.advice("name another device, or overwrite it with --force"))
+            Err(error.advice("name another device, or overwrite this one with --force"))
         }
         _ => Ok(()),
     }
 }
 
-/// Warns of devices that share a disk: they fail together, and compete for one arm.
+/// Warns about devices that share a disk: they fail together, and compete for the same arm.
 pub(crate) fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
     for (number, path) in paths.iter().enumerate() {
         let Some(disk) = disk_of(path) else { continue };
         let other = paths[..number].iter().find(|it| disk_of(it).as_ref() == Some(&disk));
         if let Some(other) = other {
-            let what = format!("is on the same disk ({disk}) as {}", other.display());
-            let error = Error::new(Kind::Refused, what)
-                .advice("if that disk fails, both are lost: use a disk for each member");
+            let what = format!("this device is on the same disk ({disk}) as {}", other.display());
+            let error = Error::new(Kind::Refused, what).advice(
+                "if that disk fails, both devices are lost: use a separate disk for each member",
+            );
             monitor.warning(path, error);
         }
     }

@@ -9,14 +9,15 @@ use super::detail::{Detail, SlotDetail, SlotStateDetail};
 /// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArrayEvent {
-    /// `Fail`, `SpareActive`, `RebuildStarted`, `RebuildFinished`, `Rebuild20` and further steps of
-    /// 20, `DegradedArray`, `NewSpare`, `MismatchFound`, `BlocksHealed`, `FailedArray`.
+    /// The name of the event: `Fail`, `SpareActive`, `RebuildStarted`, `RebuildFinished`,
+    /// `Rebuild20` and further steps of 20, `DegradedArray`, `NewSpare`, `MismatchFound`,
+    /// `BlocksHealed`, `FailedArray`.
     pub what: String,
     /// The device concerned.
     pub device: Option<PathBuf>,
     /// The slot.
     pub slot: Option<usize>,
-    /// The number in it: blocks, percent.
+    /// The number that belongs to the event: a number of blocks, or percent.
     pub count: Option<u64>,
 }
 
@@ -37,7 +38,7 @@ impl ArrayEvent {
     }
 }
 
-/// The changes between two observations, the gravest last.
+/// The changes between two observations, the most serious one last.
 pub fn between(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
     let mut events = Vec::new();
     for (old, new) in before.slots.iter().zip(&now.slots) {
@@ -78,7 +79,7 @@ pub fn between(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
     events
 }
 
-/// Work that began, ended, or passed a further fifth.
+/// Events about work that began, ended, or completed a further fifth.
 fn of_work(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
     let fifths = |detail: &Detail| {
         let work = detail.work.as_ref()?;

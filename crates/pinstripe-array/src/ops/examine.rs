@@ -1,4 +1,4 @@
-//! The array that one device is a member of, by its superblock.
+//! Describes the array that a device is a member of, by the superblock of the device.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,11 @@ pub struct Examined {
     pub found: FoundSuperblock,
 }
 
-/// The content of a device.
+/// The superblock that was found on a device.
 #[derive(Debug, Clone)]
 pub enum FoundSuperblock {
-    /// A superblock of this program: the newer readable one of the two, and how many are readable.
+    /// A superblock of pinstripe: the newer readable one of the two copies, and the number of
+    /// readable copies.
     Ours(Box<Superblock>, usize),
     /// A superblock of md.
     Md(Box<md::MdSuperblock>),
@@ -31,8 +32,9 @@ pub enum FoundSuperblock {
 /// Reads the superblock of a device, which may be in use.
 ///
 /// # Errors
-/// [`Kind::NotFound`] without a superblock, with the content found instead; [`Kind::Corrupt`] and
-/// [`Kind::Unsupported`] for an unreadable one; the errors of the device.
+/// Fails with [`Kind::NotFound`] if the device has no superblock (the error names the content found
+/// instead); with [`Kind::Corrupt`] and [`Kind::Unsupported`] for an unreadable superblock; with
+/// the errors of the device.
 pub fn examine(path: &Path) -> Result<Examined> {
     let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;
     let bytes = device.len()?;
@@ -40,10 +42,10 @@ pub fn examine(path: &Path) -> Result<Examined> {
     Ok(Examined { path: path.to_path_buf(), bytes, found })
 }
 
-/// The superblock that a device carries.
+/// The superblock that is on a device.
 ///
 /// # Errors
-/// The errors of [`examine`].
+/// Fails with the errors of [`examine`].
 pub fn find(device: &dyn Device) -> Result<FoundSuperblock> {
     let ours = superblocks(device)?;
     let readable = ours.iter().flatten().count();
@@ -59,7 +61,8 @@ pub fn find(device: &dyn Device) -> Result<FoundSuperblock> {
         Err(error) if error.kind() != Kind::NotFound => Err(error),
         Err(_) => {
             let carries = signature(device)?.map(|it| format!(": it carries {it}"));
-            let what = format!("is not a member of an array{}", carries.unwrap_or_default());
+            let what =
+                format!("this device is not a member of an array{}", carries.unwrap_or_default());
             Err(Error::new(Kind::NotFound, what).at(device.place()))
         }
     }

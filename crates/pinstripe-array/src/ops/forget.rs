@@ -1,4 +1,4 @@
-//! Forgetting the name of an array: the register loses an entry, the devices stay as they are.
+//! Forgetting the name of an array: the register loses its entry, the devices are not changed.
 
 use super::Register;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -7,16 +7,17 @@ use pinstripe_io::control::Control;
 /// The register's data about an array that was forgotten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forgotten {
-    /// The devices; none when the entry could not be read.
+    /// The devices of the array; the list is empty if the entry could not be read.
     pub devices: Vec<std::path::PathBuf>,
-    /// The number of settings that only the register had.
+    /// The number of settings that were only in the register.
     pub settings: usize,
 }
 
-/// Removes the entry of an array, even an unreadable one. No device is touched.
+/// Removes the entry of an array, even an unreadable one. The devices are not changed.
 ///
 /// # Errors
-/// [`Kind::NotFound`] for an unknown name; [`Kind::Busy`] while a process serves the array.
+/// Fails with [`Kind::NotFound`] for an unknown name; with [`Kind::Busy`] while a process serves
+/// the array.
 pub fn forget(name: &str, register: &Register) -> Result<Forgotten> {
     super::register::check_name(name)?;
     if !register.has(name) {
@@ -25,8 +26,8 @@ pub fn forget(name: &str, register: &Register) -> Result<Forgotten> {
     }
     // Held until the entry is removed, so that no process begins to serve the array meanwhile.
     let held = Control::bind(&register.socket(name)?).map_err(|error| match error.kind() {
-        Kind::Busy => Error::new(Kind::Busy, format!("array '{name}' is being served"))
-            .advice(format!("stop it first: 'pinstripe array stop {name}'")),
+        Kind::Busy => Error::new(Kind::Busy, format!("array '{name}' is served"))
+            .advice(format!("first stop the array with 'pinstripe array stop {name}'")),
         _ => error,
     })?;
     let known = register.read(name).ok();

@@ -1,4 +1,4 @@
-//! The settings of an array that can be changed in use, by the names that md has in sysfs.
+//! The settings of an array that can be changed in use, by their names in md's sysfs.
 //!
 //! | name | value | kept |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 //! | `write_deadline` | milliseconds that a write may wait for its neighbours | in the register |
 //! | `sync_action` | `check`, `repair`, `idle` | it is begun, or ended |
 //!
-//! Everything else can only be read.
+//! All other names can only be read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,22 +20,22 @@ use crate::plan::RmwLevel;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{KIB, parse_size};
 
-/// A knob with its new value.
+/// A knob together with its new value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knob {
-    /// The granule; `None` follows the requests.
+    /// The granule; `None` follows the size of the requests.
     Granule(Option<u32>),
     /// Bytes that may wait to be written.
     CacheBytes(u64),
-    /// When parity is changed by the difference.
+    /// When parity is updated by the difference (read-modify-write).
     Rmw(RmwLevel),
-    /// Bytes per second of pending work while the array is in use.
+    /// The least rate of pending work while the array is in use, in bytes per second.
     SpeedMin(u64),
-    /// The same while it is not in use.
+    /// The rate of pending work while the array is not in use, in bytes per second.
     SpeedMax(u64),
-    /// The time a row may gather.
+    /// How long a row may gather writes.
     Deadline(Duration),
-    /// Begins a check of everything, with repair if true.
+    /// Begins a check of the entire array; repairs if true.
     Scrub(bool),
     /// Ends the work in progress.
     Idle,
@@ -51,10 +51,11 @@ impl Knob {
     /// Reads a knob.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for an unknown or read-only name, or an invalid value.
+    /// Fails with [`Kind::Usage`] for an unknown or read-only name, or an invalid value.
     pub fn parse(name: &str, value: &str) -> Result<Self> {
         let bad = |expected: &str| {
-            Error::new(Kind::Usage, format!("{name} cannot be '{value}'")).expected(expected, value)
+            Error::new(Kind::Usage, format!("the knob {name} cannot have the value '{value}'"))
+                .expected(expected, value)
         };
         match name {
             "stripe_size" if value == "auto" => Ok(Knob::Granule(None)),
@@ -64,12 +65,12 @@ impl Knob {
                     bytes.is_power_of_two() && (GRANULE_MIN..=GRANULE_MAX).contains(&bytes);
                 match is_granule {
                     true => Ok(Knob::Granule(Some(bytes as u32))),
-                    false => Err(bad("auto, or a power of two from 4K to 1M")),
+                    false => Err(bad("the value auto, or a power of two from 4K to 1M")),
                 }
             }
             "stripe_cache_size" => Ok(Knob::CacheBytes(parse_size(value)?)),
             "rmw_level" => {
-                let number = value.parse().map_err(|_| bad("0, 1 or 2"))?;
+                let number = value.parse().map_err(|_| bad("the value 0, 1 or 2"))?;
                 RmwLevel::from_number(number).map(Knob::Rmw)
             }
             "sync_speed_min" => speed(value).map(Knob::SpeedMin),
@@ -82,7 +83,7 @@ impl Knob {
                 "check" => Ok(Knob::Scrub(false)),
                 "repair" => Ok(Knob::Scrub(true)),
                 "idle" | "frozen" => Ok(Knob::Idle),
-                _ => Err(bad("check, repair or idle")),
+                _ => Err(bad("the value check, repair or idle")),
             },
             _ if READ_ONLY.contains(&name) => {
                 Err(Error::new(Kind::Usage, format!("{name} is read-only"))
@@ -93,13 +94,13 @@ impl Knob {
         }
     }
 
-    /// Whether the register has to keep it.
+    /// Whether the register has to store this setting.
     pub fn is_kept(self) -> bool {
         !matches!(self, Knob::Granule(_) | Knob::Scrub(_) | Knob::Idle)
     }
 }
 
-/// As in md: a bare number counts KiB.
+/// Reads a speed in md's form: a number without a unit counts KiB/s.
 fn speed(value: &str) -> Result<u64> {
     if value == "max" {
         return Ok(u64::MAX);
@@ -109,7 +110,7 @@ fn speed(value: &str) -> Result<u64> {
     Ok(if is_bare { bytes.saturating_mul(KIB) } else { bytes })
 }
 
-/// The text of a speed; parsing it gives the same speed.
+/// Formats a speed; parsing the text gives the same speed.
 pub(crate) fn speed_text(bytes: u64) -> String {
     match bytes {
         u64::MAX => "max".to_owned(),
@@ -133,19 +134,21 @@ const READ_ONLY: [&str; 11] = [
     "sync_completed",
 ];
 
-/// Accepts the name of a readable knob.
+/// Checks that a name is that of a readable knob.
 ///
 /// # Errors
-/// [`Kind::Usage`].
+/// Fails with [`Kind::Usage`].
 pub fn check_name(name: &str) -> Result<()> {
     if READ_ONLY.contains(&name) || NAMES.split(", ").any(|known| known == name) {
         return Ok(());
     }
-    Err(Error::new(Kind::Usage, format!("there is no knob '{name}'"))
-        .advice(format!("settable knobs: {NAMES}; read-only knobs: {}", READ_ONLY.join(", "))))
+    Err(Error::new(Kind::Usage, format!("there is no knob '{name}'")).advice(format!(
+        "the settable knobs are {NAMES}; the read-only knobs are {}",
+        READ_ONLY.join(", ")
+    )))
 }
 
-/// All readable knobs, by md's names and in md's units.
+/// The values of all readable knobs, by md's names and in md's units.
 pub fn values(detail: &Detail) -> BTreeMap<String, String> {
     const SECTOR_BYTES: u64 = 512;
     const BLOCK_SECTORS: u64 = 8;

@@ -9,17 +9,18 @@ use pinstripe_base::error::Result;
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 use pinstripe_io::paths;
 
-/// Created files. They are removed on drop, unless the array uses them.
+/// Created files. Files that were created; they are removed on drop, unless the array uses them.
 #[derive(Default)]
 pub struct MadeFiles {
     files: Vec<PathBuf>,
 }
 
 impl MadeFiles {
-    /// Creates files of a length for the devices that do not exist; none without a length.
+    /// Creates files of the given length for the devices that do not exist; creates none if no
+    /// length is given.
     ///
     /// # Errors
-    /// The errors of the system; files created before are removed.
+    /// Fails with the errors of the system; in that case the files created before are removed.
     pub fn of<'a>(
         devices: impl IntoIterator<Item = &'a PathBuf>,
         bytes: Option<u64>,

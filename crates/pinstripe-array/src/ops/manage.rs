@@ -13,10 +13,12 @@ use pinstripe_base::units::format_size;
 use pinstripe_io::device::SharedDevice;
 
 impl ArrayController {
-    /// Carries out an act, and registers the devices. Returns a text about it for people.
+    /// Carries out a change of members, and registers the devices. Returns a text for people about
+    /// what was done.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the array has no such device; the errors of the engine.
+    /// Fails with [`Kind::NotFound`] if the array has no such device; with the errors of the
+    /// engine.
     pub(super) fn manage(&self, act: &ManageAction) -> Result<String> {
         match act {
             ManageAction::Fail { device } => self.fail(device),
@@ -52,14 +54,17 @@ impl ArrayController {
             Some(FailedAs::Replacement(report)) => {
                 let slot = report.slot.unwrap_or_default();
                 self.volume.keep_report(report);
-                format!("{place} is marked as failed: the member of slot {slot} is not replaced")
+                format!(
+                    "{place} is marked as failed: the replacement of the member of slot {slot} is \
+                     cancelled"
+                )
             }
             Some(FailedAs::Already) => format!("{place} has failed already"),
-            None => format!("{place} is not in use: it has failed or was replaced already"),
+            None => format!("{place} is not in use: the device has already failed or was replaced"),
         })
     }
 
-    /// The result of an act; `None` for a device that only the register knows.
+    /// The result of a change; `None` for a device that only the register knows.
     fn or_left_out<T>(&self, device: &Path, done: Result<T>) -> Result<Option<T>> {
         match done {
             Ok(done) => Ok(Some(done)),
@@ -80,17 +85,20 @@ impl ArrayController {
         let place = device.display();
         Ok(match added {
             AddedAs::Recovering { slot } => {
-                format!("{place} is back in slot {slot}, and is being brought up to date")
+                format!(
+                    "{place} is again the member of slot {slot}, and is being brought up to date"
+                )
             }
             AddedAs::Rebuilding { slot } => format!("{place} is being rebuilt for slot {slot}"),
             AddedAs::Spare => format!("{place} is a spare"),
         })
     }
 
-    /// Begins to grow the array by one member. Returns a text about it for people.
+    /// Begins to grow the array by one member. Returns a text for people about what was begun.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for any number of members but one more; the errors of the engine.
+    /// Fails with [`Kind::Usage`] if the number of members is not one more than now; with the
+    /// errors of the engine.
     pub(super) fn grow(
         &self,
         raid_devices: Option<usize>,
@@ -113,10 +121,10 @@ impl ArrayController {
         Ok(format!("the array grows from {members} to {} members", members + 1))
     }
 
-    /// Changes the level. Returns a text about it for people.
+    /// Changes the level. Returns a text for people about what was done.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if the word is not a level; the errors of the engine.
+    /// Fails with [`Kind::Usage`] if the word is not a level; with the errors of the engine.
     pub(super) fn change_level(
         &self,
         level: &str,
@@ -134,7 +142,8 @@ impl ArrayController {
             }
         }
         let after = self.volume.array().geometry();
-        let change = format!("the level is {level} now, it was {}", before.level());
+        let change =
+            format!("the level of the array changed to {level}; it was {}", before.level());
         Ok(match after.members().cmp(&before.members()) {
             Ordering::Less => format!("{change}; the last member is a spare"),
             Ordering::Equal => change,
@@ -142,22 +151,26 @@ impl ArrayController {
         })
     }
 
-    /// Makes the array use all of its members. Returns a text about it for people.
+    /// Makes the array use all space of its members. Returns a text for people about what was done.
     ///
     /// # Errors
-    /// The errors of the engine.
+    /// Fails with the errors of the engine.
     pub(super) fn grow_size(&self) -> Result<String> {
         let before = self.volume.array().capacity();
         self.volume.with(|it| it.grow_size())?;
         let after = self.volume.array().capacity();
-        Ok(format!("the array has {} now, it had {}", format_size(after), format_size(before)))
+        Ok(format!(
+            "the array now has a size of {}; before, its size was {}",
+            format_size(after),
+            format_size(before)
+        ))
     }
 
-    /// Opens a device that will join: blank, or of this array.
+    /// Opens a device that will join the array: a blank one, or one of this array.
     ///
     /// # Errors
-    /// [`Kind::Exists`] for a member or a spare; the errors of [`devices::open`] and
-    /// [`devices::refuse_carrying`].
+    /// Fails with [`Kind::Exists`] for a member or a spare; with the errors of [`devices::open`]
+    /// and [`devices::refuse_carrying`].
     pub(super) fn open(&self, device: &Path, force: bool) -> Result<SharedDevice> {
         self.refuse_own(device)?;
         let opened =
@@ -168,7 +181,8 @@ impl ArrayController {
         Ok(opened)
     }
 
-    /// Refuses a device that this array uses: opening it would find it locked by this process.
+    /// Refuses a device that this array uses: opening it would fail because this process has locked
+    /// it.
     fn refuse_own(&self, device: &Path) -> Result<()> {
         let role = match self.role(device) {
             Some(
@@ -176,7 +190,7 @@ impl ArrayController {
             ) => role.word(),
             Some(DeviceRole::Failed(_)) | None => return Ok(()),
         };
-        Err(Error::new(Kind::Exists, format!("is a {role} of this array already"))
+        Err(Error::new(Kind::Exists, format!("this device is already a {role} of this array"))
             .at(device)
             .advice("name a device that is not in use"))
     }
@@ -184,13 +198,15 @@ impl ArrayController {
     /// Refuses a device that is not a failed member of this array.
     ///
     /// # Errors
-    /// [`Kind::Refused`].
+    /// Fails with [`Kind::Refused`].
     pub(super) fn refuse_stranger(&self, opened: &SharedDevice) -> Result<()> {
         match self.was_member(opened)? {
             true => Ok(()),
-            false => Err(Error::new(Kind::Refused, "is not an absent member of this array")
-                .at(opened.place())
-                .advice("add it as a new member with --add")),
+            false => {
+                Err(Error::new(Kind::Refused, "this device is not an absent member of this array")
+                    .at(opened.place())
+                    .advice("add the device as a new member with --add"))
+            }
         }
     }
 
@@ -209,20 +225,22 @@ impl ArrayController {
                 .any(|slot| slot.state == SlotState::Failed && slot.member == Some(own.member)))
     }
 
-    /// The present slot of a member's device. A later slice of work may move it to another slot.
+    /// The present slot of a member's device. A later slice of work may move the device to another
+    /// slot.
     ///
     /// # Errors
-    /// The errors of [`part`](Self::part); [`Kind::Usage`] if the device is not a member.
+    /// Fails with the errors of [`part`](Self::part); with [`Kind::Usage`] if the device is not a
+    /// member.
     pub(super) fn slot(&self, device: &Path) -> Result<usize> {
         let slot = self.part(device)?.map_or_else(|| Err(not_used()), DeviceRole::slot_in_use);
         slot.map_err(|error| error.at(device))
     }
 
     /// The present role of a device in the array. A device that has disappeared is found by its
-    /// former path; `None` for one that only the register knows.
+    /// former path; returns `None` for a device that only the register knows.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the array has no such device.
+    /// Fails with [`Kind::NotFound`] if the array has no such device.
     pub(super) fn part(&self, device: &Path) -> Result<Option<DeviceRole>> {
         match self.role(device) {
             Some(role) => Ok(Some(role)),
@@ -231,7 +249,8 @@ impl ArrayController {
         }
     }
 
-    /// Runs between two slices of work, so that no device is changing its role.
+    /// Returns the role of a device; runs between two slices of work, so that no device changes its
+    /// role meanwhile.
     fn role(&self, device: &Path) -> Option<DeviceRole> {
         let is_it = |known: &Path| register::is_same(known, device);
         self.volume.with(|it| it.array().role_of(&is_it))
@@ -239,7 +258,7 @@ impl ArrayController {
 }
 
 fn stranger(device: &Path) -> Error {
-    Error::new(Kind::NotFound, "is not a device of this array")
+    Error::new(Kind::NotFound, "this is not a device of this array")
         .at(device)
-        .advice("see 'pinstripe array detail' for its devices")
+        .advice("'pinstripe array detail' lists the devices of the array")
 }

@@ -29,10 +29,10 @@ pub struct MdController {
 }
 
 /// Opens an md array exclusively; `write` allows writes to it. An array that md would not start can
-/// only be read, if it was assembled by force.
+/// only be read, and only if it was assembled by force.
 ///
 /// # Errors
-/// The errors of [`open_all`](super::assemble::open_all) and of [`assemble`].
+/// Fails with the errors of [`open_all`](super::assemble::open_all) and of [`assemble`].
 pub fn open(entry: &Entry, write: bool, faults: &Plan, monitor: &Monitor) -> Result<MdController> {
     let opened = super::assemble::open_all(&entry.devices, faults, monitor)?;
     let write = write.then(|| clock::now().0 as u64);
@@ -44,15 +44,17 @@ pub fn open(entry: &Entry, write: bool, faults: &Plan, monitor: &Monitor) -> Res
 
 fn tell_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
     for it in left_out {
-        monitor
-            .warning(&it.place, Error::new(Kind::WrongMember, format!("is left out: {}", it.why)));
+        monitor.warning(
+            &it.place,
+            Error::new(Kind::WrongMember, format!("this device is left out: {}", it.why)),
+        );
     }
 }
 
-/// Refuses an md array that could not be served, and reports which devices would be left out.
+/// Refuses an md array that could not be served; reports devices that would be left out.
 ///
 /// # Errors
-/// The errors of [`open`].
+/// Fails with the errors of [`open`].
 pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
     let options = MdAssembleOptions { write: None, force: entry.force };
     let MdAssembly { array, left_out } = assemble(opened_to_read(entry)?, options)?;
@@ -61,10 +63,10 @@ pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
     Ok(())
 }
 
-/// The description of an md array by its devices, which are only read and may be in use.
+/// The description of an md array from its devices, which are only read and may be in use.
 ///
 /// # Errors
-/// The errors of [`assemble`]; [`Kind::TooManyLosses`] if no device is present.
+/// Fails with the errors of [`assemble`]; with [`Kind::TooManyLosses`] if no device is present.
 pub fn look(entry: &Entry) -> Result<Detail> {
     let options = MdAssembleOptions { write: None, force: true };
     let found = assemble(opened_to_read(entry)?, options)?;
@@ -86,8 +88,8 @@ fn opened_to_read(entry: &Entry) -> Result<Vec<SharedDevice>> {
             format!("no device of '{}' is present", entry.name),
         )
         .advice(format!(
-            "attach them, or assemble the array from their present paths; if it is gone for good: \
-             'pinstripe array forget {}'",
+            "attach the devices, or assemble the array from their present paths; if the array is \
+             gone for good, run 'pinstripe array forget {}'",
             entry.name
         )));
     }
@@ -137,8 +139,8 @@ impl ControlHandler for MdController {
     fn answer(&self, request: &Request) -> Result<Reply> {
         match request {
             Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
-            _ => Err(Error::new(Kind::Refused, "md arrays can only be read and written here")
-                .advice("manage their members with mdadm")),
+            _ => Err(Error::new(Kind::Refused, "pinstripe can only read and write md arrays")
+                .advice("manage the members of md arrays with mdadm")),
         }
     }
 
@@ -155,13 +157,13 @@ impl ControlHandler for MdController {
     }
 }
 
-/// Registers an md array under a name, if the first device that carries any array is a member of
-/// one; without devices, if an md array is registered under the name. Nothing is written to the
-/// devices. With `force`, it can be read although md would not start it, and foreign devices are
-/// left out. Returns whether it was an md array.
+/// Registers an md array under a name, if the first device with a superblock is a member of an md
+/// array; without devices, looks for an md array that is registered under the name. Nothing is
+/// written to the devices. With `force`, an array that md would not start can be read, and foreign
+/// devices are left out. Returns whether the array is an md array.
 ///
 /// # Errors
-/// The errors of [`check`].
+/// Fails with the errors of [`check`].
 pub fn assemble_md(
     name: &str,
     paths: &[PathBuf],

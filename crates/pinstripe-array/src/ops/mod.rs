@@ -1,9 +1,10 @@
-//! The verbs of arrays: by name, on devices that are checked before use, in this process or in the
-//! one that serves them.
+//! The verbs of arrays. The verbs find arrays by name, check devices before use, and run in this
+//! process or in the one that serves the array.
 //!
 //! [`create`](create::create) and [`assemble`](assemble::assemble) add an array to the
-//! [`Register`]; all other verbs find it there by its name. An array that is served belongs to that
-//! process: requests use its control socket. Any other array is opened, used, and closed.
+//! [`Register`]; all other verbs look it up there by its name. An array that is served belongs to
+//! the serving process: requests go to the control socket of that process. An array that no process
+//! serves is opened, used, and closed.
 
 pub mod assemble;
 mod check;

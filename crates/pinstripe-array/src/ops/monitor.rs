@@ -1,7 +1,7 @@
 //! Events of several arrays between two observations, in the words of `mdadm --monitor`.
 //!
-//! The watcher needs no process that serves: it reads the superblocks of an array without a server.
-//! It only decides which events there are; the caller reports them.
+//! The watcher does not need a process that serves the array: without one, it reads the
+//! superblocks. This module only decides which events there are; the caller reports them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,12 +23,12 @@ pub enum Sight {
     Unknown,
 }
 
-/// Observes an array without opening it; waits `patience` for each line of the process that serves
-/// it.
+/// Observes an array without opening it; waits up to `patience` for each line of the process that
+/// serves it.
 ///
 /// # Errors
-/// If its state is unknown: the process that serves it does not answer, for example because it is
-/// just starting.
+/// Returns [`Sight::Unknown`] if the process that serves the array does not answer, for example
+/// because it is just starting.
 pub fn sight(name: &str, register: &Register, patience: Duration) -> Result<Sight> {
     match look_within(name, register, patience) {
         Ok(detail) => Ok(Sight::Seen(Box::new(detail))),
@@ -49,23 +49,24 @@ fn look_within(name: &str, register: &Register, patience: Duration) -> Result<De
     }
 }
 
-/// The arrays as they were observed last.
+/// The last observation of each array.
 #[derive(Debug, Default)]
 pub struct Watcher {
-    /// By name; `None` for an array that has disappeared.
+    /// The last observations by name; `None` for an array that has disappeared.
     seen: BTreeMap<String, Option<Detail>>,
     /// Whether arrays that are seen for the first time are reported.
     tells_new: bool,
 }
 
 impl Watcher {
-    /// Has seen no array yet. With `tells_new`, those of the first observation count as new.
+    /// A watcher that has seen no array yet. With `tells_new`, the arrays of the first observation
+    /// count as new.
     pub fn new(tells_new: bool) -> Self {
         Watcher { seen: BTreeMap::new(), tells_new }
     }
 
-    /// Takes one observation of all watched arrays, and returns the events since the last one, each
-    /// with the name of its array. An array whose name is missing here is gone.
+    /// Takes one observation of all watched arrays, and returns the events since the previous one,
+    /// each with the name of its array. An array whose name is missing in `sights` is gone.
     pub fn take(&mut self, sights: Vec<(String, Sight)>) -> Vec<(String, ArrayEvent)> {
         let mut told = Vec::new();
         let is_absent = |name: &String| !sights.iter().any(|(there, _)| there == name);
@@ -129,12 +130,12 @@ fn since(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
     events
 }
 
-/// An event for every array, which only shows that program, mail and webhook are reached.
+/// An event for every array, which only tests that program, mail and webhook are reached.
 pub fn test_message() -> ArrayEvent {
     ArrayEvent::new("TestMessage")
 }
 
-/// Whether an event is worth a mail: something is lost or about to be.
+/// Whether an event deserves a mail: something is lost or may soon be lost.
 pub fn is_grave(event: &ArrayEvent) -> bool {
     const GRAVE: [&str; 7] = [
         "Fail",

@@ -1,5 +1,4 @@
-//! Opening an array in this process and closing it in order, or reaching the process that has it
-//! open.
+//! Opens an array in this process and closes it cleanly, or reaches the process that has it open.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,19 +15,20 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_io::control::{Client, Peer};
 use pinstripe_io::fault::Plan;
 
-/// The place where an array is open.
+/// The process in which an array is open.
 pub enum Reached {
-    /// In the process that serves it.
+    /// The array is open in the process that serves it.
     There(Client),
-    /// In this one, until it is closed.
+    /// The array is open in this process, until it is closed.
     Here(Box<dyn ControlHandler>),
 }
 
 impl Reached {
-    /// Asks, wherever it is.
+    /// Sends a request to the array, in whichever process it is open.
     ///
     /// # Errors
-    /// Why it cannot be done; when the process that serves it does not answer.
+    /// Fails with the reason why the request failed; fails also when the process that serves the
+    /// array does not answer.
     pub fn ask(&mut self, request: &Request) -> Result<Reply> {
         match self {
             Reached::Here(controller) => controller.answer(request),
@@ -42,7 +42,7 @@ impl Reached {
     /// The present state of the array.
     ///
     /// # Errors
-    /// The errors of [`ask`](Self::ask).
+    /// Fails with the errors of [`ask`](Self::ask).
     pub fn detail(&mut self) -> Result<Detail> {
         match self.ask(&Request::Detail)? {
             Reply::Detail(detail) => Ok(*detail),
@@ -50,16 +50,16 @@ impl Reached {
         }
     }
 
-    /// Whether another process serves it, and continues to do so.
+    /// Whether another process serves the array, and continues to do so.
     pub fn is_served(&self) -> bool {
         matches!(self, Reached::There(_))
     }
 
-    /// Closes an array that was opened here. Returns the state of the array after that: a member
-    /// that cannot write the last superblock has failed.
+    /// Closes an array that was opened in this process. Returns the state of the array after that:
+    /// a member that cannot write the last superblock has failed.
     ///
     /// # Errors
-    /// Why not everything was written.
+    /// Fails with the reason why not everything was written.
     pub fn close(self) -> Result<Option<Detail>> {
         match self {
             Reached::There(_) => Ok(None),
@@ -71,7 +71,7 @@ impl Reached {
 /// Sends a request.
 ///
 /// # Errors
-/// The errors of the connection.
+/// Fails with the errors of the connection.
 pub fn send(client: &mut Client, request: &Request) -> Result<()> {
     client.ask(&serde_json::to_string(request).expect("a request is plain text"))
 }
@@ -79,7 +79,7 @@ pub fn send(client: &mut Client, request: &Request) -> Result<()> {
 /// The next reply.
 ///
 /// # Errors
-/// The other process's failure; the errors of the connection.
+/// Fails with the error that the other process returned; with the errors of the connection.
 pub fn next(client: &mut Client) -> Result<Reply> {
     match serde_json::from_str(&client.line()?) {
         Ok(Reply::Failed(failure)) => Err(failure.into_error()),
@@ -91,30 +91,30 @@ pub fn next(client: &mut Client) -> Result<Reply> {
 fn unexpected() -> Error {
     Error::new(Kind::Unsupported, "the process that serves the array sent an unknown answer")
         .advice(
-            "it runs a different version of pinstripe: stop it, and serve the array with this \
-            version",
+            "the serving process runs a different version of pinstripe: stop that process, and \
+             serve the array with this version",
         )
 }
 
 const PEER: Peer = Peer {
     name: "the process that serves the array",
-    advice: "check with 'pinstripe array status' whether it still runs, then try again",
+    advice: "check with 'pinstripe array status' whether the array is still served, then try again",
     silence: Kind::Io,
 };
 
 /// The process that serves an array, if one does.
 ///
 /// # Errors
-/// [`Kind::NotFound`] for a name that nothing has.
+/// Fails with [`Kind::NotFound`] for an unknown name.
 pub fn server(name: &str, register: &Register) -> Result<Option<Client>> {
     register.read(name)?;
     Client::connect(&register.socket(name)?, PEER)
 }
 
-/// Reaches an array: where it is served, or opens it here.
+/// Connects to the process that serves an array, or opens the array in this process.
 ///
 /// # Errors
-/// The errors of [`assemble`].
+/// Fails with the errors of [`assemble`].
 pub fn reach(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) -> Result<Reached> {
     if let Some(client) = server(name, register)? {
         return Ok(Reached::There(client));
@@ -128,10 +128,10 @@ pub fn reach(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) 
     Ok(Reached::Here(controller))
 }
 
-/// Assembles an array of ours from its registered devices, and starts it.
+/// Assembles an array in pinstripe's format from its registered devices, and starts it.
 ///
 /// # Errors
-/// The errors of [`assemble`] and [`Volume::start`].
+/// Fails with the errors of [`assemble`] and [`Volume::start`].
 pub fn start(
     name: &str,
     register: &Register,
@@ -147,7 +147,7 @@ pub fn start(
 /// The description of an array: from the process that serves it, or from its superblocks.
 ///
 /// # Errors
-/// Those of both.
+/// Fails with the errors of the serving process and those of reading the superblocks.
 pub fn look(name: &str, register: &Register) -> Result<Detail> {
     match server(name, register)? {
         Some(client) => Reached::There(client).detail(),

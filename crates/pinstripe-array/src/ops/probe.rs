@@ -1,4 +1,4 @@
-//! Whether two devices share a spindle: by the system's own data, and by measuring.
+//! Finds out whether two devices share a spindle: from data of the system, and by measuring.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -10,13 +10,14 @@ use pinstripe_base::error::Result;
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 use pinstripe_io::disk::disk_of;
 
-/// Two devices that share an arm keep half of their rates each; a part below this is not chance.
+/// Two devices that share an arm keep about half of their rates when both are read; a value below
+/// this is not chance.
 const SHARED_BELOW: f64 = 0.7;
-/// More than this no two have that share an arm.
+/// Two devices that share an arm never keep more than this.
 const APART_ABOVE: f64 = 0.85;
 /// With fewer rounds than this, no result is reported.
 const ROUNDS_MIN: usize = 5;
-/// The rate of reads beyond which no arm moves: the device is a cache or a solid-state disk.
+/// A rate of random reads that is too high for an arm: the device is a cache or a solid-state disk.
 const NO_ARM_READS: f64 = 5_000.0;
 
 /// The findings about two devices.
@@ -24,21 +25,22 @@ const NO_ARM_READS: f64 = 5_000.0;
 pub struct Probed {
     /// The devices.
     pub devices: [PathBuf; 2],
-    /// The disk that the system says both are on.
+    /// The disk on which both devices are, according to the system.
     pub same_disk: Option<String>,
-    /// The verdict by measuring.
+    /// The verdict of the measurement.
     pub verdict: Verdict,
-    /// Reads a second of each alone: the median of the rounds.
+    /// Reads per second of each device alone: the median of the rounds.
     pub alone_reads_per_second: [f64; 2],
-    /// The part of each one's rate that is left while the other is read: the median of the rounds.
+    /// The part of a device's rate that is left while the other is read: the median of the rounds.
     pub kept: f64,
-    /// The lowest and the highest of the middle half of the rounds.
+    /// The part of the rate that is left: lowest and highest value of the middle half of the
+    /// rounds.
     pub kept_range: [f64; 2],
-    /// Rounds that were measured.
+    /// The number of rounds that were measured.
     pub rounds: usize,
-    /// Whether the number of reads was too high for a device with an arm.
+    /// Whether the read rate was too high for a device with an arm.
     pub has_no_arm: bool,
-    /// Whether reads went past the page cache on both.
+    /// Whether reads bypassed the page cache on both devices.
     pub is_direct: bool,
 }
 
@@ -46,18 +48,18 @@ pub struct Probed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// They wait for each other.
+    /// The devices wait for each other.
     Shared,
     /// They do not.
     Apart,
-    /// The rounds do not agree, or there are too few of them.
+    /// The rounds do not agree, or there are too few rounds.
     Unclear,
 }
 
 /// Compares two devices, which are only read.
 ///
 /// # Errors
-/// The errors of the devices.
+/// Fails with the errors of the devices.
 pub fn probe(paths: [&Path; 2], effort: ProbeEffort, stop: &AtomicBool) -> Result<Probed> {
     let open = |path| FileDevice::open(path, Access::Read, Policy::Direct);
     let devices = [open(paths[0])?, open(paths[1])?];
@@ -84,8 +86,9 @@ pub fn probe(paths: [&Path; 2], effort: ProbeEffort, stop: &AtomicBool) -> Resul
     })
 }
 
-/// The verdict, the median of the part kept, and its middle half. It is certain only if the rounds
-/// agree: the middle half must be on one side entirely.
+/// The verdict, the median of the part of the rate that is left, and the range of its middle half.
+/// The verdict is certain only if the rounds agree: the middle half must be entirely on one side of
+/// the limits.
 fn judge(rounds: &[Round]) -> (Verdict, f64, [f64; 2]) {
     let mut kept: Vec<f64> = rounds.iter().map(Round::kept).collect();
     kept.sort_by(f64::total_cmp);

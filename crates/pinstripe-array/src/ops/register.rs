@@ -1,8 +1,7 @@
-//! The register: the devices of each array by its name, one small file for each in the user's state
-//! directory.
+//! The register: the devices of each array by the array's name, in one small file for each array in
+//! the user's state directory.
 //!
-//! It is a convenience. The array itself is described by its members; a lost register is written
-//! again by `assemble`.
+//! The array itself is described by its members; `assemble` writes a lost register again.
 //!
 //! Invariants: a file is complete or unchanged; a name is one component of a path and nothing else.
 
@@ -37,21 +36,21 @@ pub struct Entry {
     version: u32,
     /// The name.
     pub name: String,
-    /// The id, as hex digits.
+    /// The id of the array, as hex digits.
     pub array: String,
-    /// The kind of superblock on its devices.
+    /// The kind of superblock on the array's devices.
     #[serde(default)]
     pub metadata: Metadata,
-    /// An array of md's that was assembled by force, and is read so.
+    /// Whether the array is an md array that was assembled by force, and is read that way.
     #[serde(default)]
     pub force: bool,
-    /// The devices, spares included, in no order that means anything.
+    /// The devices, spares included, in no particular order.
     pub devices: Vec<PathBuf>,
-    /// The last generation of its superblocks that this host saw: members of an earlier one are not all
-    /// there is.
+    /// The last generation of the array's superblocks that this host saw: if the members found are
+    /// of an earlier one, newer members are absent.
     #[serde(default)]
     pub generation: u64,
-    /// Knobs that its members do not keep, by md's names.
+    /// Knobs that the members do not store, by md's names.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
 }
@@ -63,15 +62,15 @@ pub enum Metadata {
     /// Ours.
     #[default]
     Pinstripe,
-    /// Linux md's, of any version.
+    /// The superblock of Linux md, any version.
     Md,
 }
 
 impl Entry {
-    /// An array on some devices. Their paths are made absolute.
+    /// The entry of an array on some devices. The paths of the devices are made absolute.
     ///
     /// # Errors
-    /// When the current directory is gone.
+    /// Fails when the current directory does not exist any more.
     pub fn new(name: &str, array: ArrayId, devices: &[PathBuf]) -> Result<Self> {
         let absolute = devices.iter().map(|it| absolute(it)).collect::<Result<_>>()?;
         Ok(Entry {
@@ -87,25 +86,27 @@ impl Entry {
     }
 }
 
-/// A path that means the same in every directory. Symlinks are kept: those by id exist to be kept.
+/// Makes a path absolute, so that it means the same in every directory. Symlinks are not resolved:
+/// paths by id are symlinks, and must be kept.
 ///
 /// # Errors
-/// When the current directory is gone.
+/// Fails when the current directory does not exist any more.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).map_err(|error| Error::io("cannot be made absolute", path, error))
+    std::path::absolute(path)
+        .map_err(|error| Error::io("this path cannot be made absolute", path, error))
 }
 
-/// Whether two paths lead to the same device, or did before it went.
+/// Whether two paths lead to the same device, or did before the device disappeared.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path| super::devices::identity(path).ok();
     one == other
         || matches!((identity(one), identity(other)), (Some(one), Some(other)) if one == other)
 }
 
-/// Accepts a name that can be part of a path, a superblock and an export.
+/// Checks that a name can be part of a path, a superblock and an export.
 ///
 /// # Errors
-/// [`Kind::Usage`].
+/// Fails with [`Kind::Usage`].
 pub fn check_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let is_sound = !name.is_empty()
@@ -120,8 +121,8 @@ pub fn check_name(name: &str) -> Result<()> {
     let node = name.strip_prefix("/dev/md/").or_else(|| name.strip_prefix("/dev/"));
     if let Some(node) = node.filter(|node| check_name(node).is_ok()) {
         return Err(error.advice(format!(
-            "an array has a name and no device node: use '{node}'; programs access it by NBD or as \
-             a file, see 'pinstripe array serve'"
+            "an array of pinstripe has no device node: use its name, '{node}'; programs access the \
+             array by NBD or as a file, see 'pinstripe array serve'"
         )));
     }
     Err(error.advice(format!(
@@ -131,7 +132,8 @@ pub fn check_name(name: &str) -> Result<()> {
 }
 
 impl Register {
-    /// Keeps entries below one directory and sockets below the other; both are made when needed.
+    /// A register with its entries below one directory and its sockets below the other; both are
+    /// created when needed.
     pub fn new(state: impl Into<PathBuf>, runtime: impl Into<PathBuf>) -> Self {
         Register { state: state.into(), runtime: runtime.into() }
     }
@@ -139,7 +141,7 @@ impl Register {
     /// Names of all arrays, in order.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// Fails when the directory cannot be read.
     pub fn names(&self) -> Result<Vec<String>> {
         let entries = match fs::read_dir(&self.state) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -158,30 +160,33 @@ impl Register {
     /// The entry of an array.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] for an unknown name; [`Kind::Corrupt`] for a damaged entry,
-    /// [`Kind::Unsupported`] for one of a newer version.
+    /// Fails with [`Kind::NotFound`] for an unknown name; with [`Kind::Corrupt`] for a damaged
+    /// entry; with [`Kind::Unsupported`] for an entry of a newer version.
     pub fn read(&self, name: &str) -> Result<Entry> {
         check_name(name)?;
         let path = self.file(name);
         let text = fs::read(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
                 Error::new(Kind::NotFound, format!("no array is named '{name}'")).advice(
-                    "see 'pinstripe array status' for names; to register one: 'pinstripe array \
-                     assemble NAME DEVICE...'",
+                    "'pinstripe array status' lists the names; to register an array, run \
+                     'pinstripe array assemble NAME DEVICE...'",
                 )
             }
             _ => Error::io("cannot read", &path, error),
         })?;
         let damaged = |error: serde_json::Error| {
             Error::corrupt(format!("the registration of the array cannot be read: {error}"), &path)
-                .advice("register it again with 'pinstripe array assemble NAME DEVICE...'")
+                .advice("register the array again with 'pinstripe array assemble NAME DEVICE...'")
         };
         let entry: Entry = serde_json::from_slice(&text).map_err(damaged)?;
         if entry.version != VERSION {
-            return Err(Error::new(Kind::Unsupported, "written by a newer version of pinstripe")
-                .at(&path)
-                .expected(VERSION, entry.version)
-                .advice("use that version, or assemble the array again"));
+            return Err(Error::new(
+                Kind::Unsupported,
+                "the registration was written by a newer version of pinstripe",
+            )
+            .at(&path)
+            .expected(VERSION, entry.version)
+            .advice("use that version, or assemble the array again"));
         }
         Ok(entry)
     }
@@ -191,16 +196,16 @@ impl Register {
         self.file(name).exists()
     }
 
-    /// Registers an array, in place of an earlier entry.
+    /// Registers an array; replaces an earlier entry.
     ///
     /// # Errors
-    /// As reported by the system; [`Kind::Usage`] for a path that is not UTF-8.
+    /// Fails with the errors of the system; with [`Kind::Usage`] for a path that is not UTF-8.
     pub fn write(&self, entry: &Entry) -> Result<()> {
         let odd = entry.devices.iter().find(|it| it.to_str().is_none());
         if let Some(odd) = odd {
             return Err(Error::new(Kind::Usage, "the path of a device must be UTF-8")
                 .at(odd)
-                .advice("name it through a symlink whose path is UTF-8"));
+                .advice("name the device through a symlink whose path is UTF-8"));
         }
         let text = serde_json::to_vec_pretty(entry).expect("an entry is plain text");
         make_directory(&self.state)?;
@@ -219,10 +224,10 @@ impl Register {
         })
     }
 
-    /// Forgets an array; its members are not touched.
+    /// Forgets an array; its members are not changed.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub fn remove(&self, name: &str) -> Result<()> {
         let path = self.file(name);
         match fs::remove_file(&path) {
@@ -236,7 +241,7 @@ impl Register {
     /// The path of the control socket of an array's server.
     ///
     /// # Errors
-    /// When the directory cannot be made; [`Kind::Usage`] for a bad name.
+    /// Fails when the directory cannot be created; with [`Kind::Usage`] for a bad name.
     pub fn socket(&self, name: &str) -> Result<PathBuf> {
         check_name(name)?;
         make_directory(&self.runtime)?;
@@ -248,7 +253,8 @@ impl Register {
     }
 }
 
-/// Makes a directory for the user alone: write access to a control socket is control of the array.
+/// Creates a directory that only the user can enter: write access to a control socket is control of
+/// the array.
 fn make_directory(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);

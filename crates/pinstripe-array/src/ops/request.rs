@@ -1,5 +1,6 @@
-//! Requests to an array and their replies: the same whether another process serves it or this one
-//! opened it. On a control socket each is a JSON object on a line.
+//! Requests to an array and their replies: they are the same whether another process serves the
+//! array or this process opened it. On a control socket, each request and reply is a JSON object on
+//! one line.
 
 use std::path::PathBuf;
 
@@ -13,58 +14,61 @@ use pinstripe_base::error::{Error, Kind};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
-    /// Ask for its state: [`Reply::Detail`].
+    /// Asks for the state of the array: [`Reply::Detail`].
     Detail,
-    /// Ask whether several changes could be made one after the other, by what their devices are.
+    /// Asks whether several changes of members could be made one after the other, as far as the
+    /// devices show it.
     Check {
         /// The changes.
         acts: Vec<ManageAction>,
     },
-    /// To change its members.
+    /// Changes the members of the array.
     Manage {
         /// The change.
         act: ManageAction,
     },
-    /// To set a knob, by md's name.
+    /// Sets a knob, by md's name.
     Set {
         /// The name.
         name: String,
         /// To what.
         value: String,
     },
-    /// Read everything and compare it, and repair mismatches if asked for.
+    /// Reads and compares everything, and repairs mismatches if requested.
     Scrub {
         /// Whether to mend.
         repair: bool,
     },
-    /// To become one member wider.
+    /// Grows the array by one member.
     Grow {
-        /// The number of members afterwards, which must be one more; also the default.
+        /// The number of members after the growth; only one more than now is possible, which is the
+        /// default.
         raid_devices: Option<usize>,
-        /// The device that becomes a member; if none is named, a spare does. Its path is absolute.
+        /// The device that becomes a member; by default, a spare becomes it. The path is absolute.
         add: Option<PathBuf>,
         /// The content of the device may be overwritten.
         force: bool,
     },
-    /// To change its level, where that moves no data.
+    /// Changes the level of the array, where that moves no data.
     ChangeLevel {
         /// The level, in mdadm's words.
         level: String,
-        /// The device that becomes a member, where one more is needed; if none is named, a spare
-        /// does. Its path is absolute.
+        /// The device that becomes a member, if the new level needs one more; by default, a spare
+        /// becomes it. The path is absolute.
         add: Option<PathBuf>,
         /// The content of the device may be overwritten.
         force: bool,
     },
-    /// To use as much of each member as the smallest one has.
+    /// Makes the array use as much of each member as the smallest one has.
     GrowSize,
-    /// End the work in progress; its progress stays.
+    /// Ends the work in progress; its progress is kept.
     Cancel,
-    /// Follow changes from now on: a [`Reply::Event`] for each, until the client disconnects.
+    /// Follows changes from now on: the reply is a [`Reply::Event`] for each, until the client
+    /// disconnects.
     Events,
-    /// Write everything, and end.
+    /// Writes everything, and stops serving the array.
     Stop {
-        /// Also while a program has the array's file open.
+        /// Stops even if a program has the array's file open.
         #[serde(default)]
         force: bool,
     },
@@ -74,32 +78,32 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub enum ManageAction {
-    /// Give a member up.
+    /// Marks a member as failed.
     Fail {
         /// The device.
         device: PathBuf,
     },
-    /// Forget one that failed, or a spare.
+    /// Forgets a failed member, or removes a spare.
     Remove {
         /// The device.
         device: PathBuf,
     },
-    /// Take a device in: as the member that it was, or as a new one, or as a spare.
+    /// Adds a device: as the member that it was, as a new member, or as a spare.
     Add {
         /// The device.
         device: PathBuf,
         /// The content of the device may be overwritten.
         force: bool,
-        /// Only if it was a member and can be brought up to date.
+        /// Adds the device only if it was a member and can be brought up to date.
         only_again: bool,
     },
-    /// Copy a member to another device, which then takes its place.
+    /// Copies a member to another device, which then takes its place.
     Replace {
-        /// The device of the member.
+        /// The device of the member to be replaced.
         device: PathBuf,
         /// The other one.
         with: PathBuf,
-        /// The new device may lose what it carries.
+        /// Whether the content of the new device may be lost.
         force: bool,
     },
 }
@@ -110,18 +114,18 @@ pub enum ManageAction {
 pub enum Reply {
     /// The state.
     Detail(Box<Detail>),
-    /// It is done, or begun.
+    /// The request was carried out, or the work was begun.
     Done {
-        /// A text about it for people.
+        /// A text for people about what was done.
         said: String,
     },
     /// Something happened.
     Event(ArrayEvent),
-    /// It cannot be done.
+    /// The request failed.
     Failed(Failure),
 }
 
-/// An error in words.
+/// An error as text, for a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     kind: String,
@@ -146,7 +150,7 @@ impl From<&Error> for Failure {
 }
 
 impl Failure {
-    /// The error that it was.
+    /// Converts the text back to an error.
     pub fn into_error(self) -> Error {
         let kind = Kind::from_name(&self.kind).unwrap_or(Kind::Io);
         let mut error = Error::new(kind, self.what);

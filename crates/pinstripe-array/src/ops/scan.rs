@@ -13,56 +13,56 @@ use pinstripe_base::id::hex;
 /// An array with at least one device found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScannedArray {
-    /// The name that its newest superblock has; of md's `host:name` all of it.
+    /// The name in the newest superblock; for md, the complete `host:name`.
     pub name: String,
-    /// `pinstripe`, or md's version.
+    /// The format of the superblock: `pinstripe`, or md's version.
     pub metadata: String,
-    /// The id, as 32 hex digits.
+    /// The id of the array, as 32 hex digits.
     pub array: String,
-    /// `raid5` and so on, or md's number for a level that is not served here.
+    /// `raid5` and so on, or md's number for a level that pinstripe does not serve.
     pub level: String,
     /// The number of members without the spares.
     pub raid_devices: usize,
     /// The devices found, in the order in which they were named.
     pub devices: Vec<PathBuf>,
-    /// Those of them that are spares.
+    /// The number of spares among the devices found.
     pub spares: usize,
-    /// The highest number of events among them.
+    /// The highest number of events among the devices found.
     events: u64,
 }
 
 /// The outcome of a scan.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// In the order in which they were found.
+    /// The arrays in the order in which they were found.
     pub arrays: Vec<ScannedArray>,
-    /// Devices that could not be read, or carry a superblock that cannot be.
+    /// Devices that could not be read, or have an unreadable superblock.
     pub failed: Vec<(PathBuf, Error)>,
 }
 
 impl ScannedArray {
-    /// The name under which the array can be registered: md's without the host.
+    /// The name under which the array can be registered: for md, the name without the host.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when the superblock has no such name.
+    /// Fails with [`Kind::Usage`] when the superblock has no valid name.
     pub fn register_name(&self) -> Result<&str> {
         let name = self.name.rsplit(':').next().unwrap_or_default();
         check_name(name).map(|()| name).map_err(|_| {
             Error::new(Kind::Usage, "the array has no name that can be registered")
                 .at(&self.devices[0])
-                .advice("name it: 'pinstripe array assemble NAME DEVICE...'")
+                .advice("give the array a name with 'pinstripe array assemble NAME DEVICE...'")
         })
     }
 
-    /// Four words, as mdadm writes them.
+    /// The id as four words, in mdadm's form.
     pub fn uuid(&self) -> String {
         let words = self.array.as_bytes().chunks(8).map(String::from_utf8_lossy);
         words.collect::<Vec<_>>().join(":")
     }
 }
 
-/// Examines devices and groups those that carry a superblock by their array. A device without one
-/// is passed over.
+/// Examines devices, and groups those with a superblock by their array. Devices without a
+/// superblock are skipped.
 pub fn scan(paths: &[PathBuf]) -> Scan {
     let mut scan = Scan::default();
     for path in paths {
@@ -75,10 +75,10 @@ pub fn scan(paths: &[PathBuf]) -> Scan {
     scan
 }
 
-/// The devices of all registered arrays, each once.
+/// The devices of all registered arrays, without duplicates.
 ///
 /// # Errors
-/// When the register cannot be read; an entry that cannot be is left out.
+/// Fails when the register cannot be read; an unreadable entry is skipped.
 pub fn registered_devices(register: &Register) -> Result<Vec<PathBuf>> {
     let mut devices = Vec::new();
     for name in register.names()? {

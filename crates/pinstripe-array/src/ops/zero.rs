@@ -10,18 +10,18 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_io::device::Device;
 use pinstripe_io::fault::Plan;
 
-/// Overwrites the superblocks of a device durably, leaving its data; returns what the device was.
+/// Overwrites the superblocks of a device durably and keeps its data; returns what the device was.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when it has none; [`Kind::Busy`] when it is in use; with `force` also a
-/// superblock that cannot be read is overwritten.
+/// Fails with [`Kind::NotFound`] when the device has no superblock; with [`Kind::Busy`] when the
+/// device is in use; `force` also allows to overwrite an unreadable superblock.
 pub fn zero_superblock(path: &Path, force: bool) -> Result<Option<FoundSuperblock>> {
     let device = devices::open(path, 0, &Plan::default())?;
     let found = match find(&device) {
         Ok(found) => Some(found),
         Err(error) if force && matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => None,
         Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => {
-            return Err(error.advice("overwrite it anyway with --force"));
+            return Err(error.advice("use --force to overwrite the superblock anyway"));
         }
         Err(error) => return Err(error),
     };
@@ -46,7 +46,7 @@ pub fn zero_superblock(path: &Path, force: bool) -> Result<Option<FoundSuperbloc
     Ok(found)
 }
 
-/// Whether a superblock of md begins at a place, in either byte order.
+/// Whether an md superblock, in either byte order, begins at a place.
 fn carries_md(device: &dyn Device, place: u64) -> bool {
     let mut magic = [0; 4];
     let read = device.read_at(place, &mut magic);

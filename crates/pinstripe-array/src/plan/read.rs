@@ -28,7 +28,7 @@ pub(super) fn plan(view: &View, segments: &[Segment], plan: &mut RowPlan) -> Res
     Ok(())
 }
 
-/// The shards it takes to have the wanted ones. Lost parity follows from all data.
+/// The shards that must be read to get the wanted ones. Lost parity is computed from all data.
 fn coded(view: &View, wanted: ShardSet, sources: &Sources) -> Option<ShardSet> {
     match wanted.and(sources.lost).is_empty() {
         true => Some(wanted),
@@ -36,7 +36,7 @@ fn coded(view: &View, wanted: ShardSet, sources: &Sources) -> Option<ShardSet> {
     }
 }
 
-/// The copies it takes to have the wanted ones.
+/// The copies that must be read to get the wanted ones.
 fn mirrored(view: &View, wanted: ShardSet, sources: &Sources) -> Option<ShardSet> {
     if wanted.and(sources.lost).minus(sources.cached).is_empty() {
         return Some(wanted);

@@ -6,37 +6,37 @@ use super::{CLASSES, Class, Mark};
 use crate::geometry::RowMap;
 use crate::set::ShardSet;
 
-/// Columns in which every shard is of the same classes all along.
+/// A run of columns in which the classes of every shard stay the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
     pub column: Range<u32>,
-    /// Segments of one window are decided together.
+    /// The method is chosen for all segments of a window together.
     pub window: u32,
     classes: [ShardSet; CLASSES],
 }
 
 impl Segment {
-    /// The shards of a class.
+    /// The shards that have a class.
     pub fn class(&self, class: Class) -> ShardSet {
         self.classes[class as usize]
     }
 }
 
-/// Turns marks into segments, in memory that is used again.
+/// Turns marks into segments, in reused memory.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     /// The ends of marks, as numbers that sort by column.
     events: Vec<u64>,
-    /// By column; what is in no window with anything to do is left out.
+    /// The segments by column; windows with nothing to do are left out.
     pub segments: Vec<Segment>,
 }
 
-/// The class of an event that changes nothing and only cuts.
+/// The class of an event that changes no class and only ends a segment.
 const CUT: u64 = CLASSES as u64;
 
 impl Sweep {
-    /// With a granule, segments end at its multiples, and a window is one granule; otherwise each
-    /// segment is its own.
+    /// With a granule, segments end at its multiples, and a window is one granule; without one,
+    /// each segment is its own window.
     pub fn cut(&mut self, row: &RowMap, marks: &[Mark], granule: Option<u32>) {
         self.events.clear();
         for mark in marks.iter().filter(|mark| !mark.column.is_empty()) {

@@ -1,4 +1,4 @@
-//! A row in memory, on which plans are carried out: what they are judged by.
+//! A row in memory, on which tests carry out plans and check them.
 
 use std::ops::Range;
 
@@ -6,23 +6,23 @@ use pinstripe_kernel::parity::{encode, gf256, rebuild, update};
 
 use super::*;
 
-/// A row of an array with everything known of it, and the content that it should get.
+/// A row of an array with all known marks, and the content that it should get.
 #[derive(Debug)]
 pub(super) struct Case {
     pub row: RowMap,
     pub absent: MemberSet,
     pub marks: Vec<Mark>,
-    /// What each shard holds, whether or not it can be read.
+    /// The content of each shard, whether or not it can be read.
     pub truth: Vec<Vec<u8>>,
-    /// What each shard must hold in the end.
+    /// The content that each shard must have in the end.
     pub goal: Vec<Vec<u8>>,
-    /// What the caller has: new bytes, cached ones.
+    /// The bytes that the caller has: new bytes and cached ones.
     have: Vec<Vec<Option<u8>>>,
-    /// The members' bytes. What may not be read is not the truth.
+    /// The members' bytes. What the members hold; bytes that may not be read differ from the truth.
     members: Vec<Vec<u8>>,
 }
 
-/// Bytes from a seed, no two alike by habit.
+/// Pseudorandom bytes from a seed.
 fn noise(seed: u64) -> impl FnMut() -> u8 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move || {
@@ -97,7 +97,7 @@ impl Case {
         Case { row, absent, marks, truth, goal, have, members }
     }
 
-    /// The bytes of the pieces' `reads`, got by the plan's transfers.
+    /// The bytes of the pieces' `reads`, taken from the plan's transfers.
     fn read(&self, plan: &RowPlan) -> Vec<Vec<Option<u8>>> {
         let mut got = vec![vec![None; self.row.len() as usize]; self.row.shards()];
         for it in &plan.reads {
@@ -169,7 +169,8 @@ impl Case {
         out
     }
 
-    /// New bytes of the data shards that are written; `None` where a piece does not change them.
+    /// The new bytes of the data shards that are written; `None` where a piece does not change
+    /// them.
     fn fresh(&self, piece: &PlanPiece, old: &[Option<Vec<u8>>]) -> Vec<Option<Vec<u8>>> {
         let shards = 0..self.row.shards();
         let merged = |shard: usize| {
@@ -190,7 +191,8 @@ impl Case {
         shards.map(merged).collect()
     }
 
-    /// Old or new parity after the method, and what it logs of the shards that stay.
+    /// The old or new parity according to the method, and what the piece logs of the unchanged
+    /// shards.
     fn parity(
         &self,
         piece: &PlanPiece,
@@ -231,7 +233,8 @@ impl Case {
         (partial, sum(&|d| new[d].clone().or_else(|| old[d].clone()).unwrap()))
     }
 
-    /// What must be logged, by the definition: parity of what stays, with what changes as zeros.
+    /// Checks what must be logged, by the definition: parity of unchanged data, with changed data
+    /// as zeros.
     fn check_log(&self, piece: &PlanPiece, partial: &[Vec<u8>]) {
         let column = range(&piece.column);
         let mut rest = self.truth.clone();
@@ -250,7 +253,7 @@ impl Case {
         );
     }
 
-    /// Carries a plan of a write out and holds the members against the goal.
+    /// Carries out a write plan and compares the members with the goal.
     pub fn write(&mut self, plan: &RowPlan) {
         let got = self.read(plan);
         let mut out = vec![vec![None; self.row.len() as usize]; self.row.shards()];
@@ -327,9 +330,9 @@ fn range(column: &Range<u32>) -> Range<usize> {
     column.start as usize..column.end as usize
 }
 
-/// The fewest shards of one column whose reading suffices, by linear algebra: what is known, read
-/// or zeros spans what must be made. `None` if not even all of them suffice; stops looking at
-/// `most`.
+/// The fewest shards of one column that must be read, by linear algebra: the known, read and zero
+/// shards must span those that are computed. `None` if even reading all shards does not suffice;
+/// the search ends at `most` shards.
 pub(super) fn fewest_reads(case: &Case, column: u32, most: usize) -> Option<usize> {
     let row = &case.row;
     let has = |shard: usize, class: Class| {

@@ -1,4 +1,5 @@
-//! A row as both planners see it, and where the old bytes of its shards are.
+//! A row as the read planner and the write planner see it, and the sources of the old bytes of its
+//! shards.
 
 use super::Class;
 use super::sweep::Segment;
@@ -6,11 +7,11 @@ use crate::geometry::RowMap;
 use crate::set::{MemberSet, ShardSet};
 use pinstripe_base::error::{Error, Kind};
 
-/// A row as both planners see it.
+/// A row as the read planner and the write planner see it.
 pub(super) struct View {
     row: u64,
     pub mirrors: bool,
-    /// The data shards; of a mirror, all copies.
+    /// The data shards; for a mirror, all copies.
     pub data: ShardSet,
     pub parity: ShardSet,
     /// Shards on absent members.
@@ -19,11 +20,11 @@ pub(super) struct View {
 
 /// The sources of the old bytes of the shards of a segment.
 pub(super) struct Sources {
-    /// Nowhere needed to be read from: zeros.
+    /// Known to be zeros, so that they need not be read.
     pub zeros: ShardSet,
     /// With the caller.
     pub cached: ShardSet,
-    /// Only computable from the rest of the row.
+    /// Shards that can only be computed from the rest of the row.
     pub lost: ShardSet,
     /// On their members.
     pub readable: ShardSet,
@@ -54,8 +55,8 @@ impl View {
         Sources { zeros, cached, lost, readable }
     }
 
-    /// The data shards and the parity from which lost data shards are solved; `None` where it
-    /// cannot be.
+    /// The data shards and the parity from which lost data shards are computed; `None` if that is
+    /// impossible.
     pub(crate) fn solution(&self, sources: &Sources) -> Option<ShardSet> {
         let unknown = self.data.and(sources.lost).len();
         let free = self.parity.and(sources.zeros).lowest(unknown);
@@ -64,8 +65,8 @@ impl View {
         (parity.len() == unknown).then(|| self.data.minus(sources.lost).or(parity))
     }
 
-    /// The one copy to take a mirror's bytes from: the caller's, one that is zeros, the first one
-    /// that can be read.
+    /// The copy from which a mirror is read: the caller's copy, else one that is zeros, else the
+    /// first readable one.
     pub(crate) fn copy_to_read(&self, sources: &Sources) -> Option<ShardSet> {
         let choices = [sources.cached, sources.zeros, sources.readable];
         choices.into_iter().find_map(ShardSet::first).map(ShardSet::one)
@@ -74,9 +75,12 @@ impl View {
     pub fn too_many(&self, segment: &Segment) -> Error {
         let lost = self.sources(segment).lost;
         let most = if self.mirrors { self.data.len() - 1 } else { self.parity.len() };
-        let what = format!("row {} has lost more than its parity or copies can replace", self.row);
+        let what = format!(
+            "row {} of the array has lost more chunks than its parity or copies can replace",
+            self.row
+        );
         Error::new(Kind::TooManyLosses, what)
-            .expected(format!("lost shards: at most {most}"), lost.len())
+            .expected(format!("at most {most} lost chunks of the row"), lost.len())
             .advice("attach an absent member")
     }
 }

@@ -1,5 +1,6 @@
-//! The plan of a write: for each run of columns the way that reads least. The writes are the same
-//! whichever way parity is computed, so the fewest bytes read are the fewest bytes moved.
+//! The plan of a write: for each run of columns, the method that reads the fewest bytes. The same
+//! bytes are written by each method of computing parity, so the method with the fewest bytes read
+//! moves the fewest bytes.
 
 use super::sweep::Segment;
 use super::view::{Sources, View};
@@ -32,7 +33,8 @@ pub(super) fn plan(
     Ok(())
 }
 
-/// Whether read-modify-write moves fewer bytes in a window, where both ways can be gone.
+/// Whether read-modify-write moves fewer bytes in a window than reconstruct-write, if both are
+/// possible.
 fn prefers_rmw(view: &View, window: &[Segment], touched: ShardSet, rmw: RmwLevel) -> bool {
     if rmw == RmwLevel::Never || view.parity.is_empty() {
         return false;
@@ -54,9 +56,9 @@ struct SegmentTask<'a> {
     view: &'a View,
     segment: &'a Segment,
     sources: Sources,
-    /// Shards with nothing but new bytes.
+    /// Shards whose bytes are all new.
     dirty: ShardSet,
-    /// Shards with some new bytes, or none, that are written anyway.
+    /// Shards that are written although only some of their bytes, or none, are new.
     fill: ShardSet,
 }
 
@@ -76,7 +78,7 @@ impl<'a> SegmentTask<'a> {
         SegmentTask { view, segment, sources, dirty, fill: partial.or(widened) }
     }
 
-    /// `None` if it cannot be done, `Some(None)` if there is nothing to do.
+    /// Returns `None` if the segment cannot be written, and `Some(None)` if there is nothing to do.
     fn piece(&self, rmw: RmwLevel, prefer_rmw: bool) -> Option<Option<PlanPiece>> {
         if self.dirty.or(self.fill).is_empty() {
             return Some(None);
@@ -126,7 +128,7 @@ impl<'a> SegmentTask<'a> {
         Some(self.writing(PlanPiece::new(self.segment, method).need(needed, &self.sources)))
     }
 
-    /// No parity is present, so each shard is written by itself.
+    /// The piece for a segment without present parity: each shard is written by itself.
     fn plain(&self) -> Option<PlanPiece> {
         let written = self.dirty.or(self.fill);
         let unstorable = written.and(self.view.gone).or(self.fill.and(self.sources.lost));
@@ -149,7 +151,7 @@ impl<'a> SegmentTask<'a> {
         Some(PlanPiece { dirty: self.dirty, fill: self.fill, writes, ..piece })
     }
 
-    /// Adds the writes and the payloads.
+    /// Adds the writes and the log payloads to a piece.
     fn writing(&self, piece: PlanPiece) -> PlanPiece {
         let changed = self.dirty.or(self.fill);
         let parity = self.view.parity.minus(self.view.gone);

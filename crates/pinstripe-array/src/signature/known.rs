@@ -1,7 +1,7 @@
 //! The table of magic bytes, for formats that are recognised by bytes at one fixed place.
 //!
-//! Magics of two bytes are not in it but checked together with the fields next to them, since
-//! random bytes would match too often.
+//! Two-byte magics are not in the table; they are checked together with the fields next to them,
+//! since random bytes would match too often.
 
 /// Magic bytes with their offsets from the beginning.
 pub(super) const KNOWN: &[(usize, &[u8], &str)] = &[
@@ -100,12 +100,13 @@ pub(super) const KNOWN: &[(usize, &[u8], &str)] = &[
     (0, b"psFR", "a log of 'pinstripe split'"),
     (0, b"pstrSETh", "stripes of a pinstripe store"),
 ];
-/// Magic bytes behind the beginning that is read as a whole.
+/// Magic bytes beyond the part that is read at the beginning of a device.
 pub(super) const FAR: &[(u64, &[u8], &str)] = &[
     (1 << 20, &[0x0d, 0xd0, 0x01, 0xc0], "a member of a VMFS volume"),
     (2 << 20, &[0x5e, 0xf1, 0xab, 0x2f], "a VMFS file system"),
 ];
-/// Magic bytes with the number of bytes before the last whole sector's end where they begin.
+/// Magic bytes near the end of a device, each with its distance from the end of the last whole
+/// sector.
 pub(super) const AT_THE_END: &[(u64, &[u8], &str)] = &[
     (512, b"EFI PART", "the copy of a partition table (GPT)"),
     (512, &[0xde, 0x11, 0xde, 0x11], "a member of a firmware RAID (DDF)"),

@@ -9,9 +9,9 @@ use crate::traffic::{MemberTraffic, Pieces, Tally};
 /// The counts since the array was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeCounters {
-    /// Reads by users, and their bytes.
+    /// The number of users' reads.
     pub reads: u64,
-    /// Bytes of them.
+    /// Bytes that users read.
     pub read_bytes: u64,
     /// Writes by users.
     pub writes: u64,
@@ -19,11 +19,11 @@ pub struct VolumeCounters {
     pub written_bytes: u64,
     /// Syncs by users.
     pub syncs: u64,
-    /// Bytes written and not on the members yet.
+    /// Bytes that were written to the array and are not on the members yet.
     pub dirty_bytes: u64,
-    /// Pieces of rows that were written, by method of parity.
+    /// Row pieces that were written, by method of parity.
     pub pieces: Pieces,
-    /// By slot, since the member was opened; `None` for absent members.
+    /// By slot, the traffic since the member was opened; `None` for absent members.
     pub members: Vec<Option<MemberTraffic>>,
 }
 
@@ -57,7 +57,7 @@ impl Counts {
         self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Bytes that users read and wrote.
+    /// The number of bytes that users read and wrote.
     pub(crate) fn user_bytes(&self) -> u64 {
         let bytes = [&self.read_bytes, &self.written_bytes];
         bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
@@ -65,7 +65,7 @@ impl Counts {
 }
 
 impl Volume {
-    /// The counts so far.
+    /// The counters of the array so far.
     pub fn counters(&self) -> VolumeCounters {
         let (shared, get) = (&self.shared, |counter: &AtomicU64| counter.load(Ordering::Relaxed));
         VolumeCounters {

@@ -18,7 +18,7 @@ impl Device for Volume {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > capacity) {
             let end = u128::from(offset) + buf.len() as u128;
             return Err(Error::corrupt("ends too early", self.place())
-                .expected(format!("{end} bytes or more"), capacity));
+                .expected(format!("an array of {end} bytes or more"), capacity));
         }
         self.shared.counts.read(buf.len());
         let read = match buf.len() < LONG_READ {
@@ -37,9 +37,12 @@ impl Device for Volume {
         // All of it or nothing: the end is checked before the first piece is added.
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > capacity) {
             let end = u128::from(offset) + bytes.len() as u128;
-            return Err(Error::new(Kind::NoSpace, "a write beyond the end")
-                .at(self.place())
-                .expected(format!("{capacity} bytes at most"), end));
+            return Err(Error::new(
+                Kind::NoSpace,
+                "the write would end beyond the end of the array",
+            )
+            .at(self.place())
+            .expected(format!("an end at byte {capacity} at most"), end));
         }
         shared.counts.wrote(bytes.len());
         let mut at = offset;
@@ -70,7 +73,7 @@ impl Device for Volume {
         Err(error
             .at(self.place())
             .expected(capacity, bytes)
-            .advice("add a member with 'pinstripe array grow'"))
+            .advice("use 'pinstripe array grow' to enlarge the array"))
     }
 
     fn sync(&self) -> Result<()> {
@@ -79,7 +82,7 @@ impl Device for Volume {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        let what = "discard is not supported on an array";
+        let what = "an array does not support discard";
         Err(Error::new(Kind::Unsupported, what).at(self.place()))
     }
 
@@ -104,13 +107,16 @@ impl Sparse for Volume {
         Ok(Run { bytes, is_hole })
     }
 
-    /// Blocks that were never written stay so; the others are overwritten with zeros.
+    /// Blocks that were never written stay unwritten; all others are overwritten with zeros.
     fn zero(&self, range: Range<u64>, _: Space) -> Result<()> {
         let capacity = self.shared.array.capacity();
         if range.end > capacity && !range.is_empty() {
-            return Err(Error::new(Kind::NoSpace, "a write beyond the end")
-                .at(self.place())
-                .expected(format!("{capacity} bytes at most"), range.end));
+            return Err(Error::new(
+                Kind::NoSpace,
+                "the write would end beyond the end of the array",
+            )
+            .at(self.place())
+            .expected(format!("an end at byte {capacity} at most"), range.end));
         }
         if !self.has_hole(range.clone())? {
             let what = "this device cannot zero ranges; zeros must be written";

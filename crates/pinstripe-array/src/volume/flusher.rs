@@ -26,9 +26,10 @@ pub(super) struct Shared {
     pub pool: Arc<MeasuredThreads>,
     pub counts: Counts,
     flusher: RankedMutex<Flusher>,
-    /// The last reports of pending work, each with its number.
+    /// The last reports of ended work, each with its number.
     reports: Mutex<VecDeque<(u64, WorkReport)>>,
-    /// Slices of pending work in the last seconds: the end of each, and its bytes of each member.
+    /// Slices of pending work in the last seconds: the time when each ended, and the bytes that it
+    /// moved of each member.
     slices: Mutex<VecDeque<(Duration, u64)>>,
     /// The origin of all times.
     began: Instant,
@@ -54,13 +55,13 @@ impl Shared {
         clock::monotonic() - self.began
     }
 
-    /// Runs a closure with the flusher, between two batches.
+    /// Calls `act` with the flusher, between two batches.
     pub fn with<T>(&self, act: impl FnOnce(&mut Flusher) -> T) -> T {
         let _lease = FlusherLease::take(&self.state);
         act(&mut self.flusher())
     }
 
-    /// Closes the array cleanly; the thread has ended.
+    /// Closes the array cleanly, after the thread has ended.
     pub fn close(&self) -> Result<()> {
         self.state.error().map_or(Ok(()), Err)?;
         self.flusher().close()
@@ -113,8 +114,8 @@ impl Shared {
         }
     }
 
-    /// Returns blocks that could not be stored as an error of the waiting syncs only: the array
-    /// continues.
+    /// If blocks could not be stored, returns that error only to the waiting syncs, and lets the
+    /// array continue.
     fn once(&self, up_to: u64, synced: Result<()>) -> Result<()> {
         match synced {
             Err(error) if error.kind() == Kind::Corrupt => {
@@ -125,7 +126,7 @@ impl Shared {
         }
     }
 
-    /// Does a slice of pending work. Returns whether there may be more.
+    /// Does a slice of pending work. Returns whether there may be more pending work.
     fn work(&self, pace: &mut WorkPace, again: &mut Duration) -> Result<bool> {
         let began = self.now();
         let settings = self.state.settings();
@@ -186,7 +187,7 @@ impl Shared {
 
 /// The time over which the rate of pending work is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(3);
-/// A rate is never measured over less time.
+/// The least time over which a rate is measured.
 const RATE_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// Exclusive use of the flusher by another thread; released even on panic.

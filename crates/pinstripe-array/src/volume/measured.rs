@@ -1,7 +1,7 @@
-//! A thread pool for tasks on several members, which runs slow ones in parallel.
+//! A thread pool for tasks on several members; slow tasks run in parallel.
 //!
 //! Starting threads costs less than waiting for a disk, and more than copying from memory. So each
-//! kind of task is measured: while its tasks are quick, the calling thread runs them alone.
+//! kind of task is measured: while its tasks are quick, they all run in the calling thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::limits::THREADS;
 use pinstripe_base::clock;
 use pinstripe_io::pool::side_by_side;
 
-/// A task of at most this duration is not worth a thread.
+/// A task that takes at most this long is not worth a thread.
 const QUICK: Duration = Duration::from_micros(500);
 /// Kinds of tasks.
 const TASK_KINDS: usize = 6;
 
-/// Runs tasks on as many threads as is worthwhile.
+/// Runs tasks on as many threads as pay off.
 #[derive(Default)]
 pub(super) struct MeasuredThreads {
-    /// By kind, whether the last ones were slow.
+    /// By kind of task, whether the last tasks were slow.
     are_slow: [AtomicBool; TASK_KINDS],
 }
 

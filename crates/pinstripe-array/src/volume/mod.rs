@@ -8,17 +8,18 @@
 //!        stopped at the limit
 //! read  --> in the caller's thread
 //! ```
+//!
 //! Pending work below its minimum rate comes first (`schedule.rs`).
 //!
-//! A row is written when it is full, when its first byte is as old as the deadline, when half of
-//! the limit is dirty, and at a sync. Syncs that arrive while one is running share the next one.
+//! A row is written when it is full, when its first byte has waited for the deadline, when half of
+//! the limit is dirty, and at a sync. Syncs that arrive while a sync is running share the next one.
 //!
 //! Invariants: writes that returned before a sync was called are durable when it returns. Dirty
 //! bytes exceed the limit by at most one piece of a write per thread. When the array fails, all
-//! waiting callers return its error, and every later call fails until a caller changes something
+//! waiting calls return its error, and every later call fails until a caller changes something
 //! through [`Volume::with`].
 //!
-//! Not in this module: how a row gets to the members (`array/engine`).
+//! This module does not write rows to the members; the engine does (`array/engine`).
 
 #![allow(clippy::disallowed_methods, reason = "starts the threads of an array")]
 
@@ -46,7 +47,7 @@ use pinstripe_base::sync::lock;
 
 /// An array with the thread that writes its rows to the members.
 ///
-/// A drop without [`stop`](Volume::stop) also writes everything, but its errors are lost.
+/// A drop without [`stop`](Volume::stop) also writes everything, but errors are not reported.
 pub struct Volume {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -56,7 +57,8 @@ impl Volume {
     /// Starts the flusher's thread.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for impossible settings; [`Kind::Io`] if no thread can be started.
+    /// Fails with [`Kind::Usage`] for impossible settings; with [`Kind::Io`] if no thread can be
+    /// started.
     pub fn start(flusher: Flusher, settings: VolumeSettings) -> Result<Self> {
         settings.check()?;
         let name = flusher.array().superblock().name;
@@ -73,8 +75,8 @@ impl Volume {
         &self.shared.array
     }
 
-    /// Runs a closure with the flusher, between two batches. Afterwards a failed array is tried
-    /// again.
+    /// Calls `act` with the flusher, between two batches. Afterwards, an array that had failed
+    /// tries again.
     pub fn with<T: Send>(&self, act: impl FnOnce(&mut Flusher) -> T + Send) -> T {
         self.shared.with(act)
     }
@@ -87,7 +89,7 @@ impl Volume {
     /// Changes settings while the array runs.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for impossible settings; then nothing is changed.
+    /// Fails with [`Kind::Usage`] for impossible settings; in that case nothing is changed.
     pub fn set(&self, change: impl FnOnce(&mut VolumeSettings)) -> Result<()> {
         let mut settings = self.settings();
         change(&mut settings);
@@ -96,12 +98,12 @@ impl Volume {
         Ok(())
     }
 
-    /// The reason why nothing is written any more, if the array failed.
+    /// If the array failed, the reason why it no longer writes anything.
     pub fn error(&self) -> Option<Error> {
         self.shared.state.error()
     }
 
-    /// The last reports of pending work since the array was started, each with its number.
+    /// The last reports of ended work since the array was started, each with its number.
     pub fn reports(&self) -> Vec<(u64, WorkReport)> {
         self.shared.reports()
     }
@@ -111,8 +113,8 @@ impl Volume {
         self.shared.keep(report);
     }
 
-    /// Bytes of each member that pending work moved per second lately; 0 while it makes no
-    /// progress.
+    /// The recent rate of pending work in bytes of each member per second; 0 while the work makes
+    /// no progress.
     pub(crate) fn work_rate(&self) -> u64 {
         self.shared.work_rate()
     }
@@ -120,7 +122,8 @@ impl Volume {
     /// Waits until nothing is dirty and no work is pending.
     ///
     /// # Errors
-    /// The reason why the array failed, or that it was stopped.
+    /// Fails with the reason why the array failed, or with an error that says that the array was
+    /// stopped.
     pub fn wait_idle(&self) -> Result<()> {
         self.shared.state.wait_idle()
     }
@@ -128,8 +131,9 @@ impl Volume {
     /// Writes everything and closes the array cleanly. After this, every call except a read fails.
     ///
     /// # Errors
-    /// The reason why not everything was written; then the array is not closed cleanly, and the log
-    /// has all synced writes. [`Kind::Usage`] the second time.
+    /// Fails with the reason why not everything was written; the array is then not closed cleanly,
+    /// and the log has all synced writes. Fails with [`Kind::Usage`] when `stop` is called a second
+    /// time.
     pub fn stop(&self) -> Result<()> {
         let thread = lock(&self.thread).take();
         let Some(thread) = thread else {

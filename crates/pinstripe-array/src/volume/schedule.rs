@@ -1,9 +1,11 @@
-//! The order of the flusher's tasks: pure, so that tables and the simulator test it.
+//! The order of the flusher's tasks, as pure functions, so that tables and the simulator can test
+//! it.
 //!
 //! Pending work (rebuild, resync, reshape, scrub) gets `speed_limit_min` bytes of each member per
-//! second, whatever users do, as with md's `sync_speed_min`: a slice that is due comes before any
-//! write or sync. After each slice the users have a turn. So members that cannot carry both
-//! alternate, and no sync waits for more than one slice. A late slice is longer in proportion.
+//! second even when users keep the array busy, as with md's `sync_speed_min`: a slice that is due
+//! comes before any write or sync. After each slice, users' requests have a turn. So if members are
+//! too slow for both, slices and users' requests alternate, and no sync waits for more than one
+//! slice. A slice that is late moves proportionally more bytes.
 
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use crate::limits::{LATE_STEP_BYTES, LONG_STEP_BYTES, STEP_BYTES};
 pub enum FlusherTask {
     /// A sync, which covers all requested syncs up to this number.
     Sync(u64),
-    /// A batch of rows that are full or as old as this.
+    /// A batch of rows that are full or began to gather at this time or earlier.
     Flush(Duration),
     /// A slice of pending work.
     Work,
@@ -31,19 +33,20 @@ pub struct FlusherInputs {
     pub gathered: DirtyStats,
     /// The present time, from the common origin.
     pub now: Duration,
-    /// A requested sync, by its number.
+    /// The number of the requested sync, if there is one.
     pub sync: Option<u64>,
-    /// When pending work may continue, if there is any.
+    /// When pending work may continue; `None` if no work is pending.
     pub work_at: Option<Duration>,
-    /// Whether the last task was a slice of it.
+    /// Whether the last task was a slice of pending work.
     pub has_worked: bool,
 }
 
 impl FlusherInputs {
-    /// The next task, or the time to wait for one; `None`: until the flusher is notified.
+    /// Returns the next task; if nothing is due, returns how long to wait, where `None` means until
+    /// a notification.
     ///
     /// # Errors
-    /// The time to wait, if nothing is due.
+    /// Fails with the time to wait, if nothing is due.
     pub fn decide(&self, settings: &VolumeSettings) -> Result<FlusherTask, Option<Duration>> {
         let FlusherInputs { gathered, now, sync, work_at, has_worked } = *self;
         let is_work_due = work_at.is_some_and(|at| at <= now);
@@ -73,14 +76,15 @@ impl FlusherInputs {
 pub struct WorkPace {
     /// When the next slice is due.
     next: Duration,
-    /// User bytes at the last check, and when they last grew.
+    /// The number of bytes that users had moved at the last check.
     users: u64,
+    /// The time when that number last grew.
     active_at: Option<Duration>,
 }
 
-/// Users that moved nothing for this time are idle.
+/// Users count as idle when they moved nothing for this time.
 const RECENT: Duration = Duration::from_millis(100);
-/// The most lateness that a slice makes up for: users wait for all of it.
+/// The most lateness that one slice makes up for, because users wait for the entire slice.
 const LATE_MOST: Duration = Duration::from_secs(1);
 
 impl WorkPace {
@@ -89,7 +93,7 @@ impl WorkPace {
         self.next
     }
 
-    /// Records the bytes that users have moved so far.
+    /// Records the number of bytes that users have moved so far.
     pub fn look(&mut self, now: Duration, user_bytes: u64) {
         if user_bytes != self.users {
             (self.users, self.active_at) = (user_bytes, Some(now));
@@ -100,7 +104,7 @@ impl WorkPace {
         self.active_at.is_some_and(|at| now < at + RECENT)
     }
 
-    /// The largest number of bytes of each member that a slice beginning now moves.
+    /// The most bytes of each member that a slice that begins now may move.
     pub fn slice_bytes(&self, now: Duration, settings: &VolumeSettings) -> u64 {
         if !self.is_active(now) {
             // Half a second at the limit: a low rate is also kept within each second.
@@ -111,8 +115,8 @@ impl WorkPace {
         (owed as u64).clamp(STEP_BYTES, LATE_STEP_BYTES)
     }
 
-    /// Sets when the next slice is due, after one that began at `began`, ended `now` and moved
-    /// `bytes` of each member.
+    /// Computes when the next slice is due, after a slice that began at `began`, ended at `now` and
+    /// moved `bytes` of each member.
     pub fn moved(&mut self, began: Duration, now: Duration, bytes: u64, settings: &VolumeSettings) {
         let limit = match self.is_active(now) {
             true => settings.speed_limit_min,

@@ -12,14 +12,14 @@ const CACHE_BYTES_MIN: u64 = 64 * KIB;
 /// Settings of a running array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeSettings {
-    /// Dirty bytes at which writers wait; from half of it on rows are written regardless of their
-    /// age.
+    /// The number of dirty bytes at which writers wait; from half of it on, rows are written
+    /// regardless of their age.
     pub cache_bytes: u64,
-    /// How long a row may gather.
+    /// How long a row may gather writes.
     pub deadline: Duration,
     /// Bytes of each member per second that pending work may move while the array is in use.
     pub speed_limit_min: u64,
-    /// The same while it is not in use.
+    /// Bytes of each member per second that pending work may move while the array is not in use.
     pub speed_limit_max: u64,
 }
 

@@ -2,7 +2,7 @@
 //! and the two condvars on which they wait for each other.
 //!
 //! Invariants: no thread waits for an event that cannot happen, since an error or a stop wakes all
-//! of them. A sync has ended when a flusher's sync that began after the call has ended.
+//! waiting threads. A sync has ended when a flusher's sync that began after the call has ended.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,19 +16,19 @@ use crate::engine::DirtyStats;
 use crate::ranked::{Rank, Ranked, RankedMutex};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The interval at which pending work is retried that could not be begun.
+/// The interval at which pending work that could not begin is tried again.
 pub(super) const IDLE_POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct VolumeState {
     inner: RankedMutex<StateInner>,
-    /// Wakes the flusher's thread: there is something to do.
+    /// Wakes the flusher's thread when there is something to do.
     work: Condvar,
-    /// Wakes all other threads: something was done.
+    /// Wakes all other threads when the flusher has done something.
     done: Condvar,
-    /// Whether the flusher's thread waits: only then does a writer take the lock.
+    /// Whether the flusher's thread is waiting: only then does a writer take the lock.
     rests: AtomicBool,
-    /// Copies for writers, read without the lock: whether there is an error or a stop, and the
-    /// limit of dirty bytes.
+    /// Copies of shared state that writers read without the lock: whether there was an error or a
+    /// stop, and the limit of dirty bytes.
     is_over: AtomicBool,
     cache_bytes: AtomicU64,
 }
@@ -36,18 +36,20 @@ pub(super) struct VolumeState {
 struct StateInner {
     settings: VolumeSettings,
     pace: WriterPace,
-    /// The number of requested syncs; below, of those that have ended.
+    /// The number of requested syncs.
     syncs_wanted: u64,
+    /// The number of requested syncs that have ended.
     syncs_done: u64,
-    /// Syncs whose callers wait, by number, with the error of the sync that covered each if the
-    /// array continues after it. Each caller removes its own.
+    /// Syncs whose callers wait, by number; each has the error of the flush that covered it, if the
+    /// array continues after that error. Each caller removes its own sync.
     syncs_waiting: BTreeMap<u64, Option<Error>>,
-    /// Threads that use the flusher, or wait for it.
+    /// The number of threads that use the flusher or wait for it.
     leases: usize,
-    /// Whether the flusher may have pending work, and whether it is doing some.
+    /// Whether the flusher may have pending work.
     has_work: bool,
+    /// Whether the flusher is doing pending work.
     is_working: bool,
-    /// Nothing was dirty at the flusher's last check.
+    /// Whether nothing was dirty at the flusher's last check.
     is_clean: bool,
     error: Option<Error>,
     is_stopping: bool,
@@ -95,7 +97,7 @@ impl VolumeState {
         self.lock().error.as_ref().map(Error::duplicate)
     }
 
-    /// Fails after an error or a stop.
+    /// Fails after the array failed or was stopped.
     pub fn check(&self) -> Result<()> {
         match self.is_over.load(Ordering::Relaxed) {
             true => self.lock().check(),
@@ -103,8 +105,9 @@ impl VolumeState {
         }
     }
 
-    /// Wakes the flusher after a write of `bytes`, if it should act. Waits for the writer's turn
-    /// while much is dirty, and while the limit is exceeded; `dirty` returns the dirty bytes.
+    /// After a write of `bytes`, wakes the flusher if it should act. Makes the writer wait for its
+    /// turn if much is dirty, and while the limit is exceeded; `dirty` returns the number of dirty
+    /// bytes.
     pub fn wrote(
         &self,
         bytes: u64,
@@ -162,7 +165,7 @@ impl VolumeState {
         ended.and(failure.map_or(Ok(()), Err))
     }
 
-    /// Stores the error for all unfinished syncs up to this one.
+    /// Stores the error for all unfinished syncs up to this number.
     pub(crate) fn fail_syncs(&self, up_to: u64, error: &Error) {
         let mut inner = self.lock();
         let not_done = inner.syncs_done + 1..=up_to;
@@ -184,12 +187,14 @@ impl VolumeState {
         Ok(())
     }
 
-    /// Announces a caller that needs the flusher: the thread releases it after the current batch.
+    /// Announces a caller that needs the flusher: the flusher's thread releases the flusher after
+    /// the current batch.
     pub fn enter(&self) {
         self.lock().leases += 1;
     }
 
-    /// Ends that use. The caller may have changed anything, so a failed array is tried again.
+    /// Ends that use. Ends a caller's use of the flusher. The caller may have changed anything, so
+    /// a failed array tries again.
     pub fn leave(&self) {
         let mut inner = self.lock();
         inner.leases -= 1;
@@ -212,7 +217,7 @@ impl VolumeState {
         self.done.notify_all();
     }
 
-    /// Waits for the next task. `look` gets whether there may be pending work.
+    /// Waits for the next task. The argument of `look` says whether there may be pending work.
     pub fn next(&self, mut look: impl FnMut(bool) -> FlusherInputs) -> FlusherTask {
         let mut inner = self.lock();
         loop {
@@ -237,12 +242,12 @@ impl VolumeState {
         }
     }
 
-    /// Records bytes that the flusher wrote to the members, and the time for it.
+    /// Records how many bytes the flusher wrote to the members, and how long that took.
     pub fn drained(&self, bytes: u64, took: Duration) {
         self.lock().pace.drained(bytes, took);
     }
 
-    /// Records the result of a task, and whether there may be work now.
+    /// Records the result of a task, and whether there may be pending work now.
     pub fn did(&self, task: FlusherTask, result: Result<()>, has_work: bool) {
         let mut inner = self.lock();
         inner.is_working = false;
@@ -281,8 +286,8 @@ impl StateInner {
         }
     }
 
-    /// The next task, or the time to wait for one; `None`: until a notification about a write, a
-    /// sync, the end of a caller's use, or a damaged block.
+    /// Returns the next task, or how long to wait for one, where `None` means until a notification
+    /// (a write, a sync, the end of a caller's use, or a damaged block).
     fn decide(&self, mut inputs: FlusherInputs) -> Result<FlusherTask, Option<Duration>> {
         if self.is_stopping {
             return Ok(FlusherTask::End);

@@ -1,23 +1,24 @@
-//! The pace of writers: pure, so that tables test it.
+//! The pace of writers, as pure functions, so that tables can test it.
 //!
-//! Below half of the limit of dirty bytes writers do not wait. Above it they are slowed down in
-//! proportion, so that they match the rate of the members before the limit stops them all: at half
-//! of it they may write twice as fast as the members do, at five sixths as fast, at the limit half
-//! as fast. Writers share the rate: each gets a turn, one after the other.
+//! While less than half of the limit is dirty, writers do not wait. Above half of the limit,
+//! writers are slowed down in proportion, so that they match the rate of the members before the
+//! limit stops them all: at half of the limit they may write twice as fast as the members, at five
+//! sixths as fast, at the limit half as fast. Writers share the rate: each gets a turn, one after
+//! the other.
 //!
-//! Invariant: a writer waits for no turn that is further away than [`TURN_MOST`], so that a wrong
-//! measurement costs little.
+//! Invariant: a writer never waits for a turn that is further away than [`TURN_MOST`], so that a
+//! wrong measurement costs little.
 
 use std::time::Duration;
 
-/// The longest that a writer waits for its turn.
+/// The longest time that a writer waits for its turn.
 const TURN_MOST: Duration = Duration::from_millis(200);
-/// A writer does not wait for a turn within this time: sleeping and waking for each small write
-/// costs more than the write.
+/// A writer does not wait if its turn comes within this time: to sleep and wake for each small
+/// write costs more than the write.
 const TURN_LEAST: Duration = Duration::from_millis(2);
-/// Weight of the newest task in the rate.
+/// The weight of the newest task in the average rate.
 const NEWEST: f64 = 0.25;
-/// A task with fewer bytes does not measure a rate.
+/// Tasks with fewer bytes are not used to measure the rate.
 const TELLING_BYTES: u64 = 64 << 10;
 
 /// The rate of the members, and the turns of writers.
@@ -25,12 +26,12 @@ const TELLING_BYTES: u64 = 64 << 10;
 pub(crate) struct WriterPace {
     /// Bytes per second that the flusher writes to the members; 0 while unknown.
     rate: f64,
-    /// The end of the last turn.
+    /// The time when the last turn ends.
     turns_end: Duration,
 }
 
 impl WriterPace {
-    /// Records bytes that the flusher wrote to the members, and the time for it.
+    /// Records how many bytes the flusher wrote to the members, and how long that took.
     pub fn drained(&mut self, bytes: u64, took: Duration) {
         if bytes < TELLING_BYTES || took.is_zero() {
             return;
@@ -42,8 +43,8 @@ impl WriterPace {
         };
     }
 
-    /// When a writer that has just added `bytes` may continue, with `dirty` of `limit` dirty;
-    /// `None`: at once.
+    /// When a writer that has just added `bytes` may continue, if `dirty` of `limit` bytes are
+    /// dirty; `None` means at once.
     pub fn turn(&mut self, now: Duration, bytes: u64, dirty: u64, limit: u64) -> Option<Duration> {
         let speed = self.rate * speed_up(dirty, limit)?;
         if speed <= 0.0 {
@@ -55,13 +56,13 @@ impl WriterPace {
     }
 }
 
-/// Whether writers are paced with this many dirty bytes.
+/// Whether writers are slowed down with this many dirty bytes.
 pub(super) fn is_paced(dirty: u64, limit: u64) -> bool {
     dirty > limit / 2
 }
 
-/// How much faster than the members writers may be with this many dirty bytes; `None`: without
-/// limit.
+/// How many times faster than the members writers may write with this many dirty bytes; `None`
+/// means without limit.
 fn speed_up(dirty: u64, limit: u64) -> Option<f64> {
     if !is_paced(dirty, limit) {
         return None;

@@ -1,4 +1,5 @@
-//! The reads of a member: ends of extents, blocks of sequentially read ones, and ranges.
+//! The reads of a member: ends of extents, blocks of extents that are read sequentially, and
+//! ranges.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use crate::session::Fetched;
 use crate::tails::{TAIL_BYTES, Tail, has_tail};
 
 impl Inner {
-    /// Whether the last bytes of an object can be requested without its length: according to the
-    /// label, or before that is read, to the kind of service.
+    /// Whether the last bytes of an object can be requested without knowing its length: according
+    /// to the label, or before that is read, to the kind of service.
     pub(super) fn has_ranges_from_the_end(&self) -> bool {
         let is_azure = self.place.provider() == Provider::Azure;
         !is_azure && self.facts().knows(MemberAbility::RangesFromTheEnd) != Some(false)
@@ -63,7 +64,8 @@ impl BucketMember {
         Ok(tails.keep(name, tail, epoch))
     }
 
-    /// Reads a range from the cached blocks, if it should be read in blocks and they contain it.
+    /// Reads a range from the cached blocks, if it should be read in blocks and the blocks contain
+    /// it.
     pub(super) fn read_blocks(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Option<()> {
         if !has_tail(name) {
             return None;
@@ -87,7 +89,7 @@ impl BucketMember {
         copied
     }
 
-    /// A range of an extent, which is not empty, in one request.
+    /// Reads a non-empty range of an extent in one request.
     pub(super) fn get(&self, name: ExtentName, range: Range<u64>) -> Result<Fetched> {
         let Inner { session, runtime, .. } = &*self.0;
         let wanted = range.end - range.start;

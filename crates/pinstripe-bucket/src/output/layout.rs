@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-/// Bytes that have an object of their own: the two pages of an output.
+/// Bytes at the beginning that have an object of their own: the two pages of an output.
 const HEAD_BYTES: u64 = 8192;
-/// Bytes of every other object but the last.
+/// Bytes of every other object except the last.
 const SEGMENT_BYTES: u64 = 8 << 20;
-/// More bytes than any output has: greater offsets are errors.
+/// No output has as many bytes: greater offsets are errors.
 pub const BYTES_MAX: u64 = 1 << 50;
 
-/// The number of the object with an offset of the output, and the offset in it.
+/// The number of the object that contains an offset of the output, and the offset in that object.
 pub(crate) fn object_of(offset: u64) -> (u64, u64) {
     match offset.checked_sub(HEAD_BYTES) {
         None => (0, offset),
@@ -33,7 +33,8 @@ pub(crate) fn full_bytes(number: u64) -> u64 {
     range_of(number).end - range_of(number).start
 }
 
-/// The part of a range in each object: its number, the range in it, and where that is in a buffer.
+/// Splits a range into its parts in each object: the object's number, the range in the object, and
+/// the place in a buffer.
 pub fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -105,7 +105,7 @@ impl NamedEndpoint {
         let place = self.fresh_place();
         let report = self.buckets.probe(&place).unwrap();
         assert_eq!(report.missing(), None, "{report:?}");
-        assert_eq!(report.abilities[0].seen, "30 of 30 races had one winner");
+        assert_eq!(report.abilities[0].seen, "30 of 30 races had one successful writer");
         let facts = self.buckets.create(&place).unwrap().facts;
         for (ability, is_there) in [
             (MemberAbility::CreateIfAbsent, true),

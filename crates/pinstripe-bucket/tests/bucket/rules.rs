@@ -18,7 +18,7 @@ fn a_sound_endpoint_passes_the_probe_and_keeps_nothing_of_it() {
     let place = site.fresh_place();
     let report = site.buckets.probe(&place).unwrap();
     assert_eq!(report.missing(), None, "{report:?}");
-    assert_eq!(report.abilities[0].seen, "30 of 30 races had one winner");
+    assert_eq!(report.abilities[0].seen, "30 of 30 races had one successful writer");
     site.buckets.create(&place).unwrap();
 }
 

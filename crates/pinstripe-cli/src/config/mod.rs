@@ -1,8 +1,9 @@
-//! The config file: named stores, named backups, retention. doc/config.md lists its keys.
+//! The config file: named stores, named backups, retention. doc/config.md lists all keys.
 //!
 //! Invariants: an unknown key or value is refused with file, line and what was expected; paths are
-//! absolute; an option on the command line outranks the file. Since it may name a file of knobs, all
-//! verbs read it but those that `knobs` excepts, and a broken one stops them unless --knobs is given.
+//! absolute; an option on the command line takes precedence over the file. The config file may name
+//! a file of knobs; therefore all verbs read it except those that `knobs` excludes, and an invalid
+//! config file stops them unless --knobs is given.
 
 mod prices;
 mod reader;
@@ -26,14 +27,14 @@ use crate::xdg;
 /// The environment variable that names a config file.
 const VARIABLE: &str = "PINSTRIPE_CONFIG";
 
-/// A config file is written by hand.
+/// A longer file is not a config file, which is written by hand.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
-/// All that a config file says.
+/// The content of a config file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Config {
-    /// The store that is meant when none is named: a name in `stores`.
+    /// The name in `stores` of the store that is used when none is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_store: Option<String>,
     /// Stores by name.
@@ -42,25 +43,25 @@ pub struct Config {
     /// Backups by name.
     #[serde(rename = "backup", skip_serializing_if = "BTreeMap::is_empty")]
     pub backups: BTreeMap<String, BackupEntry>,
-    /// What providers of buckets charge, by a name for each.
+    /// The prices of bucket providers, by a name for each provider.
     #[serde(rename = "price", skip_serializing_if = "BTreeMap::is_empty")]
     pub prices: BTreeMap<String, PriceEntry>,
-    /// How much of stores in buckets is kept on this host, in bytes.
+    /// The size of this host's cache of stores in buckets, in bytes.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_size")]
     pub cache_size: Option<u64>,
-    /// Measured settings, taken for options that are not given.
+    /// The file with measured settings, which are used for options that are not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knobs: Option<PathBuf>,
-    /// The snapshots that `forget` keeps when its options say nothing.
+    /// The rules that `forget` uses to keep snapshots when no rule is given as an option.
     #[serde(skip_serializing_if = "Rules::is_empty")]
     pub retention: Rules,
 }
 
-/// A store with a name: where it is and how it is unlocked.
+/// A store with a name: where its members are and how it is unlocked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct StoreEntry {
-    /// Any one member, or several: each is tried until one opens the store.
+    /// The place of one member, or of several: each is tried until one opens the store.
     #[serde(rename = "member", serialize_with = "one_or_many")]
     pub members: Vec<PathBuf>,
     /// A file whose first line is the password.
@@ -74,26 +75,26 @@ pub struct StoreEntry {
     pub key_file: Option<PathBuf>,
 }
 
-/// A backup with a name: what to back up, and where.
+/// A backup with a name: what to back up, and into which store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct BackupEntry {
-    /// The store, a name; the default one without it.
+    /// The name of the store; by default, the default store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
     /// Files and directories.
     pub paths: Vec<PathBuf>,
-    /// Patterns of what to leave out.
+    /// Patterns of files to exclude.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    /// Files with such patterns.
+    /// Files with patterns of files to exclude.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude_file: Vec<PathBuf>,
     /// Exclude the content of cache directories.
     pub exclude_caches: bool,
     /// Do not enter other file systems.
     pub one_file_system: bool,
-    /// Words that the snapshots carry.
+    /// Tags of the snapshots.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// The machine's name.
@@ -102,11 +103,11 @@ pub struct BackupEntry {
 }
 
 impl Config {
-    /// Reads the file that was named, or the one in its usual place, if there is one; says which
-    /// it was.
+    /// Reads the config file that was named, or the one in its default place if that exists; also
+    /// returns its path.
     ///
     /// # Errors
-    /// When a file that was named cannot be read; when a file says what is not understood.
+    /// Fails when the named file cannot be read, or when a file has an invalid key or value.
     pub fn load(common: &Common) -> Result<(Config, Option<PathBuf>)> {
         let named = common.config.clone().or_else(|| xdg::set(VARIABLE).map(PathBuf::from));
         let is_named = named.is_some();
@@ -125,7 +126,7 @@ impl Config {
             let good = error.utf8_error().valid_up_to();
             Error::new(Kind::Usage, "the config file is not UTF-8")
                 .at(&file)
-                .expected("UTF-8", format!("another byte at {good}"))
+                .expected("UTF-8", format!("a byte that is not UTF-8 at offset {good}"))
         })?;
         let home = xdg::set("HOME").map(PathBuf::from);
         let config = Config::parse(&file, &text, home.as_deref())?;
@@ -135,13 +136,13 @@ impl Config {
     /// Reads the text of a config file.
     ///
     /// # Errors
-    /// [`Kind::Usage`] with file and line for whatever is not understood.
+    /// Fails with [`Kind::Usage`], with file and line, for an invalid key or value.
     pub fn parse(file: &Path, text: &str, home: Option<&Path>) -> Result<Config> {
         let source = Source { file, text, home };
         let parsed = toml::de::DeTable::parse(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
-            source.error(at, format!("this is not TOML: {what}"))
+            source.error(at, format!("the config file is not valid TOML: {what}"))
         })?;
         let mut table = Table::new(&source, "", parsed.get_ref());
         let mut config = Config {
@@ -167,9 +168,11 @@ impl Config {
             let other = &config.prices[&name].currency;
             if other != first {
                 let error = inner.error("currency", "prices of two currencies cannot be added up");
-                let found = format!("'{other}', as of a table that names none");
+                let found = format!("'{other}', the default of a table without a currency");
                 let found = if inner.has("currency") { format!("'{other}'") } else { found };
-                return Err(error.expected(format!("one currency, as '{first}'"), found));
+                return Err(
+                    error.expected(format!("one currency in all tables, such as '{first}'"), found)
+                );
             }
         }
         for (name, inner) in table.named_tables("backup")? {
@@ -179,10 +182,10 @@ impl Config {
         Ok(config)
     }
 
-    /// The store of this name.
+    /// The store with this name.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] with the nearest name.
+    /// Fails with [`Kind::NotFound`], with the most similar name.
     pub fn store(&self, name: &str) -> Result<&StoreEntry> {
         self.stores.get(name).ok_or_else(|| {
             Error::new(Kind::NotFound, format!("the config file names no store '{name}'"))
@@ -190,7 +193,7 @@ impl Config {
         })
     }
 
-    /// The key of the store that has a member in one of these places.
+    /// The key of the store that has a member at one of these places.
     pub fn key_of(&self, places: &[&Path]) -> CredentialArgs {
         let is_it = |entry: &&StoreEntry| {
             entry.members.iter().any(|member| {
@@ -208,7 +211,7 @@ impl Config {
         }
     }
 
-    /// The prices of an endpoint: its own, else those of all others.
+    /// The prices of an endpoint: its own prices, else those for all other endpoints.
     #[cfg_attr(not(feature = "s3"), allow(dead_code, reason = "buckets cost"))]
     pub fn prices_of(&self, url: &str) -> Option<&PriceEntry> {
         let is_its = |it: &&PriceEntry| it.endpoint.as_deref() == Some(url);
@@ -216,10 +219,10 @@ impl Config {
         own.or_else(|| self.prices.values().find(|it| it.endpoint.is_none()))
     }
 
-    /// The backup of this name.
+    /// The backup with this name.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] with the nearest name.
+    /// Fails with [`Kind::NotFound`], with the most similar name.
     pub fn backup(&self, name: &str) -> Result<&BackupEntry> {
         let names: Vec<_> = self.backups.keys().map(String::as_str).collect();
         self.backups.get(name).ok_or_else(|| {
@@ -237,17 +240,18 @@ impl Config {
 fn advice(what: &str, name: &str, names: &[&str]) -> String {
     match nearest(name, names) {
         Some(near) => format!("the nearest name is '{near}'"),
-        None if names.is_empty() => format!("write a table [{what}.{name}]"),
-        None => format!("the names are: {}", names.join(", ")),
+        None if names.is_empty() => format!("write a table [{what}.{name}] in the config file"),
+        None => format!("the config file has the names: {}", names.join(", ")),
     }
 }
 
-/// `$XDG_CONFIG_HOME/pinstripe/config.toml`, or the same below `~/.config`.
+/// The default place of the config file: `$XDG_CONFIG_HOME/pinstripe/config.toml`, or the same path
+/// below `~/.config`.
 fn usual_place() -> Option<PathBuf> {
     Some(xdg::config_dir()?.join("pinstripe/config.toml"))
 }
 
-/// A list of one as what is in it: as most people write it.
+/// Writes a list of one path as that path alone, as most people write it.
 fn one_or_many<S: serde::Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
     match paths {
         [one] => one.serialize(to),
@@ -255,7 +259,7 @@ fn one_or_many<S: serde::Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, 
     }
 }
 
-/// A number of bytes as it is written in the file.
+/// Writes a number of bytes as a size, as in the config file.
 fn as_size<S: serde::Serializer>(
     bytes: &Option<u64>,
     to: S,
@@ -270,7 +274,7 @@ fn each<T>(
     tables.into_iter().map(|(name, table)| Ok((name, read(table)?))).collect()
 }
 
-/// How much of stores in buckets is kept on this host.
+/// The size of this host's cache of stores in buckets.
 #[cfg(feature = "s3")]
 fn cache_size(table: &mut Table<'_>) -> Result<Option<u64>> {
     let Some(text) = table.string("cache-size")? else { return Ok(None) };
@@ -279,7 +283,7 @@ fn cache_size(table: &mut Table<'_>) -> Result<Option<u64>> {
     Ok(Some(size.0))
 }
 
-/// It is known to programs without buckets, too: they share the file.
+/// Programs built without buckets accept this key, too, because they share the config file.
 #[cfg(not(feature = "s3"))]
 fn cache_size(table: &mut Table<'_>) -> Result<Option<u64>> {
     table.string("cache-size").map(|_| None)
@@ -299,7 +303,8 @@ fn store_entry(mut table: Table<'_>) -> Result<StoreEntry> {
         return Err(table.error("password-file", what));
     }
     if entry.members.is_empty() {
-        let what = "a store needs its 'member': the directory of any one member, or a list of them";
+        let what = "a store needs the key 'member': the directory of any one member, or a list of \
+                    member directories";
         return Err(table.error("member", what));
     }
     table.finish()?;
@@ -318,7 +323,7 @@ fn backup_entry(mut table: Table<'_>) -> Result<BackupEntry> {
         host: table.string("host")?,
     };
     if entry.paths.is_empty() {
-        return Err(table.error("paths", "a backup needs its 'paths': what to back up"));
+        return Err(table.error("paths", "a backup needs the key 'paths': the paths to back up"));
     }
     for tag in &entry.tags {
         crate::args::tag(tag).map_err(|what| table.error("tags", what))?;

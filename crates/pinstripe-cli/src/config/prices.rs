@@ -1,4 +1,4 @@
-//! What providers of buckets charge, as the config file says it.
+//! The prices of bucket providers in the config file.
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ pub struct Money(pub i128);
 
 /// Billionths.
 const NANO: f64 = 1e9;
-/// A higher price is a typing error.
+/// The highest accepted price; a higher one is a typing error.
 const MOST: f64 = 1e9;
 
 impl Money {
-    /// This price, once for each of `count` in every `per`.
+    /// The cost of `count` units at this price for every `per` units.
     #[cfg_attr(not(feature = "s3"), allow(dead_code, reason = "buckets cost"))]
     pub fn times(self, count: u64, per: u64) -> Money {
         Money(self.0 * i128::from(count) / i128::from(per.max(1)))
     }
 
-    /// As a number of whole units of the currency.
+    /// The amount as a number of whole units of the currency.
     pub fn value(self) -> f64 {
         self.0 as f64 / NANO
     }
@@ -44,7 +44,7 @@ impl std::iter::Sum for Money {
 }
 
 impl fmt::Display for Money {
-    /// Hundredths; small amounts with as many digits as tell something.
+    /// Prints hundredths; small amounts get as many digits as are significant.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.value();
         match value.abs() {
@@ -66,22 +66,23 @@ impl Serialize for Money {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PriceEntry {
-    /// The endpoint's URL; without it these are the prices of all endpoints that have no others.
+    /// The endpoint's URL; without a URL, these are the prices of all endpoints that have no prices
+    /// of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// The name of the currency.
     pub currency: String,
-    /// 1000 requests PUT and POST.
+    /// The price of 1000 PUT and POST requests.
     pub put: Money,
-    /// 1000 requests GET and HEAD.
+    /// The price of 1000 GET and HEAD requests.
     pub get: Money,
-    /// 1000 pages of listings.
+    /// The price of 1000 pages of listings.
     pub list: Money,
     /// 1000 requests DELETE.
     pub delete: Money,
-    /// A GB (10^9 bytes) that leaves the provider.
+    /// The price of a GB (10^9 bytes) that leaves the provider.
     pub gb_out: Money,
-    /// A GB for a month.
+    /// The price of storing a GB for a month.
     pub gb_month: Money,
 }
 
@@ -92,7 +93,7 @@ pub fn entry(mut table: Table<'_>) -> Result<PriceEntry> {
         && !(url.starts_with("https://") || url.starts_with("http://"))
     {
         return Err(table
-            .error("endpoint", "an endpoint is a URL")
+            .error("endpoint", "the endpoint must be a URL")
             .expected("https://HOST", format!("'{url}'")));
     }
     let endpoint = endpoint.map(|url| url.trim_end_matches('/').to_ascii_lowercase());
@@ -114,7 +115,9 @@ pub fn entry(mut table: Table<'_>) -> Result<PriceEntry> {
 fn money(table: &mut Table<'_>, key: &'static str) -> Result<Money> {
     let Some(price) = table.amount(key)? else { return Ok(Money::default()) };
     if price > MOST {
-        return Err(table.error(key, "this is not a price").expected("at most a billion", price));
+        return Err(table
+            .error(key, "this number is not a possible price")
+            .expected("a price of at most a billion", price));
     }
     Ok(Money((price * NANO).round() as i128))
 }

@@ -1,8 +1,8 @@
 //! Reading a table of the config file key by key.
 //!
-//! Invariants: every key that is asked for is remembered, so that what is left over at the end is
-//! unknown and refused with its line and the nearest key that would have been known; a value of
-//! another type is refused with its line and what was expected. Nothing is passed over.
+//! Invariants: every key that is asked for is remembered, so that a key left over at the end is
+//! unknown and is refused with its line and the most similar known key; a value of another type is
+//! refused with its line and the expected type. No key is ignored.
 
 use std::path::{Path, PathBuf};
 
@@ -11,23 +11,23 @@ use pinstripe_member::is_remote;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The text of a config file, for turning places in it into lines.
+/// The text of a config file, used to convert offsets to line numbers.
 pub struct Source<'a> {
-    /// The file that it was read from.
+    /// The file from which the text was read.
     pub file: &'a Path,
     /// The text.
     pub text: &'a str,
-    /// The directory that `~` stands for, if that is known.
+    /// The home directory, which replaces `~`, if it is known.
     pub home: Option<&'a Path>,
 }
 
 impl Source<'_> {
-    /// An error at a byte of the text.
+    /// An error at a byte offset of the text.
     pub fn error(&self, byte: usize, what: impl Into<String>) -> Error {
         Error::new(Kind::Usage, what).at(self.place(byte))
     }
 
-    /// File and line of a byte of the text.
+    /// The file and the line number of a byte offset of the text.
     pub fn place(&self, byte: usize) -> PathBuf {
         let byte = byte.min(self.text.len());
         let line = self.text.as_bytes()[..byte].iter().filter(|&&it| it == b'\n').count() + 1;
@@ -35,17 +35,17 @@ impl Source<'_> {
     }
 }
 
-/// One table, while its keys are asked for.
+/// One table of the config file, while its keys are read.
 pub struct Table<'a> {
     source: &'a Source<'a>,
-    /// The table's name in messages; empty for the whole file.
+    /// The table's name in messages; empty for the top level of the file.
     name: String,
     table: &'a DeTable<'a>,
     known: Vec<&'static str>,
 }
 
 impl<'a> Table<'a> {
-    /// A table to be read.
+    /// Begins to read a table.
     pub fn new(source: &'a Source<'a>, name: impl Into<String>, table: &'a DeTable<'a>) -> Self {
         Table { source, name: name.into(), table, known: Vec::new() }
     }
@@ -62,7 +62,10 @@ impl<'a> Table<'a> {
             if self.name.is_empty() { String::new() } else { format!(" in [{}]", self.name) };
         Err(self
             .source
-            .error(found.span().start, format!("'{key}'{name} has a value of the wrong type"))
+            .error(
+                found.span().start,
+                format!("the key '{key}'{name} has a value of the wrong type"),
+            )
             .expected(expected, kind_of(found.get_ref())))
     }
 
@@ -77,7 +80,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A boolean; `false` when it is missing.
+    /// A boolean; `false` when the key is missing.
     pub fn flag(&mut self, key: &'static str) -> Result<bool> {
         match self.value(key) {
             None => Ok(false),
@@ -113,7 +116,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A list of strings; none when it is missing.
+    /// A list of strings; empty when the key is missing.
     pub fn strings(&mut self, key: &'static str) -> Result<Vec<String>> {
         let Some(value) = self.value(key) else { return Ok(Vec::new()) };
         let DeValue::Array(items) = value.get_ref() else {
@@ -129,14 +132,14 @@ impl<'a> Table<'a> {
         Ok(strings)
     }
 
-    /// An absolute path; `~/` at its beginning is the home directory.
+    /// An absolute path; `~/` at its beginning stands for the home directory.
     pub fn path(&mut self, key: &'static str) -> Result<Option<PathBuf>> {
         let Some(text) = self.string(key)? else { return Ok(None) };
         let at = self.place(key);
         self.absolute(key, &text, at).map(Some)
     }
 
-    /// A list of such paths.
+    /// A list of absolute paths; `~/` at the beginning of one is the home directory.
     pub fn paths(&mut self, key: &'static str) -> Result<Vec<PathBuf>> {
         let texts = self.strings(key)?;
         let at = self.place(key);
@@ -155,7 +158,7 @@ impl<'a> Table<'a> {
         texts.into_iter().map(pattern).collect()
     }
 
-    /// One absolute path, or a list of them that is not empty; empty if the key is missing.
+    /// One absolute path, or a non-empty list of absolute paths; empty if the key is missing.
     pub fn path_or_paths(&mut self, key: &'static str) -> Result<Vec<PathBuf>> {
         match self.value(key).map(|value| (value, value.get_ref())) {
             None => Ok(Vec::new()),
@@ -167,7 +170,7 @@ impl<'a> Table<'a> {
 
     fn home(&self, key: &str, at: usize) -> Result<&Path> {
         self.source.home.ok_or_else(|| {
-            self.source.error(at, format!("'{key}' begins with ~, and HOME is not set"))
+            self.source.error(at, format!("the path of '{key}' begins with ~, but HOME is not set"))
         })
     }
 
@@ -182,14 +185,14 @@ impl<'a> Table<'a> {
         if !text.starts_with('/') {
             return Err(self
                 .source
-                .error(at, format!("'{key}' is not an absolute path"))
+                .error(at, format!("the value of '{key}' is not an absolute path"))
                 .expected("a path that begins with / or ~/", format!("'{text}'"))
                 .advice("paths in a config file must not depend on the current directory"));
         }
         Ok(PathBuf::from(text))
     }
 
-    /// The tables of a table: `[store.NAME]`.
+    /// The named tables below a key, as in `[store.NAME]`.
     pub fn named_tables(&mut self, key: &'static str) -> Result<Vec<(String, Table<'a>)>> {
         let Some(value) = self.value(key) else { return Ok(Vec::new()) };
         let DeValue::Table(tables) = value.get_ref() else {
@@ -204,9 +207,10 @@ impl<'a> Table<'a> {
                     .expected(format!("a table [{key}.NAME]"), kind_of(inner.get_ref())));
             };
             if name.get_ref().is_empty() || name.get_ref().contains('/') {
-                return Err(self
-                    .source
-                    .error(name.span().start, format!("[{key}.NAME] needs a name without /")));
+                return Err(self.source.error(
+                    name.span().start,
+                    format!("the NAME in [{key}.NAME] must not be empty and must not contain /"),
+                ));
             }
             let (name, source) = (name.get_ref().to_string(), self.source);
             found.push((name.clone(), Table::new(source, format!("{key}.{name}"), table)));
@@ -214,7 +218,7 @@ impl<'a> Table<'a> {
         Ok(found)
     }
 
-    /// The one table of this name.
+    /// The one table below a key.
     pub fn table(&mut self, key: &'static str) -> Result<Option<Table<'a>>> {
         let Some(value) = self.value(key) else { return Ok(None) };
         match value.get_ref() {
@@ -223,7 +227,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// An error about the value of a key, or about the table when it is missing.
+    /// An error about the value of a key, or about the table if the key is missing.
     pub fn error(&self, key: &str, what: impl Into<String>) -> Error {
         self.source.error(self.place(key), what)
     }
@@ -233,7 +237,7 @@ impl<'a> Table<'a> {
         self.table.iter().any(|(name, _)| name.get_ref() == key)
     }
 
-    /// The place of the value of a key; the first key of the table when it is missing.
+    /// The offset of the value of a key, or of the first key of the table if the key is missing.
     fn place(&self, key: &str) -> usize {
         let value = self.table.iter().find(|(name, _)| name.get_ref() == key);
         let first = self.table.iter().map(|(name, _)| name.span().start).min().unwrap_or(0);
@@ -243,7 +247,7 @@ impl<'a> Table<'a> {
     /// Refuses keys that no reader has asked for.
     ///
     /// # Errors
-    /// About the first such key of the file.
+    /// The error is about the first unknown key of the file.
     pub fn finish(self) -> Result<()> {
         let is_unknown = |name: &&Spanned<toml::de::DeString<'_>>| {
             !self.known.iter().any(|it| it == name.get_ref())
@@ -275,7 +279,7 @@ fn kind_of(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// The known word that takes the fewest changes of one letter, if it is near at all.
+/// The known word that is most similar to `word`, if one is similar enough.
 pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let changes = |known: &&str| distance(word, known);
     let near = known.iter().min_by_key(|known| changes(known))?;

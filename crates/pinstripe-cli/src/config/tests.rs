@@ -45,14 +45,14 @@ fn prices_are_found_by_the_endpoint_and_have_one_currency() {
     assert_eq!(config.prices_of("https://far").unwrap().gb_month, Money(1_000_000_000));
     assert!(parse("").unwrap().prices_of("https://far").is_none());
     let two = refused("[price.a]\ncurrency='EUR'\n[price.b]\nput=1\n");
-    assert!(two.contains("two currencies") && two.contains("names none"), "{two}");
+    assert!(two.contains("two currencies") && two.contains("the default of a table"), "{two}");
     let two = refused("[price.a]\nput=1\n[price.b]\nget=1\ncurrency='EUR'\n");
     assert!(two.contains(":5") && two.contains("'EUR'"), "{two}");
     for (wrong, says) in [
         ("put = -1", "a number from 0"),
         ("put = 'cheap'", "a number from 0"),
         ("put = nan", "a number from 0"),
-        ("put = 1e12", "not a price"),
+        ("put = 1e12", "not a possible price"),
         ("endpoint = 'near'", "a URL"),
         ("puts = 1", "the nearest known key is 'put'"),
     ] {
@@ -101,18 +101,18 @@ fn wrong_types_are_refused_with_their_line() {
 fn what_makes_no_sense_is_refused() {
     let cases = [
         ("[store.a]\nmember = 'rel'", "not an absolute path"),
-        ("[store.a]\n", "needs its 'member'"),
+        ("[store.a]\n", "needs the key 'member'"),
         ("[store.a]\nmember='/a'\nkey-file='/k'\npassword-file='/p'", "may be given"),
         ("[backup.a]\nstore='nowhere'\npaths=['/a']", "no store is named 'nowhere'"),
-        ("[backup.a]\npaths=[]", "needs its 'paths'"),
+        ("[backup.a]\npaths=[]", "needs the key 'paths'"),
         ("[backup.a]\npaths=['/a']\ntags=['a b']", "one word"),
         ("[backup.a]\npaths=['/a']\nexclude=['[x']", "exclude pattern"),
         ("[retention]\nkeep-last=1\nkeep-within='3'", "c.toml:3: '3' is not a time span"),
         ("[retention]\nkeep-tag=['a b']", "one word"),
         ("default-store = 'a'", "no store is named 'a'"),
-        ("[store.a\n", "not TOML"),
-        ("[store.a]\nmember='/a'\nmember='/b'", "not TOML"),
-        ("[store.'a/b']\nmember='/a'", "without /"),
+        ("[store.a\n", "not valid TOML"),
+        ("[store.a]\nmember='/a'\nmember='/b'", "not valid TOML"),
+        ("[store.'a/b']\nmember='/a'", "not contain /"),
     ];
     for (text, part) in cases {
         assert!(refused(text).contains(part), "{part}: {}", refused(text));
@@ -128,7 +128,10 @@ fn names_that_are_not_there_bring_the_nearest() {
     assert_eq!(config.backups["docs"].paths, [Path::new("/home/me")]);
     let advice = |error: Error| error.advice_text().unwrap().to_owned();
     assert_eq!(advice(config.store("hmoe").unwrap_err()), "the nearest name is 'home'");
-    assert_eq!(advice(config.backup("photographs").unwrap_err()), "the names are: docs");
+    assert_eq!(
+        advice(config.backup("photographs").unwrap_err()),
+        "the config file has the names: docs"
+    );
     assert_eq!(parse("").unwrap(), Config::default());
 }
 

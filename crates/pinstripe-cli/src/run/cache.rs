@@ -1,7 +1,7 @@
-//! What this host keeps of stores in buckets, for verbs that may look there.
+//! This host's cache of stores in buckets, for verbs that may use it.
 //!
-//! Invariants: a verb that judges what the members have never looks there; a cache that cannot be
-//! used is passed over, and said.
+//! Invariants: a verb that checks the content of members never uses the cache; a cache that cannot
+//! be used is skipped, with a message.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,16 +17,17 @@ use super::known_stores::KnownStore;
 use crate::bucket_args::is_bucket;
 use crate::xdg;
 
-/// How much is kept without `--cache-size` and its key of the config file.
+/// The size of the cache if neither `--cache-size` nor its key of the config file is given.
 const DEFAULT_BYTES: u64 = 1 << 30;
 
 impl Run {
-    /// This verb asks only what a store says, and not whether its members have it.
+    /// Allows the cache for a verb that needs the content of a store but does not check what its
+    /// members have.
     pub fn allow_cache(&self) {
         self.may_use_cache.store(true, Ordering::Relaxed);
     }
 
-    /// Looks ahead of opening in what is kept of the store that is expected.
+    /// Uses the cache of the expected store, before the store is opened.
     pub fn expect_cached(&self, expected: Option<&KnownStore>) {
         let Some(known) = expected else { return };
         if known.places().iter().any(|place| is_bucket(place))
@@ -37,7 +38,7 @@ impl Run {
         }
     }
 
-    /// Looks in what is kept of a store that was opened.
+    /// Uses the cache of a store that was opened.
     pub fn use_cache(&self, store: &mut Store) {
         if store.present().any(|(_, member)| is_bucket(member.place()))
             && let Some(cache) = self.cache_of(store.config.store)
@@ -65,17 +66,14 @@ impl Run {
         let dir = xdg::sealed_cache(store).filter(|_| bytes > 0)?;
         let monitor = Arc::clone(&self.monitor);
         let tell = move |_: &Path, error| {
-            monitor.note(&format!(
-                "continuing without a cache: \
-                                                                 {error}"
-            ))
+            monitor.note(&format!("the verb continues without a cache: {error}"))
         };
         match SealedCache::open(&dir, bytes, store, tell) {
             Ok(cache) => Some(cache),
             Err(error) => {
                 // Said once, however often the run opens the store.
                 self.may_use_cache.store(false, Ordering::Relaxed);
-                self.monitor.note(&format!("continuing without a cache: {error}"));
+                self.monitor.note(&format!("the verb continues without a cache: {error}"));
                 None
             }
         }

@@ -1,4 +1,5 @@
-//! The context of a verb: its options, its ledger, its screen; and how it ends.
+//! The context of a verb: its options, its ledger and its screen; it also reports how the verb
+//! ends.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,7 +39,7 @@ use crate::signals;
 use crate::system;
 use crate::xdg;
 
-/// The interval between looks whether another process has finished.
+/// The interval at which the run checks whether another process has finished.
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 
 /// The context of every verb.
@@ -57,7 +58,7 @@ pub struct Run {
     buckets: OnceLock<Arc<Buckets>>,
     #[cfg(feature = "s3")]
     new_buckets: OnceLock<NewBucketArgs>,
-    /// Whether the verb may look in what this host keeps of a store, and that.
+    /// Whether the verb may use this host's cache of a store.
     #[cfg(feature = "s3")]
     pub(super) may_use_cache: AtomicBool,
     #[cfg(feature = "s3")]
@@ -70,7 +71,7 @@ pub struct Run {
 pub struct Ending {
     /// The exit code, if nothing was lost.
     pub code: u8,
-    /// The facts of the summary event besides the counters.
+    /// The facts of the summary event, in addition to the counters.
     pub facts: Event,
 }
 
@@ -107,10 +108,10 @@ impl Run {
         }
     }
 
-    /// The content of the config file; nothing where there is none.
+    /// The content of the config file; empty if there is none.
     ///
     /// # Errors
-    /// The errors of [`Config::load`].
+    /// Fails with the errors of [`Config::load`].
     pub fn config(&self) -> Result<&Config> {
         if let Some(config) = self.config.get() {
             return Ok(config);
@@ -119,11 +120,11 @@ impl Run {
         Ok(self.config.get_or_init(|| config))
     }
 
-    /// The store that was named, with its entry in the config file; `None` is the default place.
-    /// `preferred` is a name that outranks all but the command line.
+    /// The store that was named, with its entry in the config file; `None` means the default place.
+    /// `preferred` is a name that takes precedence over all except the command line.
     ///
     /// # Errors
-    /// The errors of [`Config::load`] and [`place::named`].
+    /// Fails with the errors of [`Config::load`] and [`place::named`].
     pub fn named_store(&self, preferred: Option<&str>) -> Result<Option<StoreEntry>> {
         let named = place::named(&self.common, preferred, self.config()?, &self.known_stores())?;
         let one_form = |mut named: StoreEntry| {
@@ -133,7 +134,7 @@ impl Run {
         named.map(one_form).transpose()
     }
 
-    /// The buckets of this run; the environment is read when they are first asked for.
+    /// The buckets of this run; the environment is read at the first call.
     #[cfg(feature = "s3")]
     pub fn buckets(&self) -> &Arc<Buckets> {
         self.buckets.get_or_init(|| {
@@ -148,22 +149,23 @@ impl Run {
         })
     }
 
-    /// Sets the options of new members in buckets. Call it before any member is opened.
+    /// Sets the options of new members in buckets. Must be called before any member is opened.
     ///
     /// # Errors
-    /// [`Kind::Usage`] where an option is given and none of the new members is in a bucket.
+    /// Fails with [`Kind::Usage`] if an option is given and none of the new members is in a bucket.
     #[cfg(feature = "s3")]
     pub fn new_buckets(&self, new: NewBucketArgs, places: &[PathBuf]) -> Result<()> {
         if let Some(option) = new.given() {
-            let instead = "this option applies to buckets, but no new member is in a bucket";
+            let instead = "this option applies only to members in buckets, but no new member is in \
+                           a bucket";
             refuse_option(!places.iter().any(|place| is_bucket(place)), option, instead)?;
         }
         let _ = self.new_buckets.set(new);
         Ok(())
     }
 
-    /// The pools of the Ceph cluster of this host, by its configuration file, which Ceph's own tools
-    /// read: `CEPH_CONF`, else `/etc/ceph/ceph.conf`.
+    /// The pools of this host's Ceph cluster, by the configuration file that Ceph's own tools read:
+    /// `CEPH_CONF`, else `/etc/ceph/ceph.conf`.
     pub fn pools(&self) -> &Arc<Pools> {
         self.pools.get_or_init(|| {
             let conf = xdg::set("CEPH_CONF").unwrap_or_else(|| "/etc/ceph/ceph.conf".into());
@@ -171,20 +173,21 @@ impl Run {
         })
     }
 
-    /// The requests to buckets, if there were any.
+    /// The requests that were sent to buckets, if any.
     #[cfg(feature = "s3")]
     pub fn asked_buckets(&self) -> Option<Requests> {
         let requests = self.buckets.get().map(|buckets| buckets.requests());
         requests.filter(|requests| *requests != Requests::default())
     }
 
-    /// The stores that this host remembers; read when first asked for.
+    /// The stores that this host remembers; they are read at the first call.
     pub fn known_stores(&self) -> MutexGuard<'_, KnownStores> {
         let memory = self.memory.get_or_init(|| Mutex::new(KnownStores::load(&self.monitor)));
         lock(memory)
     }
 
-    /// Remembers a store as it is now: after it was unlocked or made, or its members changed.
+    /// Remembers the present state of a store: after it was unlocked or created, or its members
+    /// changed.
     pub fn remember(&self, store: &Store, proof: Proof) {
         if !self.shows_past() {
             self.known_stores().keep(store, &[], proof, &self.monitor, |_| {});
@@ -200,7 +203,7 @@ impl Run {
         self.known_stores().keep(store, &[], Proof::Sure, &self.monitor, change);
     }
 
-    /// The time that members are waited for; one that does not answer is named.
+    /// The time that the run waits for members; a member that does not answer is named.
     pub fn patience(&self) -> Patience {
         let patience = self.patience.get_or_init(|| {
             let limit = self.common.member_timeout.0;
@@ -210,8 +213,9 @@ impl Run {
         patience.clone()
     }
 
-    /// The same for a verb that only reads, and until it is ended: a member may return. `limit` is
-    /// the verb's own. Such a verb calls this before it opens the store.
+    /// Sets the time that a verb that only reads waits for members; the verb continues until it is
+    /// ended, since a member may return. `limit` is the verb's own time limit. A verb that only
+    /// reads calls this before it opens the store.
     pub fn wait_as_reader(&self, limit: Option<Duration>) {
         let limit = limit.unwrap_or(self.common.member_timeout.0);
         let monitor = Arc::clone(&self.monitor);
@@ -224,11 +228,12 @@ impl Run {
         self.patience();
     }
 
-    /// Does `work`, and repeats it while another process has what it needs: not at all without
-    /// `wait`, else without limit or for the given time. Each time the store is opened again.
+    /// Calls `work`, and repeats it while another process uses what it needs: not at all without
+    /// `wait`, else without limit or for the given time. Each repetition of `work` opens the store
+    /// again.
     ///
     /// # Errors
-    /// The errors of `work`; [`Kind::Busy`] when the time has elapsed.
+    /// Fails with the errors of `work`; with [`Kind::Busy`] when the time has elapsed.
     pub fn wait_for(
         &self,
         wait: Option<Option<Time>>,
@@ -253,7 +258,8 @@ impl Run {
         }
     }
 
-    /// After a signal, ends a run without progress. Only for verbs that may be ended at any point.
+    /// After a signal, ends the process if the run makes no progress. To be used only by verbs that
+    /// may be ended at any time.
     pub fn end_what_hangs(&self) {
         let monitor = Arc::clone(&self.monitor);
         let screen = Arc::clone(&self.screen);
@@ -266,11 +272,12 @@ impl Run {
         signals::end_what_hangs(progress, move |text| screen.complain(text));
     }
 
-    /// Does `work` again without the members that have fallen silent, as often as it ends because
-    /// one did. To be used by verbs that can begin again; the store is opened again each time.
+    /// Calls `work` again without the members that stopped answering, each time that it ends
+    /// because of one. To be used by verbs that can be repeated; each repetition opens the store
+    /// again.
     ///
     /// # Errors
-    /// The errors of `work`.
+    /// Fails with the errors of `work`.
     pub fn without_silent(&self, work: impl Fn() -> Result<Ending>) -> Result<Ending> {
         loop {
             let before = self.patience().silent_places();
@@ -281,34 +288,35 @@ impl Run {
                     if signals::is_caught() {
                         return Err(error);
                     }
-                    self.monitor.note("beginning again without the member that does not answer");
+                    self.monitor
+                        .note("the verb starts again without the member that does not answer");
                 }
                 done => return done,
             }
         }
     }
 
-    /// Reports absent members of a verb that writes: it ends with exit code 4.
+    /// Reports absent members for a verb that writes, which then ends with exit code 4.
     pub fn degraded_by_absent(&self, store: &Store) {
         for number in store.absent() {
             self.monitor.degraded(&store.member_slots[number].place, store.absence(number));
         }
     }
 
-    /// Warns of absent members, for verbs of the library that do not.
+    /// Warns about absent members, for verbs whose library function does not.
     pub fn warn_of_absent(&self, store: &Store) {
         for number in store.absent() {
             self.monitor.warning(&store.member_slots[number].place, store.absence(number));
         }
     }
 
-    /// Threads and queues for a store.
+    /// The limits of threads and queues for a store.
     pub fn limits(&self, store: &Store) -> Limits {
         let cores = self.common.threads.map_or_else(system::cores, |threads| threads as usize);
         Limits::new(cores, store.member_slots.len(), self.common.memory.0)
     }
 
-    /// Starts the progress bar; it ends with what is returned.
+    /// Starts the progress bar, which ends when the returned ticker is dropped.
     pub fn ticker(&self, gauge: Gauge) -> Ticker {
         Ticker::start(&self.common, &self.screen, &self.monitor, gauge)
     }
@@ -323,14 +331,14 @@ impl Run {
         self.monitor.get(counter)
     }
 
-    /// Prints how many more members may be lost, where parity is to replace them and it is known.
+    /// Prints how many more members may be lost, if that is known and the store has parity.
     pub fn say_redundancy(&self) {
         if let Some(redundancy) = self.monitor.redundancy().filter(|it| it.parity > 0) {
             self.screen.say(&redundancy.describe());
         }
     }
 
-    /// Tells how the run ended, and finds its exit code.
+    /// Reports how the run ended, and determines its exit code.
     pub fn conclude(&self, verb: &str, ended: Result<Ending>) -> ExitCode {
         if let Some(failure) = self.screen.failure() {
             return self.without_output(&failure);
@@ -406,7 +414,7 @@ impl Run {
     }
 }
 
-/// Shows that a member does not answer.
+/// Reports that a member does not answer.
 fn tell_silence(monitor: &Arc<Monitor>) -> impl Fn(&Path, Error) + Send + Sync + use<> {
     let monitor = Arc::clone(monitor);
     move |place, error| monitor.silent_member(place, error)

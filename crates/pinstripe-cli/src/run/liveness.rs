@@ -1,6 +1,7 @@
-//! What this host saw of writers on other hosts, kept from one gc to the next.
+//! What this host saw of writers on other hosts, kept from one run of gc to the next.
 //!
-//! Invariant: times are those of one boot of this machine; after the next boot it begins again.
+//! Invariant: times are relative to one boot of this machine; after the next boot, observation
+//! starts again.
 
 use std::time::Duration;
 
@@ -10,14 +11,14 @@ use pinstripe_base::clock;
 use super::context::Run;
 use super::known_stores::{KnownSightings, Proof};
 
-/// A detector that starts from what earlier runs of this boot saw.
+/// A detector that starts with the sightings of earlier runs since this boot.
 pub fn detector(run: &Run, store: &Store, timeout: Duration) -> FailureDetector {
     let known = run.known_stores().of(store.config.store).map(|known| known.sightings.clone());
     let sightings = known.unwrap_or_default().of_boot(&store.process().boot);
     FailureDetector::new(timeout, sightings, clock::since_boot)
 }
 
-/// Remembers what a detector saw.
+/// Remembers the sightings of a detector.
 pub fn keep(run: &Run, store: &Store, detector: &FailureDetector) {
     let seen = KnownSightings::new(&store.process().boot, &detector.sightings());
     run.known_stores().keep(store, &[], Proof::Label, &run.monitor, |known| {

@@ -1,4 +1,4 @@
-//! One run of one verb: everything that a verb works with.
+//! One run of one verb, with everything that a verb uses.
 //!
 //! ```text
 //!   opening                   finds a store and opens it
@@ -10,7 +10,8 @@
 //!   known_stores   screen     what this host knows of stores; the only place that prints
 //!   real_path
 //! ```
-//! A file uses only those below it.
+//!
+//! A file of this module uses only the files below it.
 
 #[cfg(feature = "s3")]
 mod cache;

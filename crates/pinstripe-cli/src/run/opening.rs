@@ -1,9 +1,9 @@
-//! Finds the store that was named, by any of its places, else by the places where this host
-//! remembers its members; and refuses a plain store that may have replaced an encrypted one.
+//! Opens the store that was named: through any of its places, else through the places where this
+//! host remembers its members. Refuses a plain store that may have replaced an encrypted one.
 //!
-//! Invariants: a remembered place counts only when the store there has the remembered id; a store
-//! that is not encrypted is never opened where an encrypted one is expected, unless the user says
-//! so; a place that did not open is named, with the member that belongs there.
+//! Invariants: a remembered place is used only if the store there has the remembered id; a store
+//! that is not encrypted is never opened where an encrypted one is expected, unless the user allows
+//! it; a place that did not open is reported, with the member that belongs there.
 
 use std::path::{Path, PathBuf};
 
@@ -24,16 +24,16 @@ impl Run {
     /// Opens the store that was named, or the default one.
     ///
     /// # Errors
-    /// The errors of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no
-    /// default.
+    /// Fails with the errors of [`Store::open`]; with [`Kind::NotFound`] when none was named and
+    /// there is no default.
     pub fn open_store(&self) -> Result<Store> {
         self.open(&self.places()?)
     }
 
-    /// Opens the store at one of these places, and its secrets.
+    /// Opens the store at one of these places, and unlocks its secrets.
     ///
     /// # Errors
-    /// The errors of [`open`] and of [`unlock`].
+    /// Fails with the errors of [`open`] and of [`unlock`].
     pub fn open(&self, places: &[PathBuf]) -> Result<Store> {
         let mut store = self.open_at(places)?;
         unlock(self, &mut store, None)?;
@@ -41,11 +41,11 @@ impl Run {
         Ok(store)
     }
 
-    /// Opens the store for a verb that can do without its secrets. Without a key, they stay locked,
-    /// and a note says what the verb lacks.
+    /// Opens the store for a verb that also works without its secrets. Without a key, the secrets
+    /// stay locked, and a note says what the verb cannot do.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     pub fn open_keyless(&self, lack: &str) -> Result<Store> {
         let mut store = self.open_locked()?;
         unlock(self, &mut store, Some(lack))?;
@@ -53,18 +53,19 @@ impl Run {
         Ok(store)
     }
 
-    /// Opens the store and asks for no key.
+    /// Opens the store without asking for a key.
     ///
     /// # Errors
-    /// The errors of [`open_store`](Self::open_store).
+    /// Fails with the errors of [`open_store`](Self::open_store).
     pub fn open_locked(&self) -> Result<Store> {
         self.open_at(&self.places()?)
     }
 
-    /// Opens the store and its secrets; also returns what opened them, if they were sealed.
+    /// Opens the store and unlocks its secrets; also returns the credential that opened them, if
+    /// they were sealed.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     pub fn open_with_credential(&self) -> Result<(Store, Option<Credential>)> {
         let mut store = self.open_locked()?;
         let used = unlock(self, &mut store, None)?;
@@ -75,7 +76,7 @@ impl Run {
         let store = open(self, places)?;
         for (number, old) in &store.moved {
             self.monitor.note(&format!(
-                "member {number} is at {}, no longer at {}; 'pinstripe repair' records the new place",
+                "member {number} is now at {}, not at {}; 'pinstripe repair' records the new place",
                 store.member_slots[*number].place.display(),
                 old.display()
             ));
@@ -89,18 +90,22 @@ impl Run {
         self.each_place(&places)
     }
 
-    /// Names other halves of the store that were met on the way, and have snapshots of their own.
+    /// Reports other halves of the store that were found while it was opened, and that have
+    /// snapshots of their own.
     fn warn_of_halves(&self, store: &Store) {
         // The verb itself reports why a member cannot be listed.
         for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
             let has = match snapshots.len() {
-                1 => "1 snapshot that this half does not have".to_owned(),
-                many => format!("{many} snapshots that this half does not have"),
+                1 => "1 snapshot that this half of the store lacks".to_owned(),
+                many => format!("{many} snapshots that this half of the store lacks"),
             };
-            let what = format!("this is a member of another half of the store, which has {has}");
+            let what = format!(
+                "this member belongs to the other half of a divided store; the other half has \
+                 {has}"
+            );
             let advice = format!(
-                "the store was divided, and its halves were used independently; import the \
-                 snapshots of the other half: pinstripe member merge {}",
+                "the store was divided, and its halves were used independently; to import the \
+                 snapshots of the other half, run 'pinstripe member merge {}'",
                 escape::path(&places[0])
             );
             let error = Error::new(Kind::Changed, what).advice(advice);
@@ -109,7 +114,7 @@ impl Run {
     }
 }
 
-/// A place that did not open the store.
+/// A place through which the store could not be opened.
 struct FailedPlace {
     place: PathBuf,
     error: Error,
@@ -118,8 +123,9 @@ struct FailedPlace {
 /// Opens the store that these places name.
 ///
 /// # Errors
-/// The errors of [`Store::open`], of the place that says most; [`Kind::NotEncrypted`] as above;
-/// [`Kind::WrongMember`] when the places are of different stores.
+/// Fails with the most informative of the errors of [`Store::open`]; with [`Kind::NotEncrypted`]
+/// for a plain store where an encrypted one is expected; with [`Kind::WrongMember`] when the places
+/// are of different stores.
 fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     // Sets the deadline of every later `real_path`.
     let _ = run.patience();
@@ -167,7 +173,7 @@ fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
         failed.retain(|it| it.place != place);
         let known = expected.as_ref().map_or("another one", KnownStore::short);
         run.monitor.note(&format!(
-            "store {} is at {}; this host knew store {known} there",
+            "store {} is at {}, where this host knew store {known}",
             store.config.store.short(),
             escape::path(&place)
         ));
@@ -183,7 +189,7 @@ fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     Ok(store)
 }
 
-/// The store that was at the named places.
+/// The store that this host remembers at the named places.
 fn expected(memory: &KnownStores, named: &[PathBuf]) -> Result<Option<KnownStore>> {
     let mut known = named.iter().filter_map(|place| Some((place, memory.at(place)?)));
     let Some((first, expected)) = known.next() else { return Ok(None) };
@@ -191,7 +197,8 @@ fn expected(memory: &KnownStores, named: &[PathBuf]) -> Result<Option<KnownStore
         None => Ok(Some(expected.clone())),
         Some((place, other)) => {
             let what = format!(
-                "the named places belong to different stores: {} belonged to store {}",
+                "the named places belong to different stores: this host knew {} as a member of \
+                 store {}",
                 escape::path(first),
                 expected.short()
             );
@@ -215,7 +222,7 @@ fn another(store: &Store, expected: Option<&KnownStore>) -> Error {
 /// Opens the half of a divided store to which a directory belongs.
 ///
 /// # Errors
-/// The errors of [`Store::open_with`].
+/// Fails with the errors of [`Store::open_with`].
 pub fn open_half(run: &Run, place: &Path) -> Result<Store> {
     Store::open_with(place, OpenOptions { half: true, ..options(run) })
 }
@@ -230,7 +237,8 @@ fn options(run: &Run) -> OpenOptions {
     }
 }
 
-/// Opens the store through one place, if it is what may be there.
+/// Opens the store through one place, unless it is a plain store where an encrypted one is
+/// expected.
 fn open_one(run: &Run, memory: &KnownStores, place: &Path) -> Result<Store> {
     let options = OpenOptions {
         faults: run.common.fault_plan(),
@@ -254,32 +262,32 @@ fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) ->
         memory.at(place).filter(|other| other.encrypted && other.id != id.to_string())
     });
     let why = if run.common.key.is_given() {
-        "a password or key file was given for it".to_owned()
+        "a password or key file was given for this store".to_owned()
     } else if run.config()?.key_of(&member_slots).is_given() {
-        "the config file names a password or key file for it".to_owned()
+        "the config file names a password or key file for this store".to_owned()
     } else if let Some(other) = was_here {
         format!("this host knows the encrypted store {} in this place", other.short())
     } else if is_accepted {
         return Ok(());
     } else if known.is_some_and(|known| known.encrypted) {
-        "this host has opened it encrypted".to_owned()
+        "this host has opened this store as an encrypted one".to_owned()
     } else if let Some(variable) = credential::variable_at_hand() {
         format!("{variable} is set")
     } else if let Some(file) = credential::own_key_file(id).filter(|file| file.exists()) {
-        format!("there is a key file for it, {}", escape::path(&file))
+        format!("there is a key file for this store, {}", escape::path(&file))
     } else {
         return Ok(());
     };
     Err(Error::new(Kind::NotEncrypted, format!("this store is not encrypted, but {why}"))
         .at(place)
         .advice(
-            "it may have replaced an encrypted one, to read the next backup: attach \
-             the disk of the encrypted store; if this one is meant to be readable without a key, \
-             say so once with --i-know-it-is-plain",
+            "an attacker may have replaced the encrypted store by this one, to read the next \
+             backup: attach the disk of the encrypted store; if this store is meant to be readable \
+             without a key, confirm it once with --i-know-it-is-plain",
         ))
 }
 
-/// The error that says most of why nothing opened.
+/// The error that best explains why no place opened the store.
 fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
     const TELLING: [Kind; 5] = [
         Kind::NotEncrypted,
@@ -292,7 +300,7 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
         TELLING.iter().position(|kind| *kind == it.error.kind()).unwrap_or(TELLING.len())
     };
     let Some(worst) = failed.iter().min_by_key(rank) else {
-        return Error::new(Kind::Usage, "no place was named")
+        return Error::new(Kind::Usage, "no place of the store was named")
             .advice("name a member directory of the store with --store DIR");
     };
     let error = worst.error.duplicate();
@@ -302,7 +310,8 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
     let error = error.at(&worst.place);
     match expected {
         None if error.kind() == Kind::NotFound => error.advice_instead(
-            "name a member directory of a store, or make one: pinstripe init --member DIR",
+            "name a member directory of a store, or create a store with 'pinstripe init --member \
+             DIR'",
         ),
         None => error,
         // An endpoint says better what is wrong with a key, a clock or a name.
@@ -314,8 +323,8 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
                 .map(|it| format!("member {} at {}", it.member, escape::path(&it.place.path())))
                 .collect();
             error.advice_instead(format!(
-                "this host knows store {} here, but none of its members opens it now: attach their \
-                 disks ({})",
+                "this host knows store {} in this place, but no member of that store can be \
+                 opened: attach their disks ({})",
                 expected.short(),
                 places.join(", ")
             ))
@@ -323,7 +332,8 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
     }
 }
 
-/// Names the places that did not open the store, and the members that they are.
+/// Reports the places that did not open the store, and the members that this host remembers at
+/// these places.
 fn warn(run: &Run, store: &Store, failed: Vec<FailedPlace>) {
     for FailedPlace { place, error } in failed {
         let forms = known_stores::forms(&place);
@@ -331,14 +341,15 @@ fn warn(run: &Run, store: &Store, failed: Vec<FailedPlace>) {
         let number = store.member_slots.iter().position(is_it);
         let advice = match number {
             Some(number) if store.member_slots[number].member.is_none() => format!(
-                "the store was opened through another member; this is member {number}: attach its \
-                 disk, or replace it: pinstripe member replace {number} --to DIR"
+                "the store was opened through another member; this is member {number}: attach the \
+                 disk of this member, or replace the member with 'pinstripe member replace \
+                 {number} --to DIR'"
             ),
             Some(number) => format!(
                 "the store was opened through another member; this is member {number}, and \
                  'pinstripe repair' repairs its label"
             ),
-            None => "the store was opened through another member; name its members: pinstripe \
+            None => "the store was opened through another member; 'pinstripe members' lists its \
                      members"
                 .to_owned(),
         };
@@ -346,7 +357,7 @@ fn warn(run: &Run, store: &Store, failed: Vec<FailedPlace>) {
     }
 }
 
-/// Remembers a store that was just made over these members.
+/// Remembers a store that was just created on these members.
 pub fn made(run: &Run, members: &[PathBuf]) {
     // Problems are reported when it is opened to be used.
     let options = OpenOptions { remote: run.remote(), ..OpenOptions::default() };
@@ -360,7 +371,7 @@ pub fn made(run: &Run, members: &[PathBuf]) {
         && let Some(place) = members.iter().find(is_taken)
     {
         run.monitor.note(&format!(
-            "this host knows an encrypted store at {}: the first verb that opens the new one \
+            "this host knows an encrypted store at {}: the first verb that opens the new store \
              needs --i-know-it-is-plain",
             escape::path(place)
         ));
@@ -368,7 +379,7 @@ pub fn made(run: &Run, members: &[PathBuf]) {
     memory.keep(&store, &members[..1], proof, &run.monitor, |it| it.accepted_plain |= accepted);
 }
 
-/// Remembers the store, as far as it is known without a key.
+/// Remembers the facts about the store that need no key.
 fn keep(run: &Run, memory: &mut KnownStores, store: &Store, named: &[PathBuf], place: &Path) {
     if run.shows_past() {
         return;

@@ -12,14 +12,14 @@ use crate::args::Common;
 use crate::config::{Config, StoreEntry};
 use crate::xdg;
 
-/// The environment variable that names members.
+/// The environment variable that names members of the store.
 const VARIABLE: &str = "PINSTRIPE_STORE";
 
-/// The store that the user named: on the command line, for this one use of it (`preferred`, a
-/// name in the config file), in the environment, or in the config file as the default.
+/// The store that the user named, in this order: on the command line, by `preferred` (a name in the
+/// config file), in the environment, or as the default in the config file.
 ///
 /// # Errors
-/// When the config file does not have the name that was given or preferred.
+/// Fails when the config file does not have the name that was given or preferred.
 pub fn named(
     common: &Common,
     preferred: Option<&str>,
@@ -42,9 +42,9 @@ pub fn named(
     config.default_store.as_deref().map(|name| config.store(name).cloned()).transpose()
 }
 
-/// The places in a list in the form of `PATH`: `:` separates two, `\:` is a colon in a path, and
-/// the colon in `://` does not separate either. A text that is a single place (`is_one`) is not
-/// divided.
+/// Splits a list of places in the form of `PATH`: `:` separates two places, `\:` is a colon in a
+/// path, and the colon in `://` does not separate. A text that is a single place according to
+/// `is_one` is not split.
 fn list(text: &OsStr, is_one: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     if is_one(Path::new(text)) {
         return vec![PathBuf::from(text)];
@@ -77,7 +77,7 @@ fn is_before_port(place: &[u8], rest: &[u8]) -> bool {
     is_in_host && digits > 0 && rest.get(digits) == Some(&b'/')
 }
 
-/// The store that the given words name together, by some of its members.
+/// The store that the given words name, each by a name or by a place of one of its members.
 fn resolved(given: &[PathBuf], config: &Config) -> Result<StoreEntry> {
     let mut whole = StoreEntry::default();
     for word in given {
@@ -87,8 +87,9 @@ fn resolved(given: &[PathBuf], config: &Config) -> Result<StoreEntry> {
     Ok(whole)
 }
 
-/// A word without a slash is a name where the config file has it; anything else is a directory. A
-/// word that is neither was meant to be a name, if the config file has any.
+/// A word without a slash is the name of a store if the config file has that name; anything else is
+/// a directory. If the config file has names, an unknown word that is not a directory is taken for
+/// a mistyped name.
 fn resolved_one(given: &Path, config: &Config) -> Result<StoreEntry> {
     let name = given.to_str().filter(|text| !text.contains('/'));
     match name {
@@ -101,11 +102,11 @@ fn resolved_one(given: &Path, config: &Config) -> Result<StoreEntry> {
     }
 }
 
-/// The places where the store to read may be: those named, or the default one if a store is or was
-/// there.
+/// The places where the store to be read may be: the named ones, or the default place if a store is
+/// or was there.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is neither.
+/// Fails with [`Kind::NotFound`] when no store was named and there is no default store.
 pub fn existing(common: &Common, config: &Config, memory: &KnownStores) -> Result<Vec<PathBuf>> {
     if let Some(named) = named(common, None, config, memory)? {
         return Ok(named.members);
@@ -114,18 +115,19 @@ pub fn existing(common: &Common, config: &Config, memory: &KnownStores) -> Resul
     if !is_store(&place) && memory.at(&place).is_none() {
         return Err(Error::new(
             Kind::NotFound,
-            "no store was named, and there is no default one yet",
+            "no store was named, and there is no default store yet",
         )
         .at(place)
         .advice(
-            "name any member of a store with --store DIR or PINSTRIPE_STORE; to make one: \
-             'pinstripe init --member DIR', or 'pinstripe backup PATH' for the default one",
+            "name any member of a store with --store DIR or PINSTRIPE_STORE; to create a store, \
+             run 'pinstripe init --member DIR', or 'pinstripe backup PATH' for the default store",
         ));
     }
     Ok(vec![place])
 }
 
-/// Whether something was begun here that only the library can judge.
+/// Whether a place has the label of a member; only the library can tell whether the store is
+/// complete.
 pub fn is_store(place: &Path) -> bool {
     place.join("pinstripe.member").exists()
 }

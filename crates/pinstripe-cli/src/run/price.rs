@@ -1,4 +1,5 @@
-//! What requests to buckets cost, and what a verb would cost, by the prices of the config file.
+//! The cost of requests to buckets, and the expected cost of a verb, by the prices in the config
+//! file.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +13,21 @@ use super::remote::PackPlan;
 use crate::config::{Money, PriceEntry};
 use crate::event::Event;
 
-/// Prices of requests are for this number of them.
+/// The number of requests that a price of requests is for.
 const REQUESTS: u64 = 1000;
-/// Bytes in the GB of providers.
+/// The number of bytes in a GB, as providers count.
 const GB: u64 = 1_000_000_000;
-/// Bytes that one request for content brings.
+/// The number of bytes that one request for content fetches.
 const READ_BYTES: u64 = 4 << 20;
 
-/// Money, once and each month.
+/// An amount of money: once, and each month.
 #[derive(Debug, Clone, Copy, Default)]
 struct MoneyCost {
     once: Money,
     monthly: Money,
 }
 
-/// The price of requests that were made.
+/// The cost of requests that were made.
 fn of_requests(prices: &PriceEntry, requests: &Requests) -> Money {
     let classes = [
         (prices.put, requests.puts),
@@ -38,7 +39,8 @@ fn of_requests(prices: &PriceEntry, requests: &Requests) -> Money {
     each.sum::<Money>() + prices.gb_out.times(requests.received_bytes, GB)
 }
 
-/// The cost of a plan at one of `members` members that takes one of `data` parts of each pack.
+/// The cost of a plan at one member: one of `members`, which takes one of `data` parts of each
+/// pack.
 fn of_plan(
     prices: &PriceEntry,
     plan: &PackPlan,
@@ -60,8 +62,8 @@ fn of_plan(
 }
 
 impl Run {
-    /// Adds to the summary what the requests so far cost, and says it; nothing where the config
-    /// file has no prices.
+    /// Adds the cost of the requests so far to the summary, and prints it; does nothing if the
+    /// config file has no prices.
     pub(super) fn add_price(&self, summary: Event) -> Event {
         let Ok(config) = self.config() else { return summary };
         if config.prices.is_empty() {
@@ -83,7 +85,7 @@ impl Run {
             let shown = shown.unwrap_or_else(|| "not known".to_owned());
             let besides = match unknown.len() {
                 0 => String::new(),
-                _ => format!("; the config file has no prices of {}", unknown.join(", ")),
+                _ => format!("; the config file has no prices for {}", unknown.join(", ")),
             };
             self.screen.complain(&format!("pinstripe: price of these requests: {shown}{besides}"));
         }
@@ -95,11 +97,11 @@ impl Run {
         }
     }
 
-    /// Says what a plan would cost, as far as it concerns buckets with prices, and returns that as
-    /// facts of the summary.
+    /// Prints the expected cost of a plan, as far as it concerns buckets with prices, and returns
+    /// it as facts of the summary.
     ///
     /// # Errors
-    /// The errors of the config file.
+    /// Fails with the errors of the config file.
     pub(super) fn cost_of_plan(&self, store: &Store, plan: &PackPlan) -> Result<Event> {
         let config = self.config()?;
         let takers: Vec<_> = store.takers().into_iter().flatten().collect();
@@ -118,8 +120,8 @@ impl Run {
             return Ok(Event::default());
         };
         self.screen.say(&format!(
-            "at most about {once} {currency} for requests and traffic, and {monthly} {currency} \
-             a month for what is stored ({} more, {} less)",
+            "at most about {once} {currency} for requests and traffic, and {monthly} {currency} a \
+             month for stored data ({} added, {} removed)",
             format_size(plan.written_bytes / data * members),
             format_size(plan.deleted_bytes),
         ));

@@ -1,7 +1,8 @@
-//! The progress bar: a thread that reads the ledger ten times a second and draws what it says.
+//! The progress bar: a thread that reads the ledger ten times a second and draws the progress.
 //!
-//! On standard error, and only where that is a terminal. With `--json` the same thread prints a
-//! progress event each second. It ends, and the bar is wiped, when the [`Ticker`] is dropped.
+//! The bar is drawn on standard error, and only if that is a terminal. With `--json`, the same
+//! thread prints a progress event each second. The thread ends, and the bar is erased, when the
+//! [`Ticker`] is dropped.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -18,21 +19,22 @@ use crate::event::Event;
 use crate::time;
 
 const TICKS_PER_SECOND: u8 = 10;
-/// Ticks between two progress events.
+/// Ticks of the thread between two progress events.
 const EVENT_TICKS: u64 = TICKS_PER_SECOND as u64;
 /// A narrower terminal has room for the amounts, but not for a bar.
 const BAR_COLUMNS: u16 = 72;
 /// A narrower terminal has room only for the share and the time.
 const AMOUNT_COLUMNS: u16 = 48;
 
-/// The measure of a verb's progress.
+/// How a verb's progress is measured.
 #[derive(Clone, Copy)]
 pub struct Gauge {
-    /// The verb in its present form: "backing up".
+    /// The verb in its progressive form: "backing up".
     pub label: &'static str,
-    /// Bytes dealt with so far.
+    /// The number of bytes that were processed so far.
     pub done_bytes: fn(&Monitor) -> u64,
-    /// The number of passes over the expected bytes: two when what is written is read again.
+    /// The number of passes over the expected bytes: two if everything that is written is read
+    /// again.
     pub passes: u64,
 }
 
@@ -49,7 +51,7 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// Starts drawing, if a terminal shows it.
+    /// Starts drawing, if standard error is a terminal.
     pub fn start(
         common: &Common,
         screen: &Arc<Screen>,
@@ -101,18 +103,19 @@ impl Drop for Ticker {
     }
 }
 
-/// The work of parts of the run in the last second, where it has such parts.
+/// The rates of parts of the run, such as outputs, in the last second.
 #[derive(Default)]
 struct Flows {
     /// By flow: bytes and time at the last update.
     seen: Vec<(u64, Duration)>,
-    /// By output: its name, and bytes in the last second.
+    /// For each output, its name and the number of bytes in the last second.
     rates: Vec<(String, u64)>,
     limit: Option<String>,
 }
 
 impl Flows {
-    /// Rates of all outputs, and the stage that took most of the time; to be asked once a second.
+    /// The rates of all outputs, and the stage that took the most time; must be called once a
+    /// second.
     fn line(&mut self, monitor: &Monitor) -> String {
         let flows = monitor.flows();
         self.seen.resize(flows.len(), (0, Duration::ZERO));
@@ -138,7 +141,7 @@ impl Flows {
         parts.join("  ")
     }
 
-    /// The same in an event.
+    /// Adds the rates to an event.
     fn with(&self, event: Event) -> Event {
         if self.rates.is_empty() {
             return event;
@@ -154,8 +157,8 @@ struct GaugeReading {
     total_bytes: Option<u64>,
 }
 
-/// The form of a bar: whether the total is known, how much room there is, and whether parts of the
-/// run have a line of their own.
+/// The form of a bar: whether the total is known, how many columns there are, and whether parts of
+/// the run have a line of their own.
 type BarForm = (bool, u16, bool);
 
 impl GaugeReading {
@@ -223,7 +226,7 @@ fn write_so_far(state: &ProgressState, out: &mut dyn std::fmt::Write) {
     let _ = out.write_str(&time::rough_span(state.elapsed()));
 }
 
-/// The time left, which is not known before anything was done.
+/// Writes the time left, which is unknown until some work was done.
 fn write_left(state: &ProgressState, out: &mut dyn std::fmt::Write) {
     let left = state.eta();
     // A line that cannot be drawn is drawn again at the next tick.

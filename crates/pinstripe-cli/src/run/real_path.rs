@@ -1,4 +1,5 @@
-//! Paths without symlinks. A place that does not answer holds nothing up for longer than a member may.
+//! Paths without symlinks. Resolves paths within the time limit of a member, so that a place that
+//! does not answer does not block the run for longer.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -6,18 +7,19 @@ use std::sync::OnceLock;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_member::Patience;
 
-/// The deadline of a look-up of a path, once the run has one.
+/// The time limit for resolving a path, once the run has set it.
 static PATIENCE: OnceLock<Patience> = OnceLock::new();
 
-/// Sets the deadline of every later [`real_path`]; the first one that is set stays.
+/// Sets the time limit of every later [`real_path`]; only the first call has an effect.
 pub fn set_patience(patience: &Patience) {
     let _ = PATIENCE.set(patience.clone());
 }
 
-/// A path without symlinks, where the place answers.
+/// Returns a path without symlinks, if its place answers in time.
 ///
 /// # Errors
-/// The errors of the system; [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered).
+/// Fails with the errors of the system; with
+/// [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered).
 pub fn real_path(path: &Path) -> Result<PathBuf> {
     let own = path.to_path_buf();
     let look = move || {

@@ -1,4 +1,4 @@
-//! Places that are not on this machine: their one form, and who opens them.
+//! Remote places: their normal form, and how they are opened.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,21 +17,23 @@ use super::context::Run;
 use crate::escape;
 use crate::event::Event;
 
-/// What a verb would do to the packs of a store.
+/// The packs that a verb would write, read and delete.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PackPlan {
     /// Bytes of content that would be written.
     pub written_bytes: u64,
-    /// Bytes of them that would first be read from the members.
+    /// Bytes of content that would first be read from the members.
     pub read_bytes: u64,
-    /// Packs that would be deleted, and their bytes on all members.
+    /// The number of packs that would be deleted.
     pub deleted_packs: u64,
+    /// The bytes, on all members, of the packs that would be deleted.
     pub deleted_bytes: u64,
-    /// The largest number of requests that the verb sends to a bucket, without those for packs.
+    /// The largest number of requests that the verb sends to a bucket, not counting requests for
+    /// packs.
     pub requests_beside: u64,
 }
 
-/// Members of each kind, by the scheme of their places.
+/// Opens members of each kind, by the scheme of their places.
 struct EachKind {
     pools: Arc<Pools>,
     #[cfg(feature = "s3")]
@@ -48,7 +50,7 @@ impl EachKind {
         #[cfg(not(feature = "s3"))]
         Err(Error::new(Kind::Unsupported, "this program was built without support for buckets")
             .at(place)
-            .advice("use one that was built with the feature 's3'"))
+            .advice("use a pinstripe that was built with the feature 's3'"))
     }
 }
 
@@ -77,8 +79,8 @@ impl RemoteMembers for EachKind {
     }
 }
 
-/// Refuses what other programs take for a remote place, as in `sftp:host:path` or `user@host:path`:
-/// here it would be a directory with an odd name.
+/// Refuses paths that other programs take for a remote place, as in `sftp:host:path` or
+/// `user@host:path`: here such a path would be a directory with an odd name.
 fn refuse_remote_of_others(place: &Path) -> Result<()> {
     let bytes = place.as_os_str().as_bytes();
     let first = bytes.split(|&byte| byte == b'/').next().unwrap_or_default();
@@ -86,20 +88,23 @@ fn refuse_remote_of_others(place: &Path) -> Result<()> {
         return Ok(());
     }
     let shown = escape::path(place);
-    Err(Error::new(Kind::Usage, "this looks like a remote place of another program")
-        .at(place)
-        .advice(format!(
-            "name a directory, s3://BUCKET/PREFIX or rados://POOL/NAMESPACE; mount other places \
-             first; for a directory of this name: ./{shown}"
-        )))
+    Err(Error::new(
+        Kind::Usage,
+        "this looks like a remote location in the notation of another program",
+    )
+    .at(place)
+    .advice(format!(
+        "name a directory, s3://BUCKET/PREFIX or rados://POOL/NAMESPACE; mount any other remote \
+         file system first; for a directory with this name, write ./{shown}"
+    )))
 }
 
 impl Run {
-    /// Says what a plan would cost, as far as it concerns buckets that the config file has prices
-    /// of, and returns that as facts of the summary.
+    /// Prints the expected cost of a plan, as far as it concerns buckets with prices in the config
+    /// file, and returns it as facts of the summary.
     ///
     /// # Errors
-    /// The errors of the config file.
+    /// Fails with the errors of the config file.
     pub fn say_cost(&self, store: &Store, plan: &PackPlan) -> Result<Event> {
         #[cfg(feature = "s3")]
         return self.cost_of_plan(store, plan);
@@ -110,10 +115,10 @@ impl Run {
         }
     }
 
-    /// The one form of a place that a user named.
+    /// The normal form of a place that a user named.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) when a remote one is of another form.
+    /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for an invalid remote place.
     pub fn place(&self, place: &Path) -> Result<PathBuf> {
         if is_pool(place) {
             return Ok(place.to_path_buf());
@@ -126,15 +131,15 @@ impl Run {
         Ok(place.to_path_buf())
     }
 
-    /// The one form of each of these places.
+    /// The normal form of each of these places.
     ///
     /// # Errors
-    /// The errors of [`place`](Self::place).
+    /// Fails with the errors of [`place`](Self::place).
     pub fn each_place(&self, places: &[PathBuf]) -> Result<Vec<PathBuf>> {
         places.iter().map(|place| self.place(place)).collect()
     }
 
-    /// Whether the store is shown as it was at a time.
+    /// Whether the store is shown as it was at an earlier time.
     pub fn shows_past(&self) -> bool {
         #[cfg(feature = "s3")]
         return self.common.buckets.at.is_some();
@@ -142,7 +147,7 @@ impl Run {
         false
     }
 
-    /// The way to new members.
+    /// The object that opens new members.
     pub fn to_places(&self) -> Places {
         Places { remote: self.remote(), steps: None }
     }
@@ -164,19 +169,19 @@ impl Run {
         None
     }
 
-    /// Says how many deleted objects a bucket keeps as old versions.
+    /// Reports how many deleted objects a bucket keeps as old versions.
     pub fn say_hidden(&self) {
         #[cfg(feature = "s3")]
         if let Some(requests) = self.asked_buckets().filter(|requests| requests.hidden > 0) {
             self.screen.say(&format!(
-                "{} of them stay in buckets as old versions, until their retention has ended and the \
-                 bucket's lifecycle rule removes them",
+                "{} that were deleted stay in buckets as old versions, until the retention has \
+                 ended and the bucket's lifecycle rule removes them",
                 crate::message::counted(requests.hidden, "object")
             ));
         }
     }
 
-    /// Adds to the summary what remote members were asked for, and says it.
+    /// Adds the requests to remote members to the summary, and prints them.
     pub fn add_requests(&self, summary: Event) -> Event {
         #[cfg(feature = "s3")]
         if let Some(requests) = self.asked_buckets() {

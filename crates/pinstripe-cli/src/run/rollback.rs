@@ -1,7 +1,7 @@
-//! Detecting that a store is older than this host has seen it, and remembering that.
+//! Detects that a store is older than this host has seen it, and remembers that.
 //!
-//! Invariant: once a store was found to be older, every run says so until the snapshot is back or a
-//! user accepts it; a newer observation does not replace the finding.
+//! Invariant: once a store was found to be older, every run reports it until the missing snapshot
+//! is back or a user accepts the state; a newer observation does not replace the finding.
 
 use pinstripe::seen::{SeenSnapshot, Standing};
 use pinstripe::snapshots::Known;
@@ -17,16 +17,16 @@ use crate::time;
 /// The findings about a store.
 #[derive(Default)]
 pub struct Findings {
-    /// It is older than what was seen.
+    /// Errors that say in what the store is older than this host has seen it.
     pub older: Vec<Error>,
-    /// It may be: without the key this cannot be decided.
+    /// The store may be older than this host has seen it: without the key, that cannot be decided.
     pub unclear: Option<Error>,
 }
 
-/// Compares the store with what this host has seen of it, and remembers when it is older.
+/// Compares the store with what this host has seen of it, and remembers a store that is older.
 ///
 /// # Errors
-/// Those of reading its snapshots.
+/// Fails with the errors of reading the store's snapshots.
 pub fn find(run: &Run, store: &Store) -> Result<Findings> {
     let known = run.known_stores().of(store.config.store).cloned();
     // A store that is shown as it was is older than what was seen of it since.
@@ -50,7 +50,7 @@ pub fn find(run: &Run, store: &Store) -> Result<Findings> {
         let error =
             Error::new(Kind::Changed, "the table of members is older than this host has seen")
                 .expected(
-                    format!("generation {} or a later one", known.table_generation),
+                    format!("generation {} or a later generation", known.table_generation),
                     table.generation,
                 );
         found.older.push(error.advice(ADVICE));
@@ -63,20 +63,20 @@ pub fn find(run: &Run, store: &Store) -> Result<Findings> {
     Ok(found)
 }
 
-const ADVICE: &str = "the store, or the members that are present, were reset to an earlier state, \
-                      or another host removed the snapshot: attach the absent members; if this \
-                      state is intended: pinstripe check --accept-older";
+const ADVICE: &str = "the members that are present were reset to an earlier state, or another host \
+                      removed the snapshot: attach the absent members; if this state is intended, \
+                      run 'pinstripe check --accept-older'";
 
 fn gone(seen: &SeenSnapshot, newest: Option<&SeenSnapshot>) -> Error {
     let at = |seen: &SeenSnapshot| format!("{} of {}", seen.id.short(), time::date(seen.created.0));
     let what = format!(
-        "the store is older than this host has seen it: snapshot {} is missing, and this host did \
-         not forget it",
+        "the store is older than this host has seen it: snapshot {} is missing, and no 'pinstripe \
+         forget' on this host removed it",
         at(seen)
     );
     let error = Error::new(Kind::Changed, what).advice(ADVICE);
     match newest {
-        Some(newest) => error.expected(at(seen), format!("{} as the newest", at(newest))),
+        Some(newest) => error.expected(at(seen), format!("{} as the newest snapshot", at(newest))),
         None => error,
     }
 }
@@ -84,7 +84,7 @@ fn gone(seen: &SeenSnapshot, newest: Option<&SeenSnapshot>) -> Error {
 /// Reports a store that is older than seen before as a warning, for verbs that continue anyway.
 ///
 /// # Errors
-/// The errors of [`find`].
+/// Fails with the errors of [`find`].
 pub fn warn(run: &Run, store: &Store) -> Result<()> {
     let place =
         &store.member_slots.iter().find(|slot| slot.member.is_some()).map(|slot| &slot.place);
@@ -98,7 +98,8 @@ pub fn warn(run: &Run, store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Remembers the newest of all snapshots: they were just listed, or this host has forgotten some.
+/// Remembers the newest of all snapshots, after they were listed or some were forgotten on this
+/// host.
 pub fn keep_newest(run: &Run, store: &Store, known: &[Known]) {
     let newest = SeenSnapshot::newest(known).map(|seen| KnownSnapshot::of(&seen));
     keep(run, store, |known| {
@@ -108,8 +109,8 @@ pub fn keep_newest(run: &Run, store: &Store, known: &[Known]) {
     });
 }
 
-/// Reads all snapshots and remembers the newest: after this host has forgotten some, or deleted
-/// what it had forgotten.
+/// Reads all snapshots and remembers the newest, after this host has forgotten some, or has deleted
+/// forgotten ones.
 pub fn look_again(run: &Run, store: &Store) {
     // Damage was reported already; a snapshot that cannot be read now is read the next time.
     if let Ok(known) = snapshots::all(store, &Default::default()) {
@@ -129,10 +130,10 @@ pub fn keep_made(run: &Run, store: &Store, made: &Snapshot) {
     });
 }
 
-/// Takes the store as it is for what was seen of it.
+/// Accepts the present state of the store as the one that this host has seen.
 ///
 /// # Errors
-/// Those of reading its snapshots; [`Kind::Locked`] without the key.
+/// Fails with the errors of reading the store's snapshots; with [`Kind::Locked`] without the key.
 pub fn accept(run: &Run, store: &Store) -> Result<()> {
     store.keys()?;
     let newest = SeenSnapshot::newest(&snapshots::all(store, &Default::default())?);
@@ -141,7 +142,7 @@ pub fn accept(run: &Run, store: &Store) -> Result<()> {
         known.older_since_seconds = None;
         known.table_generation = store.table.generation;
     });
-    run.screen.say("this host accepts the present state of the store as the newest");
+    run.screen.say("this host now accepts the present state of the store as the newest state");
     Ok(())
 }
 

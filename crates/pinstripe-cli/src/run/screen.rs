@@ -1,9 +1,9 @@
-//! The only place that prints: rows, summaries and events on standard output, messages and the
+//! The only module that prints: rows, summaries and events on standard output, messages and the
 //! progress bar on standard error.
 //!
-//! Invariants: with `--json` standard output holds events and nothing else; every line is printed
-//! as one piece and above the bar, whichever thread it is from; a closed standard output does not
-//! panic, it is remembered for the end.
+//! Invariants: with `--json`, standard output has only events; every line is printed as a unit and
+//! above the bar, whichever thread prints it; a closed standard output does not panic, but is
+//! reported at the end.
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::{Mutex, MutexGuard};
@@ -22,9 +22,9 @@ use crate::message::message;
 pub struct Screen {
     json: bool,
     quiet: bool,
-    /// Hidden until a ticker shows it.
+    /// The progress bar, which is hidden until a ticker shows it.
     pub bar: ProgressBar,
-    /// Messages that wait until what covers the terminal has ended; none where nothing does.
+    /// Messages that wait while something else covers the terminal; `None` if nothing does.
     held: Mutex<Option<Vec<String>>>,
     out: Mutex<Out>,
 }
@@ -35,7 +35,7 @@ struct Out {
 }
 
 impl Screen {
-    /// A screen as the options want it.
+    /// A screen according to the options.
     pub fn new(common: &Common) -> Self {
         let out = Out { writer: BufWriter::with_capacity(128 << 10, io::stdout()), failure: None };
         Screen {
@@ -52,18 +52,18 @@ impl Screen {
         self.json
     }
 
-    /// Prints a line that was asked for: a row of a table, an entry.
+    /// Prints a line of requested output, such as a row of a table or an entry.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Fails when standard output cannot be written.
     pub fn row(&self, line: &str) -> Result<()> {
         if self.json { Ok(()) } else { self.put(line.as_bytes()) }
     }
 
-    /// Writes content as it is, for verbs whose standard output is content and nothing else.
+    /// Writes content unchanged, for verbs whose standard output is only content.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Fails when standard output cannot be written.
     pub fn content(&self, bytes: &[u8]) -> Result<()> {
         let mut out = self.lock();
         if out.failure.is_none() {
@@ -78,7 +78,7 @@ impl Screen {
     /// Prints an event.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Fails when standard output cannot be written.
     pub fn event(&self, event: &Event) -> Result<()> {
         if !self.json {
             return Ok(());
@@ -95,19 +95,20 @@ impl Screen {
         }
     }
 
-    /// Prints what ended the run.
+    /// Prints the error that ended the run.
     pub fn error(&self, error: &Error) {
         self.complain(&message("error", None, error));
         let _ = self.event(&Event::error(error));
     }
 
-    /// Keeps messages back while something else covers the terminal, or prints those that were kept.
+    /// Holds messages back while something else covers the terminal, or prints those that were held
+    /// back.
     pub fn hold_messages(&self, is_held: bool) {
         let kept = std::mem::replace(&mut *lock(&self.held), is_held.then(Vec::new));
         kept.into_iter().flatten().for_each(|text| self.complain(&text));
     }
 
-    /// Prints a message as it is.
+    /// Prints a message unchanged.
     pub fn complain(&self, text: &str) {
         if let Some(held) = &mut *lock(&self.held) {
             return held.push(text.to_owned());
@@ -117,7 +118,7 @@ impl Screen {
         self.bar.suspend(|| drop(writeln!(io::stderr().lock(), "{text}")));
     }
 
-    /// Hands over what is still held back.
+    /// Prints everything that is still buffered.
     pub fn flush(&self) {
         let mut out = self.lock();
         if out.failure.is_none() {
@@ -125,7 +126,7 @@ impl Screen {
         }
     }
 
-    /// Why standard output took no more, if so.
+    /// The error of standard output, if writing to it failed.
     pub fn failure(&self) -> Option<io::Error> {
         self.flush();
         self.lock().failure.take()
@@ -158,7 +159,7 @@ fn no_more() -> Error {
     Error::new(Kind::Io, "cannot write to standard output")
 }
 
-/// Shows what the ledger reports as it happens.
+/// Shows the problems that the ledger reports, when they occur.
 pub struct Reporter(pub std::sync::Arc<Screen>);
 
 impl Observer for Reporter {

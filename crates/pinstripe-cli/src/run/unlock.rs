@@ -1,4 +1,5 @@
-//! Opening the secrets of a store: the order in which keys are tried, and on which slots.
+//! Unlocks the secrets of a store: determines the order in which keys are tried, and on which
+//! slots.
 
 use std::path::Path;
 
@@ -14,19 +15,20 @@ use super::known_stores::KnownStore;
 use crate::credential::{ask, is_terminal, key_file, own_key_file};
 use crate::system;
 
-/// The number of times that a prompt asks.
+/// The number of times that the prompt asks for a password.
 const TRIES: usize = 3;
 
-/// What a verb that compares lacks without the secrets.
+/// What a verb that checks cannot do without the secrets.
 pub const CHECKS_SKIPPED: &str = "checks that need the key are skipped";
-/// What a verb that shows lacks without them.
+/// What a verb that shows information cannot do without the secrets.
 pub const SHOWS_LESS: &str = "only information that needs no key is shown";
 
-/// Opens a store's secrets. `lack` says what the verb lacks without them; `None`: it can do nothing.
+/// Unlocks a store's secrets. `lack` says what the verb cannot do without the secrets; `None` means
+/// that it cannot work without them.
 ///
 /// # Errors
-/// [`Kind::Locked`] when they are needed and no password is given, [`Kind::WrongKey`] when none
-/// fits.
+/// Fails with [`Kind::Locked`] when the secrets are needed and no password is given,
+/// [`Kind::WrongKey`] when no key fits.
 pub fn unlock(run: &Run, store: &mut Store, lack: Option<&str>) -> Result<Option<Credential>> {
     if store.config.encryption == Encryption::None {
         // A given key was judged when the store was opened.
@@ -37,18 +39,18 @@ pub fn unlock(run: &Run, store: &mut Store, lack: Option<&str>) -> Result<Option
     Ok(Some(used))
 }
 
-/// Opens the secrets of another half of a store with the password or key file that opened the first
-/// half; the result is not remembered.
+/// Unlocks the secrets of another half of a store with the password or key file that opened the
+/// first half; the result is not remembered.
 ///
 /// # Errors
-/// [`Kind::WrongKey`] when it does not fit there.
+/// Fails with [`Kind::WrongKey`] when that password or key file does not open the half.
 pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>) -> Result<()> {
     match credential {
         Some(credential) if half.config.encryption != Encryption::None => {
             try_slots(run, half, credential).map(|_| ()).map_err(|error| match error.kind() {
                 Kind::WrongKey => error.advice_instead(
-                    "the other half still has the key slots from before the division: name a \
-                     password or key file that opens both",
+                    "the other half of the store still has the key slots from before the division: \
+                     give a password or key file that opens both halves",
                 ),
                 _ => error,
             })
@@ -57,7 +59,7 @@ pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>)
     }
 }
 
-/// Returns what opened the store, and the slot.
+/// Returns the credential that opened the store, and the slot.
 fn unlock_sealed(
     run: &Run,
     store: &mut Store,
@@ -109,7 +111,7 @@ fn unlock_sealed(
     Err(locked_error())
 }
 
-/// Tries the slots, the one that opened the store before first.
+/// Tries the slots; the slot that opened the store last time is first.
 fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u8; 16]> {
     let known = run.known_stores().of(store.config.store).and_then(KnownStore::slot);
     let least = u64::from(KdfCosts::DEFAULT.memory_kib) * KIB;
@@ -121,7 +123,8 @@ fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u
     };
     let opened = store.unlock_within(credential, &limits, &mut |error| {
         let place = error.place().map(Path::to_path_buf).unwrap_or_default();
-        let advice = "add another: pinstripe key add; remove this one: pinstripe key remove";
+        let advice = "add another key slot with 'pinstripe key add', then remove this one with \
+                      'pinstripe key remove'";
         run.monitor.warning(place, error.advice(advice));
     })?;
     Ok(opened.expect("an encrypted store is opened by a slot").slot)

@@ -1,4 +1,4 @@
-//! `pinstripe analyze`: what dedup and compression would save on a tree.
+//! `pinstripe analyze`: what dedup and compression would save on a directory tree.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -50,7 +50,7 @@ impl AnalyzeArgs {
     /// Reads the tree and prints the table.
     ///
     /// # Errors
-    /// The errors of [`analyze::run`].
+    /// Fails with the errors of [`analyze::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let cores = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
         let options = analyze::AnalyzeOptions {
@@ -92,18 +92,18 @@ impl AnalyzeArgs {
     }
 }
 
-/// The name of a method of deduplication, and what it finds.
+/// The name of a method of deduplication, and its result.
 pub type Method = (String, Count);
 
 /// Whole files.
 pub fn of_files(by_name: Count, by_content: Count) -> Vec<Method> {
     vec![
-        ("whole files by name, size and content".to_owned(), by_name),
-        ("whole files by content".to_owned(), by_content),
+        ("complete files with the same name, size and content".to_owned(), by_name),
+        ("complete files with the same content".to_owned(), by_content),
     ]
 }
 
-/// Blocks and chunks of every length.
+/// The methods with blocks and chunks of every length.
 pub fn of_parts(survey: &Survey) -> Vec<Method> {
     let named = |what: &str, counts: &[Count]| -> Vec<Method> {
         let name = |bytes: u32| format!("{what} {}", format_size(u64::from(bytes)));
@@ -122,10 +122,10 @@ const HEAD: [(&str, Side); 6] = [
     ("saved", Side::Right),
 ];
 
-/// Prints what several methods find, side by side.
+/// Prints the results of several methods side by side.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Fails when standard output cannot be written.
 pub fn show(run: &Run, methods: &[Method]) -> Result<()> {
     for (method, count) in methods {
         run.screen.event(&event(method, count))?;

@@ -1,4 +1,4 @@
-//! `pinstripe backup`: take files and directories into the store as a new snapshot.
+//! `pinstripe backup`: backs up files and directories into the store as a new snapshot.
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -134,8 +134,8 @@ pub struct BackupArgs {
     dry_run: bool,
 }
 
-/// The largest number of requests that a backup sends to a bucket, without those for packs. Tests
-/// check it.
+/// The largest number of requests that a backup sends to a bucket, not counting requests for packs.
+/// Tests check it.
 const REQUESTS_BESIDE: u64 = 60;
 
 const GAUGE: Gauge = Gauge {
@@ -145,7 +145,7 @@ const GAUGE: Gauge = Gauge {
 };
 
 impl BackupArgs {
-    /// Whether it reads standard input. Such a run cannot be started again.
+    /// Whether the backup reads standard input. A backup of standard input cannot be repeated.
     pub fn reads_stdin(&self) -> bool {
         self.stdin.is_some() || !self.files_from.is_empty()
     }
@@ -153,7 +153,7 @@ impl BackupArgs {
     /// Runs the backup.
     ///
     /// # Errors
-    /// The errors of [`backup::run`], and of opening or making the store.
+    /// Fails with the errors of [`backup::run`], and of opening or creating the store.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if let Some(name) = &self.stdin {
             return self.stream(run, name);
@@ -195,12 +195,13 @@ impl BackupArgs {
         Ok(Ending::done(snapshots::facts(&snapshot)))
     }
 
-    /// Backs standard input up.
+    /// Backs up standard input.
     fn stream(&self, run: &Run, name: &OsStr) -> Result<Ending> {
         let input = std::io::stdin();
         if input.is_terminal() {
-            return Err(Error::new(Kind::Usage, "standard input is a terminal")
-                .advice("--stdin is for pipes and files: pg_dump mydb | pinstripe backup ..."));
+            return Err(Error::new(Kind::Usage, "standard input is a terminal").advice(
+                "use --stdin with a pipe or a file, as in: pg_dump mydb | pinstripe backup ...",
+            ));
         }
         let store = self.store(run, &BackupEntry::default(), &[])?;
         rollback::warn(run, &store)?;
@@ -235,8 +236,8 @@ impl BackupArgs {
         Ok(if leave_caches { exclude.with_caches() } else { exclude })
     }
 
-    /// The store to back up into: the named one, or else the default one, which is created if
-    /// missing.
+    /// The store to back up into: the named one, or else the default store, which is created if it
+    /// is missing.
     fn store(&self, run: &Run, named: &BackupEntry, paths: &[PathBuf]) -> Result<Store> {
         if let Some(named) = run.named_store(named.store.as_deref())? {
             return run.open(&named.members);
@@ -258,8 +259,8 @@ impl BackupArgs {
             run.monitor.note(&format!("created the default store at {shown}, on one disk only"));
             run.monitor.note(
                 "to survive the loss of a disk, create a store over several disks with 'pinstripe \
-                 init --member DIR --member DIR --member DIR --parity 1' and name it with --store \
-                 or PINSTRIPE_STORE",
+                 init --member DIR --member DIR --member DIR --parity 1', and name this store with \
+                 --store or PINSTRIPE_STORE",
             );
             if let Some(file) = key_file {
                 run.monitor.note(&key_file_advice(&file));
@@ -269,8 +270,8 @@ impl BackupArgs {
     }
 }
 
-/// Makes the default store, encrypted; returns the key file that was made for it, if no password
-/// was given.
+/// Creates the default store, encrypted; returns the key file that was created for it, if no
+/// password was given.
 fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
     if let Some(parent) = place.parent() {
         std::fs::create_dir_all(parent)
@@ -282,7 +283,7 @@ fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
         None => {
             let file = own_key_file(store).ok_or_else(|| {
                 Error::new(Kind::NotFound, "there is no place for a key file: HOME is not set")
-                    .advice("set it, or create a store with: pinstripe init")
+                    .advice("set HOME, or create a store with 'pinstripe init'")
             })?;
             let credential = Credential::generate()?;
             write_key_file(&file, &credential)?;
@@ -304,7 +305,7 @@ fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
     Ok(made)
 }
 
-/// Says what a backup would read, and how much.
+/// Reports which files a backup would read, and how many bytes.
 fn survey(run: &Run, store: &Store, options: &backup::BackupOptions) -> Result<Ending> {
     let (mut files, mut bytes) = (0, 0);
     backup::survey(store, options, &run.monitor, &mut |wanted| {
@@ -319,7 +320,7 @@ fn survey(run: &Run, store: &Store, options: &backup::BackupOptions) -> Result<E
     })?;
     let unchanged = format_count(run.count(Counter::UnchangedFiles));
     let (shown, size) = (counted(files, "file"), format_size(bytes));
-    run.screen.say(&format!("a backup would read {shown}, {size}; {unchanged} unchanged"));
+    run.screen.say(&format!("a backup would read {shown}, {size}; unchanged files: {unchanged}"));
     let plan =
         PackPlan { written_bytes: bytes, requests_beside: REQUESTS_BESIDE, ..PackPlan::default() };
     let cost = run.say_cost(store, &plan)?;

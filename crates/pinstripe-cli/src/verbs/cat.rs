@@ -1,4 +1,4 @@
-//! `pinstripe cat`: the content of files of a snapshot.
+//! `pinstripe cat`: writes the content of files of a snapshot to standard output.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -56,17 +56,17 @@ impl CatArgs {
     /// Writes the files.
     ///
     /// # Errors
-    /// The errors of [`cat::run`], and of standard output.
+    /// Fails with the errors of [`cat::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if let Some(range) = self.range {
             return self.split(run, range);
         }
-        let instead = "standard output carries the content: leave out --json";
+        let instead = "standard output is used for the file's content: leave out --json";
         refuse_option(run.common.json, "--json", instead)?;
         let parse = |what: &OsString| {
             let (snapshot, path) = snapshot_path::parse(what)?;
             if path.is_empty() {
-                return Err(Error::new(Kind::Usage, "no file is named")
+                return Err(Error::new(Kind::Usage, "no file of the snapshot is named")
                     .at(what)
                     .advice("write 'latest' or the beginning of an id, then ':' and a path"));
             }
@@ -90,7 +90,7 @@ impl CatArgs {
 }
 
 impl CatArgs {
-    /// Writes a part of what was split.
+    /// Writes a part of the source of a split.
     fn split(&self, run: &Run, range: ByteRange) -> Result<Ending> {
         let outputs: Vec<PathBuf> = self.files.iter().map(PathBuf::from).collect();
         let (outputs, remote) = (run.each_place(&outputs)?, run.remote_outputs());

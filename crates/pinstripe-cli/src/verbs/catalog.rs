@@ -1,4 +1,4 @@
-//! `pinstripe catalog`: the file that searches are answered from.
+//! `pinstripe catalog`: manages the file from which searches are answered.
 
 use std::path::{Path, PathBuf};
 
@@ -56,17 +56,18 @@ impl CatalogFile {
     /// The catalog of a store.
     ///
     /// # Errors
-    /// When none was named and there is no home.
+    /// Fails when no catalog was named and there is no home directory.
     pub fn of(&self, run: &Run, store: &Store) -> Result<PathBuf> {
         catalog_file(self.catalog.as_deref(), run, store)
     }
 }
 
-/// The catalog of a store: the one that was named, or the user's own. A store that is shown as of
-/// an earlier time has a catalog of its own: an update would remove later snapshots from the other.
+/// The catalog of a store: the file that was named, or the user's default one. A store that is
+/// shown as of an earlier time has a catalog of its own, because an update would remove later
+/// snapshots from the usual one.
 ///
 /// # Errors
-/// When none was named and there is no home.
+/// Fails when no catalog was named and there is no home directory.
 pub fn catalog_file(named: Option<&Path>, run: &Run, store: &Store) -> Result<PathBuf> {
     match named {
         Some(named) => Ok(named.to_path_buf()),
@@ -77,7 +78,7 @@ pub fn catalog_file(named: Option<&Path>, run: &Run, store: &Store) -> Result<Pa
     }
 }
 
-/// The progress of filling a catalog: by the bytes read of the trees.
+/// The progress of filling a catalog, measured by the bytes read of the trees.
 pub const GAUGE: Gauge = Gauge {
     label: "filling the catalog",
     done_bytes: |monitor| monitor.get(Counter::FetchedBytes),
@@ -88,7 +89,7 @@ impl CatalogArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of [`catalog::rebuild`] and [`catalog::status`].
+    /// Fails with the errors of [`catalog::rebuild`] and [`catalog::status`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
@@ -128,9 +129,9 @@ impl CatalogArgs {
 
 fn truth(missing: u64, gone: u64) -> String {
     match (missing, gone) {
-        (0, 0) => "it is up to date".to_owned(),
+        (0, 0) => "the catalog is up to date".to_owned(),
         _ => format!(
-            "the next search adds {} and removes {}",
+            "the next search adds {} to the catalog and removes {}",
             counted(missing, "snapshot"),
             counted(gone, "snapshot")
         ),

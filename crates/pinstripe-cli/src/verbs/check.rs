@@ -1,4 +1,4 @@
-//! `pinstripe check`: is everything there that the snapshots need?
+//! `pinstripe check`: checks whether everything is present that the snapshots need.
 
 use pinstripe::{Store, check, members};
 use pinstripe_base::error::Result;
@@ -52,7 +52,7 @@ impl CheckArgs {
     /// Runs the check.
     ///
     /// # Errors
-    /// The errors of [`check::run`].
+    /// Fails with the errors of [`check::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_keyless(CHECKS_SKIPPED)?;
         self.compare(run, &store)?;
@@ -104,15 +104,15 @@ fn say(run: &Run, store: &Store, outcome: &check::CheckOutcome) {
         let how = match store.absent().count() {
             0 => "pinstripe repair",
             _ => {
-                "pinstripe repair (attach an absent member first, or replace it: pinstripe \
-                  member replace N --to DIR)"
+                "'pinstripe repair' (first attach an absent member, or replace it with 'pinstripe \
+                 member replace N --to DIR')"
             }
         };
         say(format!("{parts} can be repaired with: {how}"));
     }
     if outcome.strays > 0 {
         let strays = counted(outcome.strays, "stray object");
-        say(format!("{strays} found and ignored; to set aside: pinstripe repair"));
+        say(format!("{strays} found and ignored; 'pinstripe repair' sets strays aside"));
     }
     if outcome.lost > 0 || outcome.hurt_snapshots > 0 {
         say(format!(
@@ -123,11 +123,9 @@ fn say(run: &Run, store: &Store, outcome: &check::CheckOutcome) {
         ));
     }
     if outcome.without_key {
-        say(
-            "without the key, only checksums were verified; which data the snapshots need was not \
-             checked"
-                .to_owned(),
-        );
+        say("without the key, only checksums were verified; whether the snapshots have all their \
+             data was not checked"
+            .to_owned());
     } else if outcome.repairable + outcome.strays == 0 && run.count(Counter::Losses) == 0 {
         say("everything is there".to_owned());
     }

@@ -1,4 +1,5 @@
-//! `pinstripe completions`: what a shell needs to complete our command line.
+//! `pinstripe completions`: prints the script with which a shell completes pinstripe's command
+//! line.
 
 use clap::Command;
 use clap_complete::Shell;
@@ -24,9 +25,13 @@ impl CompletionsArgs {
     /// Prints the script.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Fails when standard output cannot be written.
     pub fn run(&self, run: &Run, mut command: Command) -> Result<Ending> {
-        refuse_option(run.common.json, "--json", "a script is printed as it is")?;
+        refuse_option(
+            run.common.json,
+            "--json",
+            "the completion script is always printed as plain text",
+        )?;
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut command, "pinstripe", &mut script);
         let script = String::from_utf8_lossy(&script);

@@ -36,12 +36,13 @@ impl ConfigArgs {
     /// Reads the file and reports it.
     ///
     /// # Errors
-    /// The errors of [`Config::load`]; [`Kind::NotFound`] if there is no config file.
+    /// Fails with the errors of [`Config::load`]; with [`Kind::NotFound`] if there is no config
+    /// file.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (config, file) = Config::load(&run.common)?;
         let Some(file) = file else {
             return Err(Error::new(Kind::NotFound, "there is no config file").advice(
-                "write ~/.config/pinstripe/config.toml, or name one with --config or \
+                "write ~/.config/pinstripe/config.toml, or name a config file with --config or \
                  PINSTRIPE_CONFIG",
             ));
         };

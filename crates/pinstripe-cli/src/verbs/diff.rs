@@ -1,4 +1,4 @@
-//! `pinstripe diff`: what differs between two snapshots.
+//! `pinstripe diff`: shows the differences between two snapshots.
 
 use pinstripe::diff::{self, Sort, Totals};
 use pinstripe_base::error::Result;
@@ -44,7 +44,7 @@ impl DiffArgs {
     /// Prints the differences.
     ///
     /// # Errors
-    /// The errors of [`diff::run`], and of standard output.
+    /// Fails with the errors of [`diff::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
@@ -108,12 +108,12 @@ fn summary(totals: &Totals, is_all: bool) -> String {
     if [added, deleted, retyped, modified, metadata].iter().all(|count| **count == 0) {
         return match is_all {
             true => "no difference".to_owned(),
-            false => "no difference in the readable parts of both".to_owned(),
+            false => "no difference in the readable parts of both snapshots".to_owned(),
         };
     }
     format!(
-        "{} added, {deleted} deleted, {modified} modified, {retyped} of another type, \
-         {metadata} with other metadata only; {} became {}",
+        "{} added, {deleted} deleted, {modified} modified, {retyped} of another type, {metadata} \
+         with changed metadata only; the size changed from {} to {}",
         counted(*added, "path"),
         format_size(*old_bytes),
         format_size(*new_bytes),

@@ -1,4 +1,4 @@
-//! `pinstripe dump`: a snapshot as an archive on standard output.
+//! `pinstripe dump`: writes a snapshot as an archive to standard output.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -55,13 +55,15 @@ impl DumpArgs {
     /// Writes the archive.
     ///
     /// # Errors
-    /// The errors of [`dump::run`], and of standard output.
+    /// Fails with the errors of [`dump::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let instead = "standard output carries the archive: leave out --json";
+        let instead = "standard output is used for the archive: leave out --json";
         refuse_option(run.common.json, "--json", instead)?;
         if std::io::stdout().is_terminal() {
             let error = Error::new(Kind::Usage, "an archive is not written to a terminal");
-            return Err(error.advice("send it into a file or another program: > FILE, | PROGRAM"));
+            return Err(
+                error.advice("redirect the archive to a file (> FILE) or to a program (| PROGRAM)")
+            );
         }
         let DumpFormat::Tar = self.format;
         let (snapshot, path) = snapshot_path::parse(&self.what)?;

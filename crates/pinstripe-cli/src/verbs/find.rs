@@ -1,4 +1,4 @@
-//! `pinstripe find`: names and paths over all snapshots.
+//! `pinstripe find`: searches names and paths in all snapshots.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -96,7 +96,7 @@ impl FindArgs {
     /// Searches.
     ///
     /// # Errors
-    /// The errors of [`find::run`], and of standard output.
+    /// Fails with the errors of [`find::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let glob = Glob::new(self.pattern.as_bytes())?;
         let store = run.open_store()?;
@@ -121,7 +121,7 @@ impl FindArgs {
         let is_plain = !self.pattern.as_bytes().iter().any(|byte| b"*?[/".contains(byte));
         let hint = if is_plain {
             let pattern = self.pattern.to_string_lossy();
-            format!("; a pattern matches a complete name: try '*{}*'", escape::text(&pattern))
+            format!("; a pattern must match a complete name: try '*{}*'", escape::text(&pattern))
         } else {
             String::new()
         };
@@ -176,7 +176,7 @@ fn line(found: &FoundVersion) -> String {
     )
 }
 
-/// `1a2b3c4d`, or `1a2b3c4d..5e6f7a8b (12)`.
+/// Formats the snapshots as `1a2b3c4d`, or `1a2b3c4d..5e6f7a8b (12)`.
 pub fn holders(snapshots: &[Holder]) -> String {
     match snapshots {
         [] => "-".to_owned(),
@@ -187,12 +187,12 @@ pub fn holders(snapshots: &[Holder]) -> String {
     }
 }
 
-/// A version as an event.
+/// Formats a version as an event.
 fn event(found: &FoundVersion) -> Event {
     facts(Event::new("found"), found).with_all(held_by(&found.snapshots))
 }
 
-/// The facts about a version.
+/// Adds the facts about a version to an event.
 pub fn facts(event: Event, found: &FoundVersion) -> Event {
     event
         .with_name("path", &[b"/", &found.path[..]].concat())
@@ -204,7 +204,7 @@ pub fn facts(event: Event, found: &FoundVersion) -> Event {
         .with_name("host", &found.host)
 }
 
-/// The snapshots that hold it.
+/// An event with the snapshots that hold a version.
 pub fn held_by(snapshots: &[Holder]) -> Event {
     let ids: Vec<_> = snapshots.iter().map(|snapshot| snapshot.id.to_string()).collect();
     Event::default().with("snapshots", ids)

@@ -62,7 +62,7 @@ impl ForgetArgs {
     /// Applies the rules, shows the result, and marks the snapshots.
     ///
     /// # Errors
-    /// The errors of [`forget::run`].
+    /// Fails with the errors of [`forget::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         if self.dry_run {
@@ -109,14 +109,16 @@ impl ForgetArgs {
         Ok(Ending::done(Event::default().with("forgotten", goes).with("kept", kept)))
     }
 
-    /// The rules: those of the command line or, if it has none, those of the config file.
+    /// The rules on the command line or, if it has none, those in the config file.
     fn policy(&self, run: &Run) -> Result<Policy> {
         if !self.rules.is_empty() || !self.snapshots.is_empty() {
             return Ok(self.rules.policy());
         }
         let written = run.config()?.retention.policy();
         if !written.is_empty() {
-            run.monitor.note("by the rules under [retention] in the config file");
+            run.monitor.note(
+                "the snapshots to keep follow from the rules under [retention] in the config file",
+            );
         }
         Ok(written)
     }
@@ -147,7 +149,8 @@ const HEAD: [(&str, Side); 6] = [
     ("paths", Side::Left),
 ];
 
-/// Shows what stays and what goes: the output of a dry run, otherwise a note that --quiet omits.
+/// Shows which snapshots stay and which go: as output of a dry run, otherwise as a note that
+/// --quiet omits.
 fn show(run: &Run, verdicts: &[Verdict], is_dry_run: bool) -> Result<()> {
     let why = |verdict: &Verdict| {
         verdict.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! `pinstripe gc`: delete what no snapshot needs.
+//! `pinstripe gc`: deletes data that no snapshot needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,11 +66,11 @@ fn share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text);
     match number.parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent / 100.0),
-        _ => Err(format!("'{text}' is not a share; write 0% to 100%, as in 10%")),
+        _ => Err(format!("'{text}' is not a percentage; write 0% to 100%, as in 10%")),
     }
 }
 
-/// The approximate number of requests that a gc sends to a bucket, without those for packs:
+/// The approximate number of requests that a gc sends to a bucket, not counting requests for packs:
 /// listings, condemnations and deletes of small objects.
 const REQUESTS_BESIDE: u64 = 200;
 
@@ -78,10 +78,10 @@ const GAUGE: Gauge =
     Gauge { label: "moving", done_bytes: |monitor| monitor.get(Counter::RepackedBytes), passes: 1 };
 
 impl GcArgs {
-    /// Deletes, or ends a session.
+    /// Deletes unneeded data, or ends a session.
     ///
     /// # Errors
-    /// The errors of [`gc::run`] and [`gc::fence`].
+    /// Fails with the errors of [`gc::run`] and [`gc::fence`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         if self.dry_run {
@@ -91,7 +91,9 @@ impl GcArgs {
         if let Some(name) = &self.fence {
             let session = gc::fence(&store, name)?;
             let (id, work) = (session.id.short(), session.work.name());
-            run.screen.say(&format!("ended session {id}; its {work} can no longer finish"));
+            run.screen.say(&format!(
+                "ended session {id}; the {work} of this session can no longer finish"
+            ));
             return Ok(Ending::done(Event::default().with("ended_sessions", 1)));
         }
         system::lower_priority();
@@ -154,29 +156,32 @@ fn say(run: &Run, dry_run: bool, outcome: &GcOutcome) {
     if outcome.thin_pages > 0 {
         let verb = if dry_run { "would get" } else { "got" };
         let pages = counted(outcome.thin_pages, "page");
-        say(format!("{pages} of snapshots' trees {verb} a second copy"));
+        say(format!("{pages} of snapshot trees {verb} a second copy"));
     }
     if outcome.revived_packs > 0 {
         let packs = counted(outcome.revived_packs, "pack");
-        say(format!("{packs} kept: a backup started to rely on data there"));
+        say(format!("{packs} kept, because a backup started to rely on their data"));
     }
     let waste = outcome.waste_bytes as f64 / outcome.kept_bytes.max(1) as f64;
     say(format!(
-        "kept {} with {} of data, {:.1}% of it waste",
+        "kept {} with {} of data, including {:.1}% waste",
         counted(outcome.kept_snapshots, "snapshot"),
         format_size(outcome.kept_bytes),
         100.0 * waste
     ));
     if outcome.extended_objects > 0 {
-        say(format!("{} locked for longer", counted(outcome.extended_objects, "object")));
+        say(format!("extended the lock of {}", counted(outcome.extended_objects, "object")));
     }
     if outcome.fenced_sessions > 0 {
         let sessions = counted(outcome.fenced_sessions, "session");
-        say(format!("ended {sessions} without a heartbeat; a backup there makes no snapshot"));
+        say(format!(
+            "ended {sessions} without a heartbeat; a backup whose session was ended makes no \
+             snapshot"
+        ));
     }
     if outcome.stale_objects + outcome.ended_sessions > 0 {
         say(format!(
-            "removed {} that a member brought back, and the sessions of {}",
+            "removed {} that a returning member brought back, and the sessions of {}",
             counted(outcome.stale_objects, "stale object"),
             counted(outcome.ended_sessions, "dead writer")
         ));

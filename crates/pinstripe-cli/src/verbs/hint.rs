@@ -44,7 +44,8 @@ impl HintArgs {
     /// Sends the hint.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for an unknown hint, [`Kind::Unsupported`] for a file that accepts no hints.
+    /// Fails with [`Kind::Usage`] for an unknown hint, [`Kind::Unsupported`] for a file that
+    /// accepts no hints.
     pub fn run(&self, _: &Run) -> Result<Ending> {
         let hint = self.hint.join(" ");
         parse_hint(hint.as_bytes())

@@ -1,4 +1,4 @@
-//! `pinstripe history`: every version of one path.
+//! `pinstripe history`: shows every version of one path.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -39,7 +39,7 @@ impl HistoryArgs {
     /// Prints the versions.
     ///
     /// # Errors
-    /// The errors of [`history::run`], and of standard output.
+    /// Fails with the errors of [`history::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
@@ -73,7 +73,7 @@ const HEAD: [(&str, Side); 5] = [
     ("snapshots", Side::Left),
 ];
 
-/// A version as an event and as a row; `known` is any version that exists, of the same host.
+/// Formats a version as an event and as a row; `known` is any existing version of the same host.
 fn tell(number: usize, version: &Version, known: Option<&FoundVersion>) -> (Event, Vec<String>) {
     let what = match &version.found {
         None => "gone",

@@ -1,4 +1,4 @@
-//! `pinstripe init`: make a store.
+//! `pinstripe init`: creates a store.
 
 use std::path::PathBuf;
 
@@ -111,11 +111,11 @@ impl InitArgs {
     /// Makes the store.
     ///
     /// # Errors
-    /// The errors of [`init::run`].
+    /// Fails with the errors of [`init::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let instead = "name the directories of the new store with --member";
         refuse_option(!run.common.store.is_empty(), "--store", instead)?;
-        let instead = "it works on the members of a store that exists";
+        let instead = "a fault applies only to members of an existing store";
         refuse_option(!run.common.faults.is_empty(), "--fault", instead)?;
         #[cfg(feature = "s3")]
         run.new_buckets(self.new_buckets, &self.members)?;
@@ -152,11 +152,11 @@ impl InitArgs {
         Ok(Ending::done(facts(&config, self.members.len())))
     }
 
-    /// The slot that opens the store, and the key file that was made for it.
+    /// The slot that opens the store, and the key file that was created for it.
     fn slot(&self, run: &Run) -> Result<(Option<NewSlot>, Option<PathBuf>)> {
         let key = &run.common.key;
         if self.encryption == Encryption::None {
-            let instead = "a store without encryption needs none";
+            let instead = "a store without encryption has no password and no key file";
             refuse_option(key.is_given(), "a password or key file", instead)?;
             return Ok((None, None));
         }
@@ -177,16 +177,16 @@ impl InitArgs {
         ));
         let first = escape::path(&self.members[0]);
         if config.parity == 0 {
-            say("no parity: the loss of any member loses data; see --parity in \
+            say("the store has no parity: the loss of any member loses data; see --parity in \
                  'pinstripe init --help'"
                 .to_owned());
         }
-        say(format!("next: pinstripe backup PATH --store {first}"));
+        say(format!("to back up, run 'pinstripe backup PATH --store {first}'"));
     }
 }
 
-const WAYS: &str = "name one of --password-file FILE, --password-command COMMAND, --key-file FILE \
-                    (created if missing) or the variable PINSTRIPE_PASSWORD, run this at a \
+const WAYS: &str = "give --password-file FILE, --password-command COMMAND, --key-file FILE \
+                    (created if missing) or the variable PINSTRIPE_PASSWORD, run this command at a \
                     terminal, or create a store without encryption with --encryption none";
 
 /// A short description of a store with `members` members.
@@ -194,12 +194,12 @@ pub fn described(config: &StoreConfig, members: usize) -> String {
     let members = match (members, config.parity) {
         (1, 0) => "1 member".to_owned(),
         (members, 0) => format!("{members} members without parity"),
-        (members, parity) => format!("{members} members, any {parity} of them may be lost"),
+        (members, parity) => format!("{members} members; any {parity} of them may be lost"),
     };
     format!("{members}; {}", settings(config))
 }
 
-/// How content is cut, compressed and encrypted, in a few words.
+/// A short description of how content is cut, compressed and encrypted.
 pub fn settings(config: &StoreConfig) -> String {
     let strip = format_size(config.strip_bytes.into());
     let encryption = match config.encryption {

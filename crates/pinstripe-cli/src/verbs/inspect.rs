@@ -34,7 +34,7 @@ impl InspectArgs {
     /// Shows each.
     ///
     /// # Errors
-    /// If a file is not an output of a split.
+    /// Fails if a file is not an output of a split.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name outputs of a split")?;
         for path in run.each_place(&self.outputs)? {
@@ -80,7 +80,7 @@ const HEAD: [(&str, Side); 4] = [
     ("stored", Side::Right),
 ];
 
-/// The description of an output, for scripts and for people.
+/// Describes an output, for scripts and for people.
 fn described(
     path: &Path,
     head: &OutputHead,
@@ -111,7 +111,10 @@ fn described(
         ("codec asked for", head.codec.clone()),
         ("source", head.source.clone()),
         ("made", time::date(head.made_seconds)),
-        ("complete", if manifest.is_some() { "yes" } else { "no: it was interrupted" }.to_owned()),
+        (
+            "complete",
+            if manifest.is_some() { "yes" } else { "no: the split was interrupted" }.to_owned(),
+        ),
         ("its bytes", format_size(bytes)),
     ];
     if head.strip_bytes > 0 {

@@ -65,7 +65,7 @@ impl JoinArgs {
     /// Joins.
     ///
     /// # Errors
-    /// The errors of [`join()`].
+    /// Fails with the errors of [`join()`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         let (outputs, remote) = (run.each_place(&self.outputs)?, run.remote_outputs());
@@ -89,9 +89,12 @@ impl JoinArgs {
         // A device or pipe is written directly: a new file must not replace its name.
         let is_device = fs::metadata(&self.output).is_ok_and(|it| !it.is_file());
         if !is_device && self.output.exists() && !self.force {
-            return Err(Error::new(Kind::Exists, "the file exists already")
+            return Err(Error::new(Kind::Exists, "the file already exists")
                 .at(&self.output)
-                .advice("nothing was written; name another file, or overwrite it with --force"));
+                .advice(
+                    "nothing was written; name another file, or overwrite the existing file with \
+                     --force",
+                ));
         }
         for output in &self.outputs {
             if is_same_file(output, &self.output) {
@@ -153,12 +156,12 @@ impl JoinArgs {
     }
 }
 
-/// Writes to standard output, in order.
+/// Writes the source to standard output, in order.
 pub fn to_stdout(run: &Run, reader: &Reader, options: &JoinOptions) -> Result<Joined> {
     refuse_option(
         run.common.json,
         "--json",
-        "standard output carries the content: name a file with -o",
+        "standard output is used for the content: name a file with -o",
     )?;
     let ticker = (!std::io::stdout().is_terminal()).then(|| run.ticker(GAUGE));
     let screen = Arc::clone(&run.screen);
@@ -168,7 +171,7 @@ pub fn to_stdout(run: &Run, reader: &Reader, options: &JoinOptions) -> Result<Jo
     Ok(joined)
 }
 
-/// The name of a file that is not complete.
+/// The temporary name of a file that is not complete.
 fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".unfinished");
@@ -183,7 +186,7 @@ fn is_same_file(left: &Path, right: &Path) -> bool {
     }
 }
 
-/// The facts of the summary.
+/// The facts for the summary event.
 pub fn facts(reader: &Reader, joined: &Joined) -> Event {
     let lost: u64 = joined.lost.iter().map(|it| it.end - it.start).sum();
     Event::default()

@@ -1,4 +1,4 @@
-//! `pinstripe key`: the ways to open an encrypted store.
+//! `pinstripe key`: manages the passwords and key files that open an encrypted store.
 
 use std::path::PathBuf;
 
@@ -95,10 +95,11 @@ pub fn kdf_memory(text: &str) -> Result<Size, String> {
     costs(size).map_err(crate::args::one_line).map(|_| size)
 }
 
-/// The cost of a password with this memory.
+/// The costs of a password with this amount of memory.
 ///
 /// # Errors
-/// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for too much or too little.
+/// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for too much or too little
+/// memory.
 pub fn costs(memory: Size) -> Result<KdfCosts> {
     let memory_kib = u32::try_from(memory.0 / KIB).unwrap_or(u32::MAX);
     let lanes = KdfCosts::DEFAULT.lanes.min((memory_kib / 8).max(1));
@@ -108,7 +109,7 @@ pub fn costs(memory: Size) -> Result<KdfCosts> {
 /// A new slot, with a default label unless one is given.
 ///
 /// # Errors
-/// The errors of [`costs`].
+/// Fails with the errors of [`costs`].
 pub fn new_slot(credential: Credential, label: Option<&str>, memory: Size) -> Result<NewSlot> {
     let usual = match credential {
         Credential::Password(_) => "password",
@@ -134,7 +135,7 @@ impl KeyArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of [`key`], and of opening the store.
+    /// Fails with the errors of [`key`], and of opening the store.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
             KeyVerb::List => list(run),
@@ -160,8 +161,10 @@ impl KeyArgs {
                 let store = run.open_store()?;
                 let (removed, sound) = key::remove(&store, slot)?;
                 run.screen.say(&format!("removed key slot {}", &removed[..8]));
-                run.screen
-                    .say("to protect later backups from those who know it: pinstripe key rotate");
+                run.screen.say(
+                    "to protect later backups from anyone who knows the removed password or key \
+                     file, run 'pinstripe key rotate'",
+                );
                 if let Some(slot) = sound {
                     run.screen.event(&event(&slot))?;
                 }
@@ -172,8 +175,8 @@ impl KeyArgs {
     }
 }
 
-const NEW_WAYS: &str = "name one of --new-password-file FILE, --new-password-command COMMAND, \
-                        --new-key-file FILE, or run it at a terminal";
+const NEW_WAYS: &str = "give --new-password-file FILE, --new-password-command COMMAND or \
+                        --new-key-file FILE, or run this command at a terminal";
 
 fn list(run: &Run) -> Result<Ending> {
     let store = run.open_locked()?;
@@ -199,9 +202,9 @@ fn rotate(run: &Run, new: &NewKeyArgs) -> Result<Ending> {
     let slot = new_slot(credential, new.label.as_deref(), new.kdf_memory)?;
     let (slot, gone) = key::rotate(&mut store, &slot)?;
     let short = &slot.slot[..8];
-    run.screen.say(&format!("the store has new keys; only slot {short} opens it"));
+    run.screen.say(&format!("the store has new keys; only key slot {short} opens the store"));
     run.screen.say(&format!(
-        "removed {}; add others with: pinstripe key add",
+        "removed {}; 'pinstripe key add' adds others",
         counted(gone as u64, "earlier slot")
     ));
     if let Some(file) = made {

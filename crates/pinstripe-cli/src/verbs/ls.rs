@@ -1,4 +1,4 @@
-//! `pinstripe ls`: what a snapshot holds, as `ls -l` shows it.
+//! `pinstripe ls`: lists the content of a snapshot, as `ls -l` does.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -41,11 +41,14 @@ impl LsArgs {
     /// Prints the entries.
     ///
     /// # Errors
-    /// The errors of [`ls::run`], and of standard output.
+    /// Fails with the errors of [`ls::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = snapshot_path::parse(&self.snapshot)?;
         if !path.is_empty() && self.path.is_some() {
-            let error = Error::new(Kind::Usage, "two paths are named, one of them after ':'");
+            let error = Error::new(
+                Kind::Usage,
+                "two paths are named: one after ':', and one as a separate argument",
+            );
             return Err(error.advice("name only one path"));
         }
         let below = self.path.as_ref().unwrap_or(&path).as_bytes();
@@ -126,7 +129,8 @@ pub fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-/// `drwxr-xr-x`, with `s` and `t` for set-user-id, set-group-id and the sticky bit.
+/// Formats the mode as in `drwxr-xr-x`, with `s` and `t` for set-user-id, set-group-id and the
+/// sticky bit.
 fn mode_text(meta: &Metadata) -> String {
     let kind = match meta.kind {
         FileKind::File => '-',

@@ -1,4 +1,4 @@
-//! `pinstripe man`: the manual pages, made from the table of options.
+//! `pinstripe man`: prints the manual pages, which are generated from the table of options.
 
 use std::path::PathBuf;
 
@@ -26,9 +26,9 @@ impl ManArgs {
     /// Prints or writes the pages.
     ///
     /// # Errors
-    /// When the directory or standard output cannot be written.
+    /// Fails when the directory or standard output cannot be written.
     pub fn run(&self, run: &Run, command: Command) -> Result<Ending> {
-        refuse_option(run.common.json, "--json", "a manual page is printed as it is")?;
+        refuse_option(run.common.json, "--json", "a manual page is always printed as plain text")?;
         match &self.out {
             Some(out) => {
                 let failed = |error| Error::io("cannot write the manual pages", out, error);
@@ -39,8 +39,9 @@ impl ManArgs {
             None => {
                 let mut page = Vec::new();
                 let rendered = Man::new(command).render(&mut page);
-                rendered
-                    .map_err(|error| Error::io("cannot create the page", "pinstripe.1", error))?;
+                rendered.map_err(|error| {
+                    Error::io("cannot create the manual page", "pinstripe.1", error)
+                })?;
                 run.screen.row(String::from_utf8_lossy(&page).trim_end())?;
             }
         }

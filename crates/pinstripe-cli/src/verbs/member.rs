@@ -1,4 +1,4 @@
-//! `pinstripe member`: members join, leave, are replaced, and share evenly; halves are merged.
+//! `pinstripe member`: adds, removes, replaces and rebalances members; merges halves of a store.
 
 use std::path::{Path, PathBuf};
 
@@ -122,7 +122,7 @@ impl MemberArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of [`member`].
+    /// Fails with the errors of [`member`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         #[cfg(feature = "s3")]
         if let MemberVerb::Add { place, new_buckets, .. }
@@ -153,7 +153,9 @@ fn add(run: &Run, place: &Path, same_disk: bool) -> Result<Ending> {
         "new packs have {} for data and {parity} for parity in each row",
         counted(added.data as u64, "strip")
     ));
-    run.screen.say("stored data stays where it is; to spread it: pinstripe member rebalance");
+    run.screen.say(
+        "stored data is not moved; to spread it over all members, run 'pinstripe member rebalance'",
+    );
     Ok(Ending::done(Event::default().with_fields(&added)))
 }
 
@@ -166,14 +168,14 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
     run.remember(&store, Proof::Label);
     say_moved(run, &removed.moved, "moved");
     let left = counted(removed.members as u64, "member");
-    run.screen.say(&format!("removed member {number}; the store has {left} now"));
+    run.screen.say(&format!("removed member {number}; the store now has {left}"));
     run.screen.say(LEFT_THERE);
     Ok(Ending::done(Event::default().with("member", number).with_fields(&removed)))
 }
 
-/// Snapshots, index and sealed key slots stay on a removed member.
-const LEFT_THERE: &str =
-    "its files, including sealed keys, stay at its place until they are deleted by hand";
+/// The text about snapshots, index and sealed key slots, which stay on a removed member.
+const LEFT_THERE: &str = "the files of the removed member, including sealed keys, stay at its \
+                          place until they are deleted by hand";
 
 pub(super) fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -> Result<Ending> {
     let place = &run.place(place)?;
@@ -218,16 +220,16 @@ fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
     }
     let of = [
         (merged.brought_snapshots, act, ""),
-        (merged.known_snapshots, "found", " that this half has too"),
-        (merged.deleted_snapshots, "left", " that this half has deleted"),
+        (merged.known_snapshots, "found", " that this half of the store has too"),
+        (merged.deleted_snapshots, "left", " that this half of the store has deleted"),
     ];
     for (count, act, which) in of.into_iter().filter(|(count, ..)| *count > 0) {
         run.screen.say(&format!("{act} {}{which}", counted(count, "snapshot")));
     }
     if !dry_run && run.count(Counter::Losses) == 0 {
         run.screen.say(&format!(
-            "the other half is no longer needed: {} can be emptied, and made a member of this \
-             store with 'pinstripe member add'",
+            "the other half of the store is no longer needed: {} can be emptied, and then added to \
+             this store with 'pinstripe member add'",
             escape::path(place)
         ));
     }
@@ -256,7 +258,7 @@ fn rebalance(run: &Run, dry_run: bool) -> Result<Ending> {
     }
     say_moved(run, &done.moved, if dry_run { "would move" } else { "moved" });
     if done.moved == Moved::default() {
-        run.screen.say("the members hold about the same amount: there is nothing to move");
+        run.screen.say("all members hold about the same amount of data: there is nothing to move");
     }
     Ok(Ending::done(Event::default().with("dry_run", dry_run).with_fields(&done.moved)))
 }
@@ -270,16 +272,16 @@ fn say_moved(run: &Run, moved: &Moved, act: &str) {
     if moved.removed_copies > 0 {
         let act = if act == "moved" { "removed" } else { "would remove" };
         let extents = counted(moved.removed_copies, "extent");
-        run.screen.say(&format!("{act} {extents} stored twice"));
+        run.screen.say(&format!("{act} {extents} that were stored twice"));
     }
 }
 
-/// States what to do about chunks that were given up.
+/// Reports what to do about chunks that were given up.
 pub(super) fn say_given_up(run: &Run, chunks: u64) {
     if chunks > 0 {
         run.screen.say(&format!(
             "gave up {} that cannot be recovered; all other content has its parity again. Back up \
-             now: data that the sources still have is stored again, which completes the snapshots \
+             now: data that the sources still have is stored again, and completes the snapshots \
              named above",
             counted(chunks, "chunk")
         ));

@@ -1,4 +1,4 @@
-//! `pinstripe members`: which members the store has, where they are, what they hold.
+//! `pinstripe members`: lists the members of the store, their places and their content.
 
 use pinstripe::members::MemberStatus;
 use pinstripe::{MemberSlot, members};
@@ -35,7 +35,7 @@ impl MembersArgs {
     /// Prints the list.
     ///
     /// # Errors
-    /// The errors of [`members::run`].
+    /// Fails with the errors of [`members::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_keyless(SHOWS_LESS)?;
         let states = members::run(&store)?;
@@ -59,7 +59,7 @@ impl MembersArgs {
         if store.config.parity > 0 {
             run.screen.row(&match left {
                 Some(left) => left.describe(),
-                None => "how many members may be lost is only known with the key".to_owned(),
+                None => "the key is needed to determine how many members may be lost".to_owned(),
             })?;
         }
         let absent = states.iter().filter(|state| !state.present).count();

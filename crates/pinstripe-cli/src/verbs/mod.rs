@@ -1,4 +1,4 @@
-//! The verbs, one file each: their options, what they ask of the library, what they print.
+//! The verbs, one file each: their options, their calls of the library, their output.
 
 mod analyze;
 mod array;
@@ -47,7 +47,8 @@ use pinstripe_base::error::Result;
 
 use crate::run::{Ending, Run};
 
-/// The verb. Its options are built when it is parsed: all verbs together have about 700.
+/// The verb. The options of a verb are built only when it is parsed, because all verbs together
+/// have about 700 options.
 #[derive(clap::Subcommand)]
 #[command(defer = true)]
 pub enum Verb {
@@ -142,15 +143,15 @@ impl Verb {
         }
     }
 
-    /// Whether it writes nothing into a store and can show the past of one.
+    /// Whether the verb writes nothing into a store and can show a store as of an earlier time.
     #[cfg(feature = "s3")]
     fn may_show_past(&self) -> bool {
         self.may_use_cache() && !matches!(self, Verb::Backup(_) | Verb::Catalog(_))
             || matches!(self, Verb::Check(_) | Verb::Members(_))
     }
 
-    /// Whether it reads only contents of a store, so that listings may come from this host's cache.
-    /// Verbs that check, repair or delete on the members must not use the cache.
+    /// Whether the verb only reads the content of a store, so that listings may come from this
+    /// host's cache. Verbs that check, repair or delete on the members must not use the cache.
     #[cfg(feature = "s3")]
     fn may_use_cache(&self) -> bool {
         matches!(
@@ -170,10 +171,10 @@ impl Verb {
         )
     }
 
-    /// Runs the verb. `command` describes the whole command line, for verbs that print it.
+    /// Runs the verb. `command` builds the entire command line, for verbs that print it.
     ///
     /// # Errors
-    /// The errors of the verb.
+    /// Fails with the errors of the verb.
     pub fn run(&self, run: &Run, command: fn() -> clap::Command) -> Result<Ending> {
         #[cfg(feature = "s3")]
         {

@@ -1,4 +1,4 @@
-//! `pinstripe mount`: all snapshots as a directory.
+//! `pinstripe mount`: shows all snapshots as a directory.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::{system, time};
 
 /// The interval at which the mount checks for new and forgotten snapshots.
 const REFRESH: Duration = Duration::from_secs(2);
-/// Threads that prefetch: they wait for members most of the time.
+/// The number of threads that prefetch; they wait for members most of the time.
 const FETCHERS: usize = 16;
 
 /// Show all snapshots as a read-only directory
@@ -81,10 +81,10 @@ enum MountCommand {
 }
 
 impl MountArgs {
-    /// Serves the snapshots until the end of the mount.
+    /// Serves the snapshots until they are unmounted.
     ///
     /// # Errors
-    /// Those of opening the store, and of mounting.
+    /// Fails with the errors of opening the store, and of mounting it.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if let Some(MountCommand::Status(status)) = &self.command {
             return status.run(run, "mount");

@@ -1,4 +1,4 @@
-//! `pinstripe overlay`: a slow directory or a bucket, shown through read-ahead.
+//! `pinstripe overlay`: shows a slow directory or a bucket as a directory with read-ahead.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -23,11 +23,12 @@ use crate::run::{Ending, Run};
 use crate::signals;
 use crate::system;
 
-/// Blocks that are prefetched at a time.
+/// The number of blocks that are prefetched at the same time.
 const FETCHERS: usize = 64;
-/// Threads that answer the kernel wait for the source: more than there are processors.
+/// The least number of threads that answer the kernel: they wait for the source, so there are more
+/// of them than processors.
 const THREADS_MIN: usize = 32;
-/// The time for an answer of the source.
+/// The time limit for an answer of the source.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Mount a slow directory a second time, with read-ahead
@@ -94,7 +95,7 @@ enum OverlayCommand {
     Status(StatusArgs),
 }
 
-/// A directory and the bytes that it may take.
+/// The directory of the cache, and the bytes that it may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CachePlace {
     place: PathBuf,
@@ -114,10 +115,10 @@ impl FromStr for CachePlace {
 }
 
 impl OverlayArgs {
-    /// Serves the source until the end of the overlay.
+    /// Serves the source until the overlay is unmounted.
     ///
     /// # Errors
-    /// Those of opening the source, and of mounting.
+    /// Fails with the errors of opening the source, and of mounting.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if let Some(OverlayCommand::Status(status)) = &self.command {
             return status.run(run, "overlay");
@@ -146,7 +147,7 @@ impl OverlayArgs {
     fn show_bucket(&self, _run: &Run, source: &Path, _mountpoint: &Path) -> Result<Ending> {
         Err(Error::new(Kind::Unsupported, "this program can show directories only")
             .at(source)
-            .advice("use one that was built with the feature 's3'"))
+            .advice("use a pinstripe that was built with the feature 's3'"))
     }
 
     fn show<S: RangeSource>(
@@ -189,7 +190,8 @@ fn full_name(source: &Path) -> Result<PathBuf> {
     source.canonicalize().map_err(|error| Error::io("cannot open the source", source, error))
 }
 
-/// Opens the cache. If it cannot be used, reports it and returns `None`; the cache is not changed.
+/// Opens the cache. If the cache cannot be used, reports that and returns `None`; the cache is not
+/// changed.
 fn open_cache(run: &Run, cache: &CachePlace, source: &Path) -> Option<BlockCache> {
     use std::os::unix::ffi::OsStrExt;
     let name = source.as_os_str().as_bytes();

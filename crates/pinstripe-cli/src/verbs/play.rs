@@ -1,4 +1,4 @@
-//! `pinstripe play`: a take, to another program or to nowhere.
+//! `pinstripe play`: plays a take to another program or without output.
 
 use std::fs::File;
 use std::io;
@@ -64,15 +64,14 @@ impl PlayArgs {
     /// Plays.
     ///
     /// # Errors
-    /// The errors of [`play`].
+    /// Fails with the errors of [`play`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
         let is_content = self.to == "pcm:-";
         refuse_option(
             is_content && run.common.json,
             "--json",
-            "standard output carries the \
-                                                                content",
+            "standard output is used for the samples",
         )?;
         let stop = signals::catch()?;
         let plan = PlayPlan {
@@ -92,7 +91,7 @@ impl PlayArgs {
         tell_underruns(run, &self.take, &outcome);
         if !is_content {
             run.screen.say(&format!(
-                "played {} frames of {}, longest read {:.1} ms",
+                "played {} frames of {}; the longest read took {:.1} ms",
                 format_count(outcome.frames),
                 counted(outcome.streams as u64, "stream"),
                 outcome.longest_read.as_secs_f64() * 1e3,
@@ -102,7 +101,7 @@ impl PlayArgs {
     }
 }
 
-/// Whether the reader of the output closed it.
+/// Whether an error means that the reader of the output closed it.
 fn is_unread(error: &Error) -> bool {
     error.cause().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe)
 }
@@ -115,12 +114,12 @@ pub(super) fn tell_underruns(run: &Run, take: &Path, outcome: &PlayOutcome) {
             format_count(outcome.missing_frames),
             counted(outcome.underruns, "underrun"),
         );
-        let error = Error::new(Kind::Io, what).advice("give larger rings (--ring)");
+        let error = Error::new(Kind::Io, what).advice("use larger rings (--ring)");
         run.monitor.loss(take, error);
     }
 }
 
-/// The results of playing.
+/// The results of playing, for the summary.
 pub(super) fn facts(outcome: &PlayOutcome) -> Value {
     json!({
         "streams": outcome.streams,
@@ -135,7 +134,8 @@ pub(super) fn facts(outcome: &PlayOutcome) -> Value {
 /// The sink that a user named.
 ///
 /// # Errors
-/// [`Kind::Usage`]; as reported by the system for standard output.
+/// Fails with [`Kind::Usage`] for an unknown sink; with the errors of the system for standard
+/// output.
 pub(super) fn sink_of(to: &str) -> Result<PlaySink> {
     let wrong = || {
         Error::new(Kind::Usage, format!("'{to}' is not a playback target"))

@@ -31,7 +31,8 @@ impl ProbeArgs {
     /// Makes all tests and prints a table.
     ///
     /// # Errors
-    /// The errors of the endpoint; [`Kind::NoOneWinner`] when it lacks what a store needs.
+    /// Fails with the errors of the endpoint; with [`Kind::NoOneWinner`] when the endpoint lacks a
+    /// property that a store needs.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let place = run.place(&self.place)?;
         let report = run.buckets().probe(&place)?;
@@ -51,10 +52,10 @@ impl ProbeArgs {
                 let what = format!("this endpoint lacks what a store needs: {}", missing.what);
                 Err(Error::new(Kind::NoOneWinner, what)
                     .at(place)
-                    .expected("that it works each time", &missing.seen)
+                    .expected("success of every attempt", &missing.seen)
                     .advice(
-                        "use another endpoint; one that lacks create-if-absent alone can be used \
-                         with --one-writer",
+                        "use another endpoint; an endpoint that lacks only create-if-absent can be \
+                         used with --one-writer",
                     ))
             }
         }

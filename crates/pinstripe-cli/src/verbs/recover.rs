@@ -1,4 +1,4 @@
-//! `pinstripe recover`: a take whose recording was cut off, put in order.
+//! `pinstripe recover`: repairs a take whose recording was interrupted.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -17,7 +17,7 @@ use crate::run::{Ending, Run};
 use crate::time;
 use crate::verbs::record::CONTROL;
 
-/// A stream that ends this much before the longest one is not reported.
+/// A stream is reported if it is shorter than the longest one by at least this number of seconds.
 const MOMENT_SECONDS: f64 = 0.01;
 
 /// Complete the files of a take whose recording was cut off
@@ -40,7 +40,7 @@ impl RecoverArgs {
     /// Recovers.
     ///
     /// # Errors
-    /// The errors of [`recover`].
+    /// Fails with the errors of [`recover`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
         let outcome = recover(&self.take, &run.monitor)?;
@@ -56,17 +56,19 @@ impl RecoverArgs {
         }
         if !outcome.removed.is_empty() {
             run.screen.say(&format!(
-                "{} removed: created in advance, without durable data",
+                "removed {} that had been created in advance and had no durable data",
                 counted(outcome.removed.len() as u64, "file"),
             ));
         }
         run.screen.say(&match (outcome.was_complete, outcome.never_began) {
             (true, _) => "the take was complete already; nothing was changed".to_owned(),
-            (_, true) => "the take was armed and never began: nothing had been recorded, and only \
-                          its manifest and journal are left"
-                .to_owned(),
+            (_, true) => {
+                "the take was armed but never began: nothing had been recorded, and only the \
+                 manifest and the journal of the take are left"
+                    .to_owned()
+            }
             _ => format!(
-                "{} completed with all durable data: up to {} after the beginning",
+                "{} completed with all durable data, up to {} after the beginning of the take",
                 counted(outcome.files.len() as u64, "file"),
                 time::span(outcome.longest),
             ),
@@ -76,7 +78,7 @@ impl RecoverArgs {
             let named =
                 shorter.iter().map(|(name, by)| format!("{} {by:.2} s", escape::text(name)));
             run.screen.say(&format!(
-                "of {} less was durable than of the longest: {}",
+                "{} had less durable data than the longest stream: {}",
                 counted(shorter.len() as u64, "stream"),
                 named.collect::<Vec<_>>().join(", "),
             ));
@@ -95,8 +97,8 @@ impl RecoverArgs {
     }
 }
 
-/// Removes a socket at which no process answers. The directories come from the manifest, which is
-/// not trusted: nothing else is removed there.
+/// Removes a socket if no process answers at it. The directories come from the manifest, which is
+/// not trusted, so only such sockets are removed.
 fn remove_unanswered(path: &Path) {
     let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     let is_socket = path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket());
@@ -106,7 +108,7 @@ fn remove_unanswered(path: &Path) {
     }
 }
 
-/// The streams that end before the longest one, by seconds.
+/// The streams that end before the longest one, with the difference in seconds.
 fn shorter(manifest: &Manifest) -> Vec<(&str, f64)> {
     let mut ends = vec![0.0_f64; manifest.streams.len()];
     for piece in &manifest.pieces {

@@ -60,7 +60,7 @@ impl RepairArgs {
     /// Runs the repair.
     ///
     /// # Errors
-    /// The errors of [`repair::run`].
+    /// Fails with the errors of [`repair::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         run.wait_for(self.wait, || self.once(run))
     }
@@ -73,7 +73,8 @@ impl RepairArgs {
         for number in store.absent() {
             let words = format!("member {number} is absent and is not repaired");
             let rebuild = format!(
-                "to rebuild it on another disk: pinstripe member replace {number} --to DIR"
+                "to rebuild the member on another disk, run 'pinstripe member replace {number} \
+                 --to DIR'"
             );
             let why = store.absence_as(number, &words).advice(rebuild);
             let advice = why.advice_text().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `pinstripe restore`: bring a snapshot, or a part of it, back.
+//! `pinstripe restore`: restores a snapshot, or a part of it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -117,13 +117,13 @@ impl RestoreArgs {
     /// Runs the restore.
     ///
     /// # Errors
-    /// The errors of [`restore::run`] and [`preview::run`].
+    /// Fails with the errors of [`restore::run`] and [`preview::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = snapshot_path::parse(&self.what)?;
         if self.to.is_none() && !self.in_place {
             return Err(Error::new(Kind::Usage, "no target was named").advice(
                 "name an empty directory with --to DIR, or restore to the original places with \
-                 --in-place (show first what would change: --in-place --dry-run)",
+                 --in-place ('--in-place --dry-run' shows what would change)",
             ));
         }
         let to = self.to.as_deref().unwrap_or(Path::new("/"));
@@ -214,7 +214,7 @@ impl RestoreArgs {
         }
         if self.verify {
             let checked = format_size(run.count(Counter::CheckedBytes));
-            run.screen.say(&format!("read {checked} again and compared"));
+            run.screen.say(&format!("read {checked} again and compared the content"));
         }
     }
 }

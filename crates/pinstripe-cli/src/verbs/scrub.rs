@@ -1,4 +1,4 @@
-//! `pinstripe scrub`: verify the store some at a time, and mend what is damaged.
+//! `pinstripe scrub`: verifies the store in parts, and repairs damage.
 
 use std::path::PathBuf;
 
@@ -70,10 +70,10 @@ const GAUGE: Gauge = Gauge {
 };
 
 impl ScrubArgs {
-    /// Runs the scrub, or shows the state of the last one.
+    /// Runs a scrub, or shows the state of the last one.
     ///
     /// # Errors
-    /// The errors of [`scrub::run`]; a log that cannot be written.
+    /// Fails with the errors of [`scrub::run`]; fails also if the log cannot be written.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let budget = self.budget.iter().try_fold(Budget::default(), |all, one| all.and(*one))?;
         let lack = if self.status { SHOWS_LESS } else { CHECKS_SKIPPED };
@@ -120,7 +120,7 @@ impl ScrubArgs {
         Ok(Ending { code, facts })
     }
 
-    /// The log that was named, or the one in the default place, if there is one.
+    /// The log that was named, or the one in the default place, if that exists.
     fn journal(&self, run: &Run, store: &Store) -> Result<Option<Journal>> {
         if let Some(path) = &self.log {
             return Journal::open(path).map(Some);
@@ -187,7 +187,7 @@ fn status(run: &Run, store: &Store) -> Result<Ending> {
     let mut facts = Event::default().with("all_bytes", all);
     if let Some(oldest) = status.oldest {
         let when = status.oldest_seconds.map_or_else(|| "never".to_owned(), time::date);
-        run.screen.row(&format!("verified longest ago: set {oldest}, {when}"))?;
+        run.screen.row(&format!("the least recently verified stripe set is {oldest}, {when}"))?;
         facts = facts.with("oldest_set", oldest.to_string());
         facts = facts.with_some("oldest_seconds", status.oldest_seconds);
     }

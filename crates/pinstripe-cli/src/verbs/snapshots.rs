@@ -1,4 +1,4 @@
-//! `pinstripe snapshots`: what was backed up, when, and how much.
+//! `pinstripe snapshots`: lists what was backed up, when, and how much.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -37,7 +37,7 @@ impl SnapshotsArgs {
     /// Prints the list.
     ///
     /// # Errors
-    /// The errors of [`snapshots::run`].
+    /// Fails with the errors of [`snapshots::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
@@ -50,7 +50,7 @@ impl SnapshotsArgs {
             run.screen.event(&event(snapshot).with_some("forgotten", forgotten))?;
         }
         if snapshots.is_empty() {
-            run.screen.say("no snapshot yet; create one with: pinstripe backup PATH");
+            run.screen.say("the store has no snapshot yet; 'pinstripe backup PATH' creates one");
         } else {
             let rows: Vec<_> = snapshots.iter().map(row).collect();
             for line in table::lines(&HEAD, &rows) {
@@ -94,13 +94,13 @@ fn row(Known { snapshot, is_forgotten }: &Known) -> Vec<String> {
     ]
 }
 
-/// The paths that were asked for, on one line.
+/// The paths of the backup, on one line.
 pub fn paths(snapshot: &Snapshot) -> String {
     let paths = snapshot.sources.iter().map(|it| escape::name(&absolute(it)));
     paths.collect::<Vec<_>>().join(" ")
 }
 
-/// A snapshot as an event.
+/// Formats a snapshot as an event.
 pub fn event(snapshot: &Snapshot) -> Event {
     let event = Event::new("snapshot").with_all(facts(snapshot));
     let counts = snapshot.counts.iter();
@@ -108,7 +108,7 @@ pub fn event(snapshot: &Snapshot) -> Event {
     event.with("counts", Value::Object(counts))
 }
 
-/// The name and the place of a snapshot.
+/// An event with the name and the place of a snapshot.
 pub fn facts(snapshot: &Snapshot) -> Event {
     let sources: Vec<_> = snapshot.sources.iter().map(|source| absolute(source)).collect();
     Event::default()

@@ -1,4 +1,4 @@
-//! `pinstripe split`: one huge source over many outputs.
+//! `pinstripe split`: writes one huge source to many outputs.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -131,9 +131,13 @@ impl SplitArgs {
     /// Splits.
     ///
     /// # Errors
-    /// The errors of [`split()`].
+    /// Fails with the errors of [`split()`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        refuse_option(!run.common.store.is_empty(), "--store", "split writes files of its own")?;
+        refuse_option(
+            !run.common.store.is_empty(),
+            "--store",
+            "'pinstripe split' writes its own files",
+        )?;
         let faults = run.common.device_faults()?;
         let options = SplitOptions {
             outputs: run.each_place(&self.outputs)?,
@@ -181,7 +185,7 @@ fn written(output: &WrittenOutput) -> Event {
     Event::new("output").with_fields(output).with("busy_seconds", output.busy.as_secs_f64())
 }
 
-/// The stage that the others waited for.
+/// The stage that the other stages waited for.
 fn limit(outcome: &SplitOutcome) -> &'static str {
     let spent = &outcome.spent;
     let stages = [
@@ -231,7 +235,7 @@ fn say(run: &Run, outcome: &SplitOutcome) -> Result<()> {
         outcome.head.layout.name(),
         match outcome.head.parity {
             0 => String::new(),
-            parity => format!(", any {parity} may be lost"),
+            parity => format!(", any {parity} outputs may be lost"),
         },
         time::span(outcome.elapsed),
         time::rate(manifest.source_bytes - outcome.resumed_bytes, outcome.elapsed),
@@ -251,7 +255,7 @@ fn say(run: &Run, outcome: &SplitOutcome) -> Result<()> {
     Ok(())
 }
 
-/// A row for each codec, and for what is not stored.
+/// A row for each codec, and for blocks that are not stored.
 pub fn codec_rows(manifest: &pinstripe_split::Manifest) -> Vec<Vec<String>> {
     let row = |it: &Use| {
         vec![

@@ -1,4 +1,5 @@
-//! `pinstripe stats`: what the store holds, what it takes, and what dedup saves.
+//! `pinstripe stats`: shows the content of the store, the space that it takes, and the savings by
+//! dedup.
 
 use pinstripe::stats::{self, Holds};
 use pinstripe_base::error::Result;
@@ -53,7 +54,7 @@ impl StatsArgs {
     /// Prints the tables.
     ///
     /// # Errors
-    /// The errors of [`stats::run`].
+    /// Fails with the errors of [`stats::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
@@ -89,8 +90,8 @@ impl StatsArgs {
         let stored = found.stored;
         run.screen.row("")?;
         run.screen.row(&format!(
-            "the store: {} with {}, {} before and {} after compression; {} on members \
-             with parity and index",
+            "the store has {} with {}, {} before and {} after compression; it uses {} on its \
+             members with parity and index",
             pinstripe_base::units::counted(stored.packs, "pack", "packs"),
             pinstripe_base::units::counted(stored.chunks, "chunk", "chunks"),
             format_size(stored.raw_bytes),

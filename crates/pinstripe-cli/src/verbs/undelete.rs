@@ -1,4 +1,4 @@
-//! `pinstripe undelete`: bring a forgotten snapshot back.
+//! `pinstripe undelete`: makes a forgotten snapshot available again.
 
 use pinstripe::forget;
 use pinstripe_base::error::Result;
@@ -23,10 +23,10 @@ pub struct UndeleteArgs {
 }
 
 impl UndeleteArgs {
-    /// Takes the marks back.
+    /// Removes the marks that forgot the snapshots.
     ///
     /// # Errors
-    /// The errors of [`forget::undelete`].
+    /// Fails with the errors of [`forget::undelete`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         let mut back = 0;
@@ -34,7 +34,7 @@ impl UndeleteArgs {
             let snapshot = forget::undelete(&store, name, &run.monitor)?;
             back += 1;
             run.screen.event(&snapshots::event(&snapshot))?;
-            run.screen.say(&format!("snapshot {} is back", snapshot.id.short()));
+            run.screen.say(&format!("snapshot {} is no longer forgotten", snapshot.id.short()));
         }
         // An absent member is not updated: the other members decide, and 'repair' updates it.
         run.degraded_by_absent(&store);

@@ -1,4 +1,5 @@
-//! `pinstripe upgrade`: bring a store of an earlier format version to the newest, in place.
+//! `pinstripe upgrade`: upgrades a store of an earlier format version to the newest version, in
+//! place.
 
 use pinstripe::upgrade::{self, Direction};
 use pinstripe_base::error::Result;
@@ -31,7 +32,7 @@ impl UpgradeArgs {
     /// Upgrades the store.
     ///
     /// # Errors
-    /// The errors of [`upgrade::run`].
+    /// Fails with the errors of [`upgrade::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let mut store = run.open_store()?;
         let direction = if self.back { Direction::Back } else { Direction::Forward };
@@ -39,16 +40,16 @@ impl UpgradeArgs {
         let outcome = upgrade::run(&mut store, direction)?;
         run.screen.say(&match (direction, before == outcome.format) {
             (Direction::Forward, true) if outcome.labels + outcome.objects == 0 => {
-                format!("the store has format version {}, the newest", outcome.format)
+                format!("the store has format version {}, which is the newest", outcome.format)
             }
             (Direction::Forward, _) => format!(
-                "the store has format version {} now; wrote {} and {}",
+                "the store now has format version {}; the upgrade wrote {} and {}",
                 outcome.format,
                 counted(outcome.labels, "label"),
                 counted(outcome.objects, "small object")
             ),
             (Direction::Back, _) => format!(
-                "the store is as it was before the upgrade, of format version {}",
+                "the upgrade is undone: the store has format version {}, as before",
                 outcome.format
             ),
         });

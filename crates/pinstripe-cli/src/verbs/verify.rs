@@ -37,7 +37,7 @@ impl VerifyArgs {
     /// Verifies.
     ///
     /// # Errors
-    /// The errors of [`verify_outputs`].
+    /// Fails with the errors of [`verify_outputs`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         if let [take] = &self.outputs[..]
@@ -64,9 +64,9 @@ impl VerifyArgs {
             time::span(run.elapsed()),
             time::rate(reader.source_bytes(), run.elapsed()),
             match (lost, is_repairable) {
-                (true, _) => "some of it is lost, as named above",
+                (true, _) => "some bytes of the source are lost, as named above",
                 (false, true) =>
-                    "all of the source can be read, but outputs are missing or damaged",
+                    "the complete source can be read, but outputs are missing or damaged",
                 (false, false) => "everything is intact",
             },
         ));
@@ -79,12 +79,12 @@ impl VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// Refuses a single path that does not exist, with a clearer message than that for several
+    /// Refuses a single path that does not exist, with a clearer message than the one for several
     /// outputs. A place with a scheme is not checked here.
     fn check_there(&self) -> Result<()> {
         match &self.outputs[..] {
             [only] if !only.to_string_lossy().contains(':') && !only.exists() => {
-                let what = "there is no take, and no output of a split";
+                let what = "there is neither a take nor an output of a split";
                 let advice = "name the directory of a take, or the outputs of a split";
                 Err(Error::new(Kind::NotFound, what).at(only).advice(advice))
             }
@@ -93,7 +93,7 @@ impl VerifyArgs {
     }
 }
 
-/// A take: its journal has the checksums.
+/// Verifies a take against the checksums in its journal.
 fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
     let found = verify(take, &run.monitor)?;
     let is_lost = found.is_lost || found.wrong_frames > 0;
@@ -104,9 +104,9 @@ fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
         time::span(run.elapsed()),
         format_size(found.sound_bytes + found.damaged_bytes),
         match (is_lost, found.is_repairable) {
-            (true, _) => "some of it is damaged or missing, as named above",
+            (true, _) => "some data of the take is damaged or missing, as named above",
             (false, true) =>
-                "the take is complete, but a copy of it is damaged or missing, as named above",
+                "the take is complete, but one of its copies is damaged or missing, as named above",
             (false, false) => "everything is intact",
         },
         test_frames(&found),
@@ -128,7 +128,7 @@ fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
     Ok(Ending { code, facts })
 }
 
-/// The result for test streams, as the end of a line.
+/// The result for test streams, as text for the end of a line.
 fn test_frames(found: &VerifyOutcome) -> String {
     let (right, silent) = (found.right_frames - found.silent_frames, found.silent_frames);
     let mut parts = Vec::new();
@@ -136,10 +136,10 @@ fn test_frames(found: &VerifyOutcome) -> String {
         parts.push(format!("; {} test frames are right", format_count(right)));
     }
     if silent > 0 {
-        parts.push(format!(", {} are silence for what was lost", format_count(silent)));
+        parts.push(format!(", {} are silence in place of lost frames", format_count(silent)));
     }
     if found.wrong_frames > 0 {
-        parts.push(format!(", {} are wrong", format_count(found.wrong_frames)));
+        parts.push(format!(", {} frames are wrong", format_count(found.wrong_frames)));
     }
     parts.concat()
 }

@@ -209,7 +209,7 @@ fn one_endpoint_is_one_fate() {
     // A second store does not take a place that has one.
     let taken = cloud.run(&format!("init --encryption none --member {one}"));
     assert_eq!(taken.code, 14, "{}", taken.err);
-    assert!(taken.err.contains("a member of a store already"), "{}", taken.err);
+    assert!(taken.err.contains("already a member of a store"), "{}", taken.err);
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn what_it_costs_is_said_by_the_prices_of_the_config_file() {
     assert_eq!(dry["price_currency"], "EUR");
     let backup = cloud.run(&format!("backup src {at}"));
     assert!(backup.err.contains("price of these requests: "), "{}", backup.err);
-    assert!(backup.err.contains(" EUR; the config file has no prices of http"), "{}", backup.err);
+    assert!(backup.err.contains(" EUR; the config file has no prices for http"), "{}", backup.err);
     std::fs::write(cloud.stand.path("src/hello"), "hello again\n").unwrap();
     let made = summary(&cloud.done(&format!("backup src {at} --json")));
     let price = made["request_price"].as_f64().unwrap();
@@ -594,7 +594,7 @@ fn an_endpoint_that_lets_several_win_has_an_exit_code_of_its_own() {
     let line = format!("init --encryption none --member {store}");
     let refused = cloud.run(&line);
     assert_eq!(refused.code, 20, "{}{}", refused.out, refused.err);
-    assert!(refused.err.contains("one winner"), "{}", refused.err);
+    assert!(refused.err.contains("one successful writer"), "{}", refused.err);
     let other = cloud.place(1, "host");
     cloud.done(&format!("init --encryption none --member {other}"));
     let refused = cloud.run(&format!("member add {store} --store {other}"));

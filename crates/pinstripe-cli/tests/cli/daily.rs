@@ -214,7 +214,7 @@ fn the_rules_of_the_config_file_are_those_of_forget() {
         [none.clone(), [last].into(), [last].into()]
     );
     let told = stand.run("forget");
-    assert!(told.err.contains("by the rules under [retention]"), "{}", told.err);
+    assert!(told.err.contains("the rules under [retention]"), "{}", told.err);
     assert!(told.out.contains("forgot 1 snapshot, kept 2"), "{}", told.out);
     assert_eq!(stand.run("snapshots --json").events_of("snapshot").len(), 2);
     assert_eq!(stand.run("config check").code, 0);

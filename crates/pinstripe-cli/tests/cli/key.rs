@@ -123,7 +123,7 @@ fn the_default_store_has_a_key_file_of_its_own() {
     stand.make_tree();
     let made = stand.run("backup src");
     assert_eq!(made.code, 0, "{}", made.err);
-    assert!(made.err.contains("keep a copy of it"), "{}", made.err);
+    assert!(made.err.contains("keep a copy of the key file"), "{}", made.err);
     let keys: Vec<_> = fs::read_dir(stand.path("home/.config/pinstripe/keys")).unwrap().collect();
     assert_eq!(keys.len(), 1);
     let key = keys[0].as_ref().unwrap().path();

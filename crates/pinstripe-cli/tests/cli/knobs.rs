@@ -49,17 +49,29 @@ fn knobs_that_make_no_sense_are_refused_by_name() {
         ("[split]\n", "no version"),
         ("version = 2\n", "unsupported version"),
         ("version = 1\n[split]\ncolour = \"red\"\n", "bad.toml:3"),
-        ("version = 1\n[split]\ncolour = \"red\"\n", "sets 'colour', which 'split' does not have"),
-        ("version = 1\n[split]\nmemory = \"1G\"\n", "sets 'memory', which 'split' does not have"),
+        (
+            "version = 1\n[split]\ncolour = \"red\"\n",
+            "sets the option 'colour', which the verb 'split' does not have",
+        ),
+        (
+            "version = 1\n[split]\nmemory = \"1G\"\n",
+            "sets the option 'memory', which the verb 'split' does not have",
+        ),
         ("version = 1\n[split]\ndepth = 4\n", "the value of 'depth' is not a string"),
-        ("version = 1\n[split]\n\ndepth = \"none\"\n", "are invalid"),
+        ("version = 1\n[split]\n\ndepth = \"none\"\n", "is invalid"),
         ("version = 1\n[split]\n\ndepth = \"none\"\n", "bad.toml:4"),
-        ("version = = 1", "not TOML"),
+        ("version = = 1", "not valid TOML"),
         // Options of other verbs are checked too: the author of the file meant something by them.
         ("version = 1\n\n[splat]\ndepth = \"4\"\n", "there is no verb 'splat'"),
         ("version = 1\n\n[splat]\ndepth = \"4\"\n", "bad.toml:3"),
-        ("version = 1\n[init]\ndepth = \"4\"\n", "sets 'depth', which 'init' does not have"),
-        ("version = 1\n[record]\ndepth = \"4\"\n", "sets 'depth', which 'record' does not have"),
+        (
+            "version = 1\n[init]\ndepth = \"4\"\n",
+            "sets the option 'depth', which the verb 'init' does not have",
+        ),
+        (
+            "version = 1\n[record]\ndepth = \"4\"\n",
+            "sets the option 'depth', which the verb 'record' does not have",
+        ),
         ("version = 1\ndepth = \"4\"\n", "the table 'depth' belongs to no verb"),
     ] {
         fs::write(stand.path("bad.toml"), text).unwrap();
@@ -191,7 +203,7 @@ fn what_tune_could_not_end_well_with_is_refused_before_it_begins() {
         ("lab tune {} --out {}/nowhere/knobs.toml", "nowhere"),
         ("lab tune {} --sample {}/nothing", "nothing"),
         ("lab tune {}/source", "not a directory"),
-        ("lab tune", "name directories"),
+        ("lab tune", "name directories, or name a store"),
     ] {
         let ran = stand.run(line);
         assert!(ran.code != 0 && ran.err.contains(told), "{line}: {}", ran.err);

@@ -203,7 +203,7 @@ fn results_of_fio_are_read_saved_and_compared() {
     ] {
         let ran = stand.run(line);
         assert_eq!(ran.code, 2, "{line}: {}", ran.out);
-        let told = format!("{names} are the same execution");
+        let told = format!("{names} are results of the same execution");
         assert!(ran.err.contains(&told), "{line}: {}", ran.err);
     }
     let ran = stand.run("lab compare a.json e1.json -- --accept-noise e2.json e3.json");
@@ -213,7 +213,7 @@ fn results_of_fio_are_read_saved_and_compared() {
     assert_eq!(stand.run("lab run dedup --tree src --out tree.json --quiet").code, 0);
     let ran = stand.run("lab compare e1.json tree.json");
     assert!(ran.code == 2 && ran.out.is_empty(), "{}", ran.out);
-    assert!(ran.err.contains("A and B have no question in common: A is fio ("), "{}", ran.err);
+    assert!(ran.err.contains("A and B measured different things: A is fio ("), "{}", ran.err);
     // What is shown in fio's form is fio's to read again.
     fs::write(stand.path("again.json"), stand.run("lab show both.json --form fio").out).unwrap();
     assert!(stand.run("lab import again.json").out.contains("mix read read"));
@@ -302,7 +302,7 @@ fn a_device_is_touched_only_with_its_serial_number() {
     assert!(refused.code == 14 && refused.err.contains("serial number"), "{}", refused.err);
     assert!(wrong.code == 14 && wrong.err.contains("another serial"), "{}", wrong.err);
     assert!(dry.code == 0 && dry.out.contains("would overwrite the first"), "{}", dry.err);
-    assert!(dry.out.contains("would ask for the serial number of "), "{}", dry.out);
+    assert!(dry.out.contains("the run would ask for the serial number of "), "{}", dry.out);
     assert!(dry_wrong.code == 14 && dry_wrong.err.contains("another serial"), "{}", dry_wrong.err);
     assert!(dry_long.code == 2 && dry_long.err.contains("is shorter"), "{}", dry_long.err);
     assert!(untouched);
@@ -407,7 +407,11 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     let refused = stand.run("lab report r.html");
     assert!(refused.code == 2 && refused.err.contains("--out"), "{}", refused.err);
     let copy = stand.run("lab report r.html r.json --out two.html");
-    assert!(copy.code == 2 && copy.err.contains("are the same execution"), "{}", copy.err);
+    assert!(
+        copy.code == 2 && copy.err.contains("are results of the same execution"),
+        "{}",
+        copy.err
+    );
     assert_eq!(stand.run(&format!("{case} --out s.json")).code, 0);
     let two = stand.run("lab report r.html s.json --out two.html --json");
     assert_eq!((two.code, &two.summary()["results"]), (0, &Value::from(2)));

@@ -88,7 +88,9 @@ fn three_agents_on_the_loopback_give_results_by_host_and_in_sum() {
     }
     let ran = stand.run(&format!("lab run fileio {SMALL} {all} --runs 2 --warm-up 1 --out r.json"));
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    for part in ["its clock is", "lab fileio", "by host", "round trip", "agents 127.0.0.1:"] {
+    for part in
+        ["the clock of this host is", "lab fileio", "by host", "round trip", "agents 127.0.0.1:"]
+    {
         assert!(ran.out.contains(part), "{part}\n{}", ran.out);
     }
     let results = saved(&stand, "r.json");

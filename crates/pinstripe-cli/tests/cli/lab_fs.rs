@@ -112,11 +112,11 @@ fn file_systems_are_measured_saved_and_shown() {
     assert_eq!((ran.status.code(), &*err), (Some(0), ""));
     for part in [
         "rndrd ext4 -O ^has_journal mount=noatime",
-        "MB/s of file systems, by mode",
+        "MB/s of the file systems, by mode",
         "best by worst",
         "mkfs ms",
         "mounted rw,noatime",
-        "past the page cache",
+        "bypassing the page cache",
     ] {
         assert!(out.contains(part), "{part}\n{out}");
     }
@@ -304,6 +304,6 @@ fn without_the_right_to_it_is_said_what_to_do() {
         return skipped("without_the_right_to_it_is_said_what_to_do", &err);
     }
     assert_eq!(ran.status.code(), Some(14), "{err}");
-    assert!(err.contains("run it as root") && err.contains("lab run fileio --dir"), "{err}");
+    assert!(err.contains("run the case as root") && err.contains("lab run fileio --dir"), "{err}");
     assert!(!stand.path("r.json").exists());
 }

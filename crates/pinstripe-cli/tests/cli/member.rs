@@ -87,7 +87,7 @@ fn a_half_that_comes_back_is_named_and_its_snapshots_are_brought_over() {
     let warnings = told.events_of("problem");
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     let text = |key: &str| warnings[0][key].as_str().unwrap().to_owned();
-    assert!(text("what").contains("1 snapshot that this half does not have"), "{warnings:?}");
+    assert!(text("what").contains("1 snapshot that this half of the store lacks"), "{warnings:?}");
     assert!(text("advice").contains("member merge"), "{warnings:?}");
     let dry = stand.run("member merge m1 --dry-run --store m0 --json");
     assert_eq!(dry.summary()["brought_snapshots"], 1);

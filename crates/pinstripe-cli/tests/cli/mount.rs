@@ -271,7 +271,7 @@ fn a_mountpoint_that_cannot_be_one_is_refused() {
     fs::write(stand.path("file"), "").unwrap();
     refused("mount file --store m0", "not a directory");
     let mut mounted = Mounted::start(&stand, "");
-    refused("mount mnt --store m0", "mounted there already");
+    refused("mount mnt --store m0", "already mounted on");
 
     // What is left of one whose process was killed is in the way of no other.
     mounted.child.kill().unwrap();
@@ -322,7 +322,7 @@ fn a_mount_goes_into_the_background_and_tells_what_it_does() {
     drop(file);
     background.end(process);
     assert!(!stand.path("figures").exists());
-    assert!(stand.run("mount status").out.contains("nothing is mounted"));
+    assert!(stand.run("mount status").out.contains("has mounted anything"));
     assert_eq!(stand.run("mount status mnt").code, 11);
     // One that fails ends as it would in the foreground, and says so once.
     let refused = stand.run("mount nowhere --store m0 --json");

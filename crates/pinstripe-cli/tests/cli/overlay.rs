@@ -249,7 +249,7 @@ fn a_source_that_cannot_be_one_is_refused() {
         ("overlay src mnt --cache c", "a directory and a size"),
         ("overlay src", "MOUNTPOINT"),
         ("overlay", "SOURCE"),
-        ("overlay status nowhere", "is mounted there"),
+        ("overlay status nowhere", "is mounted at this path"),
     ] {
         let ran = stand.run(line);
         assert!(ran.code != 0 && ran.err.contains(what), "{line}: {} {}", ran.code, ran.err);
@@ -373,7 +373,11 @@ fn figures_are_offered_over_http() {
     let line = page.lines().find(|line| line.starts_with(sample)).unwrap();
     assert!(line.contains("path=\"a \\\"file\\\"\"") && line.ends_with("} 9437184"), "{line}");
     let taken = stand.run(&format!("overlay src mnt2 --metrics {address} --foreground"));
-    assert!(taken.code != 0 && taken.err.contains("cannot listen for HTTP"), "{}", taken.err);
+    assert!(
+        taken.code != 0 && taken.err.contains("cannot listen for HTTP requests"),
+        "{}",
+        taken.err
+    );
 
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));

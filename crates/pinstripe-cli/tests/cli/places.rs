@@ -91,13 +91,17 @@ fn a_copied_member_is_refused_while_the_original_is_there() {
     for line in ["backup src", "snapshots", "repair"] {
         let ran = stand.run(&format!("{line} --store copy"));
         assert_eq!(ran.code, 12, "{line}: {}", ran.err);
-        assert!(ran.err.contains("the label of member 0 is here, and also at "), "{}", ran.err);
+        assert!(
+            ran.err.contains("the label of member 0 is in two places: here, and at "),
+            "{}",
+            ran.err
+        );
     }
     // A member under another name is no copy.
     std::os::unix::fs::symlink("m0", stand.path("link")).unwrap();
     assert_eq!(stand.run("backup src --store link").code, 0);
     fs::rename(stand.path("m0"), stand.path("away")).unwrap();
     let moved = stand.run("backup src --store copy");
-    assert!(moved.code == 0 && moved.err.contains("no longer at"), "{}", moved.err);
+    assert!(moved.code == 0 && moved.err.contains(", not at "), "{}", moved.err);
     assert_eq!(stand.run("repair --store copy").code, 0);
 }

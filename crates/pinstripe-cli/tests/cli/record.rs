@@ -96,7 +96,8 @@ fn a_take_begins_without_a_measurement_and_the_next_one_uses_what_it_saw() {
     let stand = Stand::new();
     let take = |name: &str, options: &str| {
         let input = "test:streams=2,rate=48000,frames=9600,pace=free";
-        let ran = stand.run(&format!("record {name} --to . {options} --no-realtime --json {input}"));
+        let ran =
+            stand.run(&format!("record {name} --to . {options} --no-realtime --json {input}"));
         assert_eq!(ran.code, 0, "{}", ran.err);
         assert_eq!(ran.events_of("calibration").len(), usize::from(options.contains("measure")));
         let rings = ran.events_of("rings")[0].clone();
@@ -143,8 +144,8 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
         ("record t --to . --ring 64K pcm:.,rate=48000,channels=1,format=s16", 2, "is a directory"),
         ("record t --to . --ring 64K raw:- pcm:-,rate=8,channels=1,format=u8", 2, "two inputs"),
         ("record t --to . --ring 64K test:rate=8000,rate=9000", 2, "twice"),
-        ("record ctl status nowhere", 11, "nothing is being recorded"),
-        ("recover .", 11, "there is no take"),
+        ("record ctl status nowhere", 11, "no take is being recorded"),
+        ("recover .", 11, "there is no take in this directory"),
     ] {
         let ran = stand.run(line);
         assert_eq!(ran.code, code, "{line}: {}", ran.err);
@@ -467,7 +468,7 @@ fn the_way_to_the_disk_is_told_with_its_reason_and_each_way_keeps_every_frame() 
     }
     let refused = stand.run(&format!("record t --to . {FAST} --writes odirect test:"));
     assert_eq!(refused.code, 2, "{}", refused.err);
-    assert!(refused.err.contains("buffered, direct or auto"), "{}", refused.err);
+    assert!(refused.err.contains("the policy buffered, direct or auto"), "{}", refused.err);
 }
 
 #[test]

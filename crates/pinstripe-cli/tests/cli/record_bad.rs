@@ -22,7 +22,7 @@ fn a_fifo_that_nobody_writes_is_waited_for_with_a_word_and_an_interrupt_ends_it(
     let stand = Stand::new();
     mkfifo(&stand);
     let mut recorder = Recorder::start(&stand, &format!("record t --to . {FAST} {OF_FIFO}"));
-    recorder.await_problem("no data was received");
+    recorder.await_problem("no data was received from this input");
     assert_eq!(recorder.interrupt()["exit_code"], 0);
     let frames: Vec<_> = manifest(&stand, "t")["pieces"]
         .as_array()
@@ -35,7 +35,7 @@ fn a_fifo_that_nobody_writes_is_waited_for_with_a_word_and_an_interrupt_ends_it(
     // A length that is given is a deadline, too.
     let ran = stand.run(&format!("record timed --to . {FAST} --duration 200ms {OF_FIFO} --json"));
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(ran.err.contains("no data was received"), "{}", ran.err);
+    assert!(ran.err.contains("no data was received from this input"), "{}", ran.err);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_take_that_exists_is_refused_and_stays_as_it_is() {
     let before = all();
     let ran = stand.run(&line);
     assert_eq!(ran.code, 1, "{}", ran.err);
-    assert!(ran.err.contains("no take is ever overwritten"), "{}", ran.err);
+    assert!(ran.err.contains("never overwrites a take"), "{}", ran.err);
     assert!(all() == before);
     // Nor is it where it stands in the second directory only; the first one is left as it was.
     fs::create_dir(stand.path("a")).unwrap();
@@ -99,7 +99,7 @@ fn what_cannot_be_is_refused_before_anything_is_measured_or_made() {
     assert_eq!(stand.run(&line).code, 0);
     let ran = stand.run("record t --to . --measure=1h test:");
     assert_eq!(ran.code, 1, "{}", ran.err);
-    assert!(ran.err.contains("no take is ever overwritten"), "{}", ran.err);
+    assert!(ran.err.contains("never overwrites a take"), "{}", ran.err);
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     for input in [
@@ -171,9 +171,9 @@ fn without_the_right_to_real_time_a_take_goes_on_and_says_so() {
     let summary: Value = out.lines().last().map(|it| serde_json::from_str(it).unwrap()).unwrap();
     let refusals = summary["refusals"].to_string();
     for part in [
-        "inputs run without real-time priority",
+        "the inputs run without real-time priority",
         "the writer runs without real-time priority",
-        "without real-time I/O class",
+        "without the real-time I/O class",
     ] {
         assert!(refusals.contains(part) && err.contains(part), "{part}: {refusals} {err}");
     }
@@ -186,14 +186,14 @@ fn without_the_right_to_real_time_a_take_goes_on_and_says_so() {
 fn texts_that_name_no_format_input_or_size_are_refused_with_what_is_possible() {
     let (stand, mut wrong) = (Stand::new(), Vec::new());
     for (words, part) in [
-        ("test:format=s25", "u8, s16, s24, s32 or f32"),
-        ("test:format=", "is not an option"),
+        ("test:format=s25", "format u8, s16, s24, s32 or f32"),
+        ("test:format=", "is not a known option"),
         ("test:rate=0", "rate"),
         ("test:streams=-1", "streams"),
         ("test:rate=48000,rate", "rate"),
         ("test:channels=99999", "channels"),
         ("pcm:f,rate=48000,channels=2,format=S24_4LE", "s24_32le"),
-        ("pcm:f,rate=48000,channels=2,format=s16le,format=", "is not an option"),
+        ("pcm:f,rate=48000,channels=2,format=s16le,format=", "is not a known option"),
         ("pcm:f,rate=48000,channels=2", "format"),
         ("pcm:f,channels=2,format=s16", "rate"),
         ("pcm:,rate=1,channels=1,format=u8", "does not name a file"),
@@ -259,7 +259,7 @@ fn takes_of_others_are_refused_with_a_word_by_every_verb() {
         fs::write(&journal, bytes).unwrap();
         let ran = stand.run("verify t");
         assert!(
-            ran.code != 0 && ran.err.contains("is not the journal of this take"),
+            ran.code != 0 && ran.err.contains("this is not the journal of this take"),
             "{what}: {}",
             ran.err
         );

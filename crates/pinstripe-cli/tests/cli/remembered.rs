@@ -273,12 +273,12 @@ fn a_store_that_turned_plain_is_refused_by_its_key_file_and_by_its_id() {
         assert!(refused.err.contains(why), "{}", refused.err);
         assert!(!holds(&stand.path(store), b"topsecret"));
     };
-    refuse("this host has opened it encrypted");
+    refuse("this host has opened this store as an encrypted one");
     fs::rename(memory(&stand), stand.path("aside")).unwrap();
-    refuse("there is a key file for it");
+    refuse("there is a key file for this store");
     fs::rename(stand.path("aside"), memory(&stand)).unwrap();
     fs::remove_dir_all(stand.path("home/.config/pinstripe/keys")).unwrap();
-    refuse("this host has opened it encrypted");
+    refuse("this host has opened this store as an encrypted one");
 }
 
 /// One hostile member that is named: the others outvote it, and the next backup is sealed.

@@ -64,7 +64,10 @@ fn differences_between_two_snapshots() {
     let (paths, totals) = all.split_at(all.find("0 paths").unwrap());
     assert_eq!(paths, "m [SRC]/\nD [SRC]/link\nM [SRC]/sub/empty\nm [SRC]/sub/noise\n");
     assert!(totals.starts_with("0 paths added, 1 deleted, 1 modified, 0 of another type, "));
-    assert!(totals.ends_with(" with other metadata only; 0 B became 7 B\n"), "{totals}");
+    assert!(
+        totals.ends_with(" with changed metadata only; the size changed from 0 B to 7 B\n"),
+        "{totals}"
+    );
     assert_eq!(told(&ids[2], "latest"), "no difference\n");
     let back = stand.run(&format!("diff latest {} --store m0 --json", ids[0]));
     let added: Vec<_> = (back.events().into_iter())

@@ -35,7 +35,7 @@ fn an_empty_argument_is_refused() {
 fn patterns_of_a_restore_that_match_nothing_are_named() {
     let stand = backed_up();
     let nothing = stand.run("restore latest --to none --include *.jpg");
-    assert_ends(&nothing, 11, "*.jpg: nothing that was selected matches this --include");
+    assert_ends(&nothing, 11, "*.jpg: no selected path matches this --include");
     let preview = stand.run("restore latest --to none2 --include *.jpg --dry-run");
     assert_ends(&preview, 11, "*.jpg");
     let some = stand.run("restore latest --to some --include hello --include *.jpg");
@@ -46,7 +46,7 @@ fn patterns_of_a_restore_that_match_nothing_are_named() {
     let inner = stand.run("restore latest --to inner --include sub --include noise");
     assert_eq!(inner.code, 0, "{}", inner.err);
     let left = stand.run("restore latest --to left --exclude *.jpg");
-    assert_ends(&left, 0, "nothing that was selected matches --exclude *.jpg");
+    assert_ends(&left, 0, "no selected path matches --exclude *.jpg");
     let above = stand.run("restore latest:{}/src/sub --to above --include {}/src");
     assert_ends(&above, 11, "/src: nothing that was selected matches");
 }
@@ -84,7 +84,11 @@ fn a_remote_place_of_another_program_is_no_directory() {
     let stand = Stand::new();
     for place in ["rclone:remote", "sftp:host:x", "user@host:backup", "s3:bucket/x", "b2:b:x"] {
         let ran = stand.run(&format!("init --encryption none --member {place}"));
-        assert_ends(&ran, 2, "this looks like a remote place of another program");
+        assert_ends(
+            &ran,
+            2,
+            "this looks like a remote location in the notation of another program",
+        );
         assert!(!stand.path(place).exists());
     }
     let meant = stand.run("init --encryption none --member ./odd:name -q");
@@ -96,12 +100,16 @@ fn a_remote_place_of_another_program_is_no_directory() {
 fn a_named_path_without_content_is_noted() {
     let stand = backed_up();
     symlink("src", stand.path("to-src")).unwrap();
-    assert_ends(&stand.run("backup to-src"), 0, "a symbolic link: what it leads to is not");
-    assert_ends(&stand.run("backup /dev/null"), 0, "a device: its content is not in the backup");
+    assert_ends(&stand.run("backup to-src"), 0, "a symbolic link, and its target is not in");
+    assert_ends(
+        &stand.run("backup /dev/null"),
+        0,
+        "a device, and its content is not in the backup",
+    );
     assert!(!stand.run("backup src").err.contains("symbolic"));
     let fifo = stand.path("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
-    assert_ends(&stand.run("backup fifo"), 0, "a FIFO: its content is not in the backup");
+    assert_ends(&stand.run("backup fifo"), 0, "a FIFO, and its content is not in the backup");
 }
 
 #[test]
@@ -125,7 +133,7 @@ fn a_member_that_is_not_there_cannot_be_left_out() {
     let stand = backed_up();
     let ran = stand.run("snapshots --without-member 9");
     assert_ends(&ran, 2, "there is no member 9 to be left out");
-    assert!(ran.err.contains("list the members with: pinstripe members"), "{}", ran.err);
+    assert!(ran.err.contains("'pinstripe members' lists the members"), "{}", ran.err);
 }
 
 #[test]
@@ -146,7 +154,7 @@ fn a_path_that_is_gone_has_its_name_and_host() {
 #[test]
 fn limits_of_nothing_are_refused_and_a_quiet_forget_is_quiet() {
     let stand = backed_up();
-    assert_ends(&stand.run("scrub --limit 0"), 2, "at least 1K bytes per second");
+    assert_ends(&stand.run("scrub --limit 0"), 2, "the rate must be at least 1K bytes per second");
     let forget = stand.run("forget --keep-last 5 -q");
     assert_eq!((forget.code, &*forget.out, &*forget.err), (0, "", ""));
     assert!(stand.run("forget --keep-last 5 -q --dry-run").out.contains("keep"));

@@ -8,18 +8,18 @@ use std::time::Duration;
 use super::line::{read_line, write_line};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The process at the other end, in messages.
+/// The process at the other end of the connection, as messages describe it.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer {
-    /// As in `the process that serves the array`.
+    /// The name of the process, such as `the process that serves the array`.
     pub name: &'static str,
-    /// What to do when it does not answer.
+    /// The advice when the process does not answer.
     pub advice: &'static str,
-    /// The kind of the error when it does not answer in time.
+    /// The kind of the error when the process does not answer in time.
     pub silence: Kind,
 }
 
-/// A connection to a process that serves.
+/// A connection to a process that serves something.
 pub struct Client {
     peer: Peer,
     place: PathBuf,
@@ -27,11 +27,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the process that listens; `None` if none does, because there is no socket or a
-    /// dead process left it.
+    /// Connects to the process that listens; returns `None` if no process listens, because there is
+    /// no socket or a dead process left it.
     ///
     /// # Errors
-    /// As reported by the system, for example for the socket of another user.
+    /// Fails with the errors of the system, for example for the socket of another user.
     pub fn connect(place: &Path, peer: Peer) -> Result<Option<Self>> {
         use io::ErrorKind::{ConnectionRefused, NotFound};
         match UnixStream::connect(place) {
@@ -44,10 +44,11 @@ impl Client {
         }
     }
 
-    /// Sets how long the process may take for each line of an answer; without it, any time.
+    /// Sets how long the process may take for each line of an answer; by default, there is no
+    /// limit.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
         let stream = self.reader.get_ref();
         let set = stream.set_read_timeout(Some(timeout));
@@ -58,16 +59,16 @@ impl Client {
     /// Asks.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub fn ask(&mut self, line: &str) -> Result<()> {
         write_line(self.reader.get_ref(), line).map_err(|error| self.lost(error))
     }
 
-    /// The next line of the answer.
+    /// Reads the next line of the answer.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the process ended or closed the connection; that of [`Peer::silence`]
-    /// after the timeout.
+    /// Fails with [`Kind::Io`] when the process ended or closed the connection; with an error of
+    /// kind [`Peer::silence`] after the timeout.
     pub fn line(&mut self) -> Result<String> {
         match read_line(&mut self.reader) {
             Ok(Some(line)) => Ok(line),

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use super::LINE_BYTES;
 
-/// Reads a line without its end; `None` if there are no more.
+/// Reads a line without its line end; returns `None` at the end of the stream.
 pub(super) fn read_line(reader: &mut BufReader<UnixStream>) -> std::io::Result<Option<String>> {
     let mut line = Vec::new();
     let most = LINE_BYTES as u64;
@@ -13,7 +13,7 @@ pub(super) fn read_line(reader: &mut BufReader<UnixStream>) -> std::io::Result<O
     match line.pop() {
         None => Ok(None),
         Some(b'\n') => String::from_utf8(line).map(Some).map_err(std::io::Error::other),
-        Some(_) => Err(std::io::Error::other("a line that is too long, or cut off")),
+        Some(_) => Err(std::io::Error::other("the line is too long, or cut off")),
     }
 }
 

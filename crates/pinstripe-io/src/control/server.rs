@@ -15,27 +15,27 @@ use super::{CLIENT_TIMEOUT, CONNECTIONS};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, lock, wait_readable};
 
-/// The time until the next attempt to accept a client, while no descriptor is free for one.
+/// The time until the server tries again to accept a client, if no file descriptor was free for it.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// A socket at which requests are answered. It is removed on drop.
+/// A socket at which requests are answered. The socket is removed when this object is dropped.
 pub struct Control {
     listener: UnixListener,
     place: PathBuf,
-    /// Clients that get the outcome at the end.
+    /// Clients that get the result when the server ends.
     deferred: Mutex<Vec<UnixStream>>,
 }
 
-/// The state after a request.
+/// The state of a request after its handler returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The answer was sent; the next request may come.
+    /// The answer was sent, so the next request may be received.
     Sent,
-    /// [`Control::conclude`] sends the answer.
+    /// The answer is sent later, by [`Control::conclude`].
     Deferred,
 }
 
-/// The stream that lines of an answer go to.
+/// The stream to which the lines of an answer are written.
 pub struct Lines<'a> {
     stream: &'a UnixStream,
     stop: &'a Stop,
@@ -45,17 +45,17 @@ impl Lines<'_> {
     /// Sends a line.
     ///
     /// # Errors
-    /// When the client is gone.
+    /// Fails when the client has disconnected.
     pub fn send(&self, line: &str) -> Result<()> {
         write_line(self.stream, line).map_err(|error| disconnected(&error))
     }
 
-    /// Whether no more lines are wanted: the client is gone, or the server ends.
+    /// Whether no more lines are wanted, because the client has disconnected or the server ends.
     pub fn is_over(&self) -> bool {
         self.is_over_within(Duration::ZERO)
     }
 
-    /// Waits until no more lines are wanted, for `timeout` at most; returns whether that is so.
+    /// Waits up to `timeout` until no more lines are wanted; returns whether that is the case.
     pub fn is_over_within(&self, timeout: Duration) -> bool {
         // A client sends nothing while it waits for an answer, so readable means that it hung up.
         let ready = wait_readable(&[self.stop.as_fd(), self.stream.as_fd()], Some(timeout));
@@ -64,11 +64,11 @@ impl Lines<'_> {
 }
 
 impl Control {
-    /// Listens at a path; the socket that a dead process left there is removed.
+    /// Listens at a path; removes a socket that a dead process left there.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] if the path exists and
-    /// is not a socket; otherwise as reported by the system.
+    /// Fails with [`Kind::Busy`] when another process listens there; with [`Kind::Exists`] if the
+    /// path exists and is not a socket; otherwise with the errors of the system.
     pub fn bind(place: &Path) -> Result<Self> {
         remove_stale_socket(place)?;
         let told = |error| Error::io("cannot listen", place, error);
@@ -78,10 +78,10 @@ impl Control {
         Ok(Control { listener, place: place.to_path_buf(), deferred: Mutex::default() })
     }
 
-    /// Answers requests until `stop` is set. `answer` is called by a thread for each client.
+    /// Answers requests until `stop` is set. A thread for each client calls `answer`.
     ///
     /// # Errors
-    /// When no client can be accepted any more.
+    /// Fails when no client can be accepted any more.
     pub fn serve(
         &self,
         stop: &Stop,
@@ -110,7 +110,7 @@ impl Control {
         })
     }
 
-    /// The next client; none once `stop` is set.
+    /// Accepts the next client; returns `None` once `stop` is set.
     fn accept(&self, stop: &Stop) -> Result<Option<UnixStream>> {
         let failed = |error| Error::io("cannot accept clients", &self.place, error);
         loop {
@@ -154,7 +154,7 @@ impl Control {
         }
     }
 
-    /// Sends the outcome to the clients that asked for the end.
+    /// Sends the result to the clients that asked the server to stop.
     pub fn conclude(self, line: &str) {
         for stream in lock(&self.deferred).iter() {
             // A client that is gone does not need it.
@@ -169,7 +169,7 @@ impl Drop for Control {
     }
 }
 
-/// Whether only this one client could not be accepted, because it is gone again.
+/// Whether only this one client could not be accepted, because it has disconnected.
 fn is_gone_again(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
     matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
@@ -183,17 +183,19 @@ fn disconnected(error: &io::Error) -> Error {
     Error::new(Kind::Io, format!("the client has disconnected: {error}"))
 }
 
-/// Removes a socket at which no process listens.
+/// Removes a socket if no process listens at it.
 fn remove_stale_socket(place: &Path) -> Result<()> {
     match fs::symlink_metadata(place) {
         Ok(found) if !found.file_type().is_socket() => {
-            Err(Error::new(Kind::Exists, "exists already and is not a socket").at(place))
+            Err(Error::new(Kind::Exists, "this file already exists and is not a socket").at(place))
         }
         Ok(_) => match UnixStream::connect(place) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 fs::remove_file(place).map_err(|error| Error::io("cannot remove", place, error))
             }
-            _ => Err(Error::new(Kind::Busy, "another process serves it already").at(place)),
+            _ => {
+                Err(Error::new(Kind::Busy, "another process already serves this socket").at(place))
+            }
         },
         Err(_) => Ok(()), // `bind` reports any other problem.
     }

@@ -1,17 +1,17 @@
-//! Buffers that a disk can take as they are, and a bounded pool of them.
+//! Buffers that a disk can read and write directly, and a pool with a limited number of them.
 //!
 //! Invariants: the memory of an [`AlignedBuf`] begins at a multiple of [`BUFFER_ALIGN`], never
-//! moves, and is always initialised; a buffer from a pool returns to it wherever it is dropped, so
-//! no error path can make a pool shrink.
+//! moves, and is always initialised; a buffer from a pool returns to the pool wherever the buffer
+//! is dropped, so no error path can make a pool shrink.
 //!
-//! Not in this module: growing beyond the capacity.
+//! A buffer never grows beyond its capacity.
 
 use pinstripe_base::sync::{lock, wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// The alignment of a buffer's memory, which every disk of today accepts for direct I/O.
+/// The alignment of a buffer's memory, which all current disks accept for direct I/O.
 pub const BUFFER_ALIGN: usize = 4096;
 
 /// The unit of memory that gives a buffer its alignment.
@@ -19,7 +19,7 @@ pub const BUFFER_ALIGN: usize = 4096;
 #[repr(C, align(4096))]
 struct AlignedPage([u8; BUFFER_ALIGN]);
 
-/// Memory for `bytes` bytes, rounded up to pages.
+/// Memory for `bytes` bytes, rounded up to whole pages.
 fn pages(bytes: usize) -> Vec<AlignedPage> {
     vec![AlignedPage([0; BUFFER_ALIGN]); bytes.div_ceil(BUFFER_ALIGN)]
 }
@@ -37,12 +37,12 @@ impl AlignedBuf {
         AlignedBuf { pages: pages(capacity), len: 0, home: None }
     }
 
-    /// The number of bytes it can hold.
+    /// The number of bytes that the buffer can hold.
     pub fn capacity(&self) -> usize {
         self.pages.len() * BUFFER_ALIGN
     }
 
-    /// The number of bytes it can still take.
+    /// The number of bytes that can still be added.
     pub fn room(&self) -> usize {
         self.capacity() - self.len
     }
@@ -52,10 +52,10 @@ impl AlignedBuf {
         self.len = 0;
     }
 
-    /// Makes it `len` bytes long; added bytes keep the former content of the memory.
+    /// Sets the length to `len` bytes; added bytes have the former content of the memory.
     ///
     /// # Panics
-    /// Beyond the capacity.
+    /// Panics beyond the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "a length of {len} beyond {}", self.capacity());
         self.len = len;
@@ -64,17 +64,17 @@ impl AlignedBuf {
     /// Adds bytes at the end.
     ///
     /// # Panics
-    /// When there is not so much [`room`](Self::room).
+    /// Panics when there is not enough [`room`](Self::room).
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         let start = self.len;
         self.set_len(start + bytes.len());
         self[start..].copy_from_slice(bytes);
     }
 
-    /// Cuts it to `len` bytes, or adds zeros up to there.
+    /// Cuts the buffer to `len` bytes, or extends it with zeros.
     ///
     /// # Panics
-    /// Beyond the capacity.
+    /// Panics beyond the capacity.
     pub fn resize(&mut self, len: usize) {
         let kept = self.len.min(len);
         self.set_len(len);
@@ -115,12 +115,12 @@ impl fmt::Debug for AlignedBuf {
     }
 }
 
-/// A buffer to be written: one for direct I/O, or a plain one.
+/// A buffer to be written: either aligned for direct I/O, or a plain one.
 #[derive(Debug)]
 pub enum WriteBuf {
-    /// Goes to the disk as it is.
+    /// Written to the disk without a copy.
     Aligned(AlignedBuf),
-    /// Is copied where the disk wants it aligned.
+    /// Copied if the disk needs aligned memory.
     Plain(Vec<u8>),
 }
 
@@ -156,7 +156,8 @@ impl From<Vec<u8>> for WriteBuf {
     }
 }
 
-/// A fixed number of buffers that go round. Cheap to clone: all clones are the one pool.
+/// A pool with a fixed number of buffers that are reused. The pool is cheap to clone: all clones
+/// share the same buffers.
 #[derive(Clone)]
 pub struct BufferPool(Arc<BufferShelf>);
 
@@ -168,19 +169,20 @@ struct BufferShelf {
 
 struct Stock {
     free: Vec<Vec<AlignedPage>>,
-    /// Buffers that may still be made.
+    /// The number of buffers that may still be allocated.
     unmade: usize,
 }
 
 impl BufferPool {
-    /// A pool of `count` buffers of at least `capacity` bytes; each is made when it is first
-    /// wanted.
+    /// A pool of `count` buffers of at least `capacity` bytes; each is allocated when it is first
+    /// needed.
     pub fn new(count: usize, capacity: usize) -> Self {
         let stock = Mutex::new(Stock { free: Vec::new(), unmade: count });
         BufferPool(Arc::new(BufferShelf { capacity, stock, returned: Condvar::new() }))
     }
 
-    /// An empty buffer; waits until there is one, which in an empty pool is never.
+    /// Returns an empty buffer; waits until there is one, which never happens in a pool of zero
+    /// buffers.
     pub fn take(&self) -> AlignedBuf {
         let mut stock = self.0.stock();
         loop {
@@ -191,7 +193,7 @@ impl BufferPool {
         }
     }
 
-    /// An empty buffer, if one is present.
+    /// Returns an empty buffer, if one is free.
     pub fn try_take(&self) -> Option<AlignedBuf> {
         self.take_from(&mut self.0.stock())
     }
@@ -202,7 +204,7 @@ impl BufferPool {
         stock.free.len() + stock.unmade
     }
 
-    /// Takes a buffer back; the same as dropping it.
+    /// Returns a buffer to the pool; dropping the buffer has the same effect.
     pub fn give(&self, buf: AlignedBuf) {
         drop(buf);
     }

@@ -6,15 +6,15 @@ use std::str::FromStr;
 use super::policy::by_name;
 use pinstripe_base::error::{Error, Result};
 
-/// The way several writes are kept in flight.
+/// The method of keeping several writes in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Engine {
-    /// The better one for the policy (decision 0019).
+    /// The better engine for the write policy (decision 0019).
     #[default]
     Auto,
-    /// A thread for each write in flight.
+    /// One thread for each write in flight.
     Threads,
-    /// One thread, which leaves the writes to the kernel (io_uring, Linux 5.6).
+    /// One thread, which submits the writes to the kernel (io_uring, Linux 5.6).
     Uring,
 }
 

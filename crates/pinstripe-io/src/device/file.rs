@@ -1,19 +1,19 @@
-//! A device that is a file or a block device of this machine.
+//! A device that is a file or block device of this machine.
 //!
-//! Under a direct policy there are two descriptors of the one file: whole pages go past the page
-//! cache, the rest at either end of a range goes through it, on the other descriptor. A page is
-//! thus never written in both ways at once, unless writes overlap; the kernel keeps the two in step
-//! when one follows the other (`kiocb_invalidate_pages` in mm/filemap.c writes out and drops the
+//! Under a direct policy, a file is opened twice: whole pages bypass the page cache, the rest at
+//! either end of a range goes through the cache, by the other descriptor. So no page is written in
+//! both ways at the same time, unless writes overlap; the kernel keeps both ways consistent if one
+//! write follows the other (`kiocb_invalidate_pages` in mm/filemap.c writes out and drops the
 //! cached part of a range before it is written directly).
 //!
-//! Long writes alone can bypass the cache, too. Then both descriptors write, and all reads go
-//! through the cache: the kernel drops the cached pages of a range before and after a direct write,
-//! so a later read gets the data from the disk. The caller makes no other write during a long one:
-//! otherwise the kernel could fail to drop a page that this write has just changed, and the next
-//! sync would fail.
+//! A device can also be set up so that only long writes bypass the cache. If only long writes
+//! bypass the cache, both descriptors write, and all reads go through the cache: the kernel drops
+//! the cached pages of a range before and after a direct write, so that a later read gets the data
+//! from the disk. The caller must make no other write during a long one: otherwise the kernel could
+//! fail to drop a page that the other write has just changed, and the next sync would fail.
 //!
 //! Invariants: a policy that the kernel or the file system refuses, at once or at the first write,
-//! is replaced by its fallback, which makes the same promise and can be queried; a disk that is
+//! is replaced by its fallback, which gives the same guarantee and can be queried; a disk that is
 //! mounted or otherwise in use is not written to.
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -37,49 +37,50 @@ mod transfer;
 
 use transfer::{Direct, LongDirect, Second};
 
-/// The access a device is opened with.
+/// The access with which a device is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// For reading only.
     Read,
-    /// For reading and writing; it must be there.
+    /// For reading and writing; the file must exist.
     Write,
-    /// For reading and writing; made if it is missing.
+    /// For reading and writing; the file is created if it is missing.
     Create,
-    /// For reading and writing; it must not be there.
+    /// For reading and writing; the file must not exist.
     CreateNew,
 }
 
-/// A file or block device; or `/dev/null`, `/dev/zero`, `/dev/full`, which are as long as no file.
+/// A file or block device; or `/dev/null`, `/dev/zero`, `/dev/full`, which have no length.
 pub struct FileDevice {
     path: PathBuf,
-    /// The descriptor through the page cache.
+    /// The descriptor that uses the page cache.
     pub(super) file: File,
-    /// The descriptor past it, under a direct policy.
+    /// The descriptor that bypasses the page cache, under a direct policy.
     direct: Option<Direct>,
-    /// The descriptor for long writes past it, under another policy.
+    /// The descriptor for long writes that bypass the page cache, under another policy.
     long: Option<LongDirect>,
     policy: Policy,
     caps: Caps,
-    /// It drops writes, and has neither a length nor anything to make durable.
+    /// Whether the device drops writes, has no length and has nothing to make durable.
     is_sink: bool,
     fallback: OnceLock<Fallback>,
     failed_sync: Mutex<Option<Error>>,
-    /// Memory for direct writes from where the disk cannot take them.
+    /// Aligned memory for copies of direct writes whose own memory the disk cannot take.
     bounce: BufferPool,
 }
 
-/// The most buffers for copies, and their size: this many unaligned writes can run at once.
+/// The most buffers for copies, and so the most unaligned writes that can run at once.
 const BOUNCES: usize = 8;
+/// The size of a buffer for copies.
 const BOUNCE_BYTES: usize = 1 << 20;
 
 impl FileDevice {
-    /// Opens a file or block device. The name of a file that is made is durable on return.
+    /// Opens a file or block device. The name of a created file is durable on return.
     ///
     /// # Errors
-    /// [`Kind::NotFound`], [`Kind::Exists`] as `access` wants it; [`Kind::Usage`] when it is
-    /// something else, such as a directory; [`Kind::Busy`] for a disk in use; otherwise as reported
-    /// by the system.
+    /// Fails with [`Kind::NotFound`] or [`Kind::Exists`], depending on `access`; with
+    /// [`Kind::Usage`] when the path is something else, such as a directory; with [`Kind::Busy`]
+    /// for a disk in use; otherwise with the errors of the system.
     pub fn open(path: impl AsRef<Path>, access: Access, policy: Policy) -> Result<Self> {
         let path = path.as_ref();
         let before = look(path)?;
@@ -114,11 +115,13 @@ impl FileDevice {
         Ok(opened)
     }
 
-    /// Has long writes ([`Device::write_long_at`]) go past the page cache, and nothing else: what is
-    /// read often stays cached. Where the file system refuses that they go through the cache.
+    /// Makes only long writes ([`Device::write_long_at`]) bypass the page cache, so that bytes that
+    /// are often read stay cached. If the file system refuses this, long writes also go through the
+    /// cache.
     ///
     /// # Errors
-    /// [`Kind::Changed`] when another file has the name now; as reported by the system.
+    /// Fails with [`Kind::Changed`] when another file has the name now; otherwise with the errors
+    /// of the system.
     pub fn with_direct_long_writes(mut self) -> Result<Self> {
         if self.is_sink || self.policy.is_direct() {
             return Ok(self);
@@ -132,12 +135,12 @@ impl FileDevice {
         Ok(self)
     }
 
-    /// The policy in use: the one asked for, or its fallback.
+    /// The policy in use: the requested one, or its fallback.
     pub fn policy(&self) -> Policy {
         self.fallback.get().map_or(self.policy, |fallback| fallback.used)
     }
 
-    /// The fallback in use, if the policy asked for was refused so far.
+    /// The fallback in use, if the requested policy was refused so far.
     pub fn fallback(&self) -> Option<&Fallback> {
         self.fallback.get()
     }
@@ -157,7 +160,7 @@ impl FileDevice {
         let _ = rustix::fs::fadvise(&self.file, 0, None, advice);
     }
 
-    /// Opens the second descriptor, or falls back where that is refused.
+    /// Opens the second descriptor, or uses the fallback if that is refused.
     fn open_direct(&mut self, access: Access, found: &Metadata, limits: AlignLimits) -> Result<()> {
         match self.open_second(access, found, limits)? {
             Second::Open(direct) => {
@@ -171,7 +174,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Opens a descriptor past the page cache.
+    /// Opens a descriptor that bypasses the page cache.
     fn open_second(&self, access: Access, found: &Metadata, limits: AlignLimits) -> Result<Second> {
         if limits.refuses_direct {
             return Ok(Second::Refused(Errno::OPNOTSUPP.into()));
@@ -186,9 +189,9 @@ impl FileDevice {
         let again = file.metadata();
         let again = again.map_err(|error| Error::io("cannot examine", &self.path, error))?;
         if (again.dev(), again.ino()) != (found.dev(), found.ino()) {
-            return Err(Error::new(Kind::Changed, "was replaced while it was opened")
+            return Err(Error::new(Kind::Changed, "this file was replaced while it was opened")
                 .at(&self.path)
-                .advice("check what else writes there, then try again"));
+                .advice("check which other program writes to this path, then try again"));
         }
         let (block_bytes, memory_align) = (limits.block_bytes, limits.memory_align);
         Ok(Second::Open(Direct { file, block_bytes, memory_align }))
@@ -236,17 +239,19 @@ impl Device for FileDevice {
         if self.caps.is_block_device {
             // Nothing uses the descriptor's own position.
             return rustix::fs::seek(&self.file, SeekFrom::End(0))
-                .map_err(|errno| self.cannot("cannot find the length", errno));
+                .map_err(|errno| self.cannot("cannot find the length of the file", errno));
         }
         let found = self.file.metadata();
-        Ok(found.map_err(|error| self.cannot("cannot find the length", error))?.len())
+        Ok(found.map_err(|error| self.cannot("cannot find the length of the file", error))?.len())
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
         if self.caps.is_block_device || self.is_sink {
             return same_length(&self.path, bytes, self.len()?);
         }
-        self.file.set_len(bytes).map_err(|error| self.cannot("cannot set the length", error))
+        self.file
+            .set_len(bytes)
+            .map_err(|error| self.cannot("cannot set the length of the file", error))
     }
 
     fn sync(&self) -> Result<()> {
@@ -295,15 +300,17 @@ impl Device for FileDevice {
 /// The alignment of offsets, lengths and memory that direct I/O needs; powers of two.
 #[derive(Clone, Copy)]
 struct AlignLimits {
-    /// Never less than a page: see the head of this file.
+    /// The alignment of offsets and lengths, at least a page: see the comment at the head of this
+    /// file.
     block_bytes: usize,
     memory_align: usize,
-    /// The file system said that this file has no direct I/O.
+    /// Whether the file system reports that this file has no direct I/O.
     refuses_direct: bool,
 }
 
 impl AlignLimits {
-    /// Asks statx(2) (STATX_DIOALIGN, Linux 6.1), then the disk, then assumes a page.
+    /// Asks statx(2) for the alignment (STATX_DIOALIGN, Linux 6.1), else the disk, else assumes a
+    /// page.
     fn of(file: &File, is_block_device: bool) -> Self {
         let flags = StatxFlags::DIOALIGN;
         let said = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, flags).ok();
@@ -323,12 +330,12 @@ impl AlignLimits {
     }
 }
 
-/// Whether a system call reports that it does not support this way of doing the transfer.
+/// Whether an error number means that this kind of transfer is not supported.
 fn is_refusal(number: Option<i32>) -> bool {
     matches!(number, Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
-/// The present file of that name.
+/// The metadata of the file that has this name now, if any.
 fn look(path: &Path) -> Result<Option<Metadata>> {
     match path.metadata() {
         // Checked before opening: opening a FIFO would block until its other end is opened.
@@ -338,8 +345,8 @@ fn look(path: &Path) -> Result<Option<Metadata>> {
     }
 }
 
-/// Whether it is `/dev/null`, `/dev/zero` or `/dev/full`: the memory devices (major 1,
-/// Documentation/admin-guide/devices.txt of the kernel) without memory.
+/// Whether a file is `/dev/null`, `/dev/zero` or `/dev/full`: memory devices (major 1,
+/// Documentation/admin-guide/devices.txt of the kernel) that store nothing.
 fn is_sink(found: &Metadata) -> bool {
     let (major, minor) = (libc::major(found.rdev()), libc::minor(found.rdev()));
     found.file_type().is_char_device() && major == 1 && matches!(minor, 3 | 5 | 7)
@@ -349,7 +356,8 @@ fn refuse_strangers(path: &Path, found: &Metadata) -> Result<()> {
     if found.is_file() || found.file_type().is_block_device() || is_sink(found) {
         return Ok(());
     }
-    let what = if found.is_dir() { "is a directory" } else { "is not a file" };
+    let what =
+        if found.is_dir() { "is a directory" } else { "this is not a file or a block device" };
     Err(Error::new(Kind::Usage, what).at(path).advice("name a file or a block device"))
 }
 
@@ -375,19 +383,21 @@ fn open_plain(
     options.custom_flags(flags).open(path).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) if is_disk => Error::new(Kind::Busy, "the disk is in use")
             .at(path)
-            .advice("unmount it, and stop whatever else uses it"),
+            .advice("unmount the disk, and stop all other programs that use it"),
         _ => Error::io("cannot open", path, error),
     })
 }
 
-/// Makes a new name durable.
+/// Makes the name of a created file durable.
 fn sync_directory_of(path: &Path) -> Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     match File::open(parent).and_then(|directory| directory.sync_all()) {
         // Some network file systems do not know this of directories.
         Err(error) if is_refusal(error.raw_os_error()) => Ok(()),
-        other => other.map_err(|error| Error::io("cannot make new names durable", parent, error)),
+        other => other.map_err(|error| {
+            Error::io("cannot make the names of new files durable", parent, error)
+        }),
     }
 }
 

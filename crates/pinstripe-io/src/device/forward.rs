@@ -1,8 +1,9 @@
-//! Calls of [`Device`](super::Device) that a wrapper leaves to the device behind it.
+//! Generates the methods of [`Device`](super::Device) that a wrapper passes on to the device behind
+//! it.
 
-/// Writes the named methods of [`Device`](crate::device::Device) as calls of the same method of a
-/// field: `forward_device!(inner: len set_len sync)` within an `impl Device`. Each one is named, so
-/// that a wrapper still cannot pass over a new call.
+/// Generates the named methods of [`Device`](crate::device::Device) as calls of the same method of
+/// a field: `forward_device!(inner: len set_len sync)` within an `impl Device`. Each method is
+/// named, so that a wrapper cannot miss a method that is added later.
 #[macro_export]
 macro_rules! forward_device {
     ($inner:tt: $($call:ident)+) => { $($crate::forward_device!(@ $inner $call);)+ };

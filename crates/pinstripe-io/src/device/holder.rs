@@ -1,9 +1,9 @@
-//! Finding out what has a block device, or a file, in use.
+//! Finds out what uses a block device or a file.
 //!
-//! The answer is in the kernel's tables: `/proc/self/mountinfo`, `/proc/swaps` and `/sys`. A disk
-//! is in use when one of its partitions is. Uses that the tables do not show (another namespace, a
-//! program that has it open) are found when the device is opened exclusively, or locked: see
-//! [`FileDevice`](super::FileDevice).
+//! The information is in the kernel's tables: `/proc/self/mountinfo`, `/proc/swaps` and `/sys`. A
+//! disk counts as in use when one of its partitions is. Uses that the tables do not show (another
+//! namespace, a program that has the device open) are found when the device is opened exclusively,
+//! or locked: see [`FileDevice`](super::FileDevice).
 
 use std::fmt;
 use std::fs;
@@ -18,19 +18,20 @@ use super::FileDevice;
 use crate::mounts::{self, MountInfo};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The depth of stacked devices that is examined.
+/// The most stacked devices that are followed.
 const MAX_STACK: usize = 8;
 
-/// The user of a device.
+/// What uses a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// It is mounted there.
+    /// The device is mounted at this path.
     Mounted(PathBuf),
     /// It is swap.
     Swap,
-    /// A device is built on it; its name in the kernel and for people.
+    /// Another device is built on the device; this is the other device's name in the kernel and for
+    /// people.
     Device(String),
-    /// One of its partitions is in use.
+    /// One of the device's partitions is in use.
     Partition(String, Box<Holder>),
 }
 
@@ -46,29 +47,31 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// The way to end that use.
+    /// The advice how to end that use.
     pub fn advice(&self) -> &'static str {
         match self {
-            Holder::Mounted(_) => "unmount it with 'umount', or name another device",
+            Holder::Mounted(_) => "unmount the device with 'umount', or name another device",
             Holder::Swap => "turn the swap off with 'swapoff', or name another device",
-            Holder::Device(_) => "stop the device that is built on it, or name another device",
+            Holder::Device(_) => {
+                "stop the device that is built on this one, or name another device"
+            }
             Holder::Partition(_, holder) => holder.advice(),
         }
     }
 }
 
-/// The user of a device, as far as the kernel's tables show one.
+/// Returns what uses a device, as far as the kernel's tables show it.
 ///
 /// # Errors
-/// When the device cannot be examined. Tables that cannot be read show nothing.
+/// Fails when the device cannot be examined. Tables that cannot be read count as empty.
 pub fn holder(path: &Path) -> Result<Option<Holder>> {
     Ok(MountTables::of_system().holder(Whose::of(path)?))
 }
 
-/// The user of the device below a loop device, other than the loop device itself.
+/// Returns what uses the device below a loop device, except for the loop device itself.
 ///
 /// # Errors
-/// The errors of [`holder`].
+/// Fails with the errors of [`holder`].
 pub fn holder_besides(path: &Path, loop_device: &str) -> Result<Option<Holder>> {
     let tables = MountTables { besides: Some(loop_device.to_owned()), ..MountTables::of_system() };
     Ok(tables.holder(Whose::of(path)?))
@@ -77,7 +80,7 @@ pub fn holder_besides(path: &Path, loop_device: &str) -> Result<Option<Holder>> 
 /// Refuses a device that is in use.
 ///
 /// # Errors
-/// [`Kind::Busy`] with what has it; otherwise as [`holder`].
+/// Fails with [`Kind::Busy`], with the user of the device; otherwise with the errors of [`holder`].
 pub fn refuse_held(path: &Path) -> Result<()> {
     match holder(path)? {
         None => Ok(()),
@@ -89,18 +92,21 @@ pub fn refuse_held(path: &Path) -> Result<()> {
 }
 
 impl FileDevice {
-    /// Takes it for this process alone. Effective against processes that lock first, as all of this
-    /// program do. Lasts until it is closed, however the process ends.
+    /// Locks the device for this process alone. The lock works against processes that also lock, as
+    /// all of pinstripe's do. The lock lasts until the device is closed, however the process ends.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another one has it; otherwise as reported by the system.
+    /// Fails with [`Kind::Busy`] when another process has locked the device; otherwise with the
+    /// errors of the system.
     pub fn lock(&self) -> Result<()> {
         match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(()),
             Err(Errno::WOULDBLOCK) => {
-                let error = Error::new(Kind::Busy, "another process of pinstripe has it open");
+                let error =
+                    Error::new(Kind::Busy, "another process of pinstripe has this device open");
                 Err(self.placed(error).advice(
-                    "see 'pinstripe array status': is the array served, or just being worked on?",
+                    "'pinstripe array status' shows whether the array is served; otherwise, wait \
+                     until the other command has ended",
                 ))
             }
             Err(errno) => Err(self.cannot("cannot be locked", errno)),
@@ -112,12 +118,12 @@ impl FileDevice {
     }
 }
 
-/// The device or file to look for in the tables.
+/// The device or file that is looked up in the tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
-    /// A block device by its number.
+    /// A block device, identified by its device number.
     Device(u64),
-    /// A file by the numbers of its file system and its own.
+    /// A file by the number of its file system and its inode number.
     File(u64, u64),
 }
 
@@ -130,7 +136,7 @@ impl Whose {
         })
     }
 
-    /// Whether a path that a table names is it.
+    /// Whether a path in a table is this device or file.
     fn is_at(self, path: &Path) -> bool {
         let Ok(found) = fs::metadata(path) else { return false };
         match self {
@@ -144,7 +150,7 @@ struct MountTables {
     mounts: String,
     swaps: String,
     sys: PathBuf,
-    /// A loop device that does not count.
+    /// A loop device that is ignored.
     besides: Option<String>,
 }
 
@@ -177,7 +183,7 @@ impl MountTables {
         }
     }
 
-    /// A mount of btrfs names its device only as its source.
+    /// Looks for a mount of the device; for btrfs, only the mount's source names the device.
     fn mounted(&self, whose: Whose) -> Option<Holder> {
         let Whose::Device(number) = whose else { return None };
         let wanted = mounts::numbers(number);
@@ -193,7 +199,7 @@ impl MountTables {
         names.any(|name| whose.is_at(&mounts::unescaped(name))).then_some(Holder::Swap)
     }
 
-    /// The device stacked on the device of a sysfs directory, or on one of its partitions.
+    /// The device that is built on the device of a sysfs directory, or on one of its partitions.
     fn stacked(&self, directory: &Path, depth: usize) -> Option<Holder> {
         let above = fs::read_dir(directory.join("holders")).ok().and_then(|mut it| it.next());
         if let Some(Ok(above)) = above {
@@ -214,7 +220,7 @@ impl MountTables {
         })
     }
 
-    /// The common name of the device of a sysfs directory.
+    /// A readable name of the device of a sysfs directory.
     fn described(&self, directory: &Path) -> String {
         let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let text = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
@@ -231,7 +237,7 @@ impl MountTables {
         }
     }
 
-    /// The loop device behind which a file or device is: the kernel lists it as no holder.
+    /// The loop device on a file or device, which the kernel does not list as its holder.
     fn looped(&self, whose: Whose) -> Option<Holder> {
         let devices = fs::read_dir(self.sys.join("block")).ok()?.flatten();
         devices.into_iter().find_map(|device| {

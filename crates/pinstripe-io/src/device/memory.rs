@@ -27,7 +27,7 @@ impl MemoryDevice {
         MemoryDevice { place: place.into(), most_bytes, bytes: RwLock::default() }
     }
 
-    /// A copy of all it holds.
+    /// A copy of the entire content.
     pub fn to_vec(&self) -> Vec<u8> {
         self.read().clone()
     }

@@ -1,4 +1,4 @@
-//! A device that keeps nothing: for measuring everything except the disk.
+//! A device that stores nothing, for measuring everything except the disk.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, same_length, too_short, write_parts};
 use pinstripe_base::error::Result;
 
-/// Reads as zeros, drops writes; of a fixed length.
+/// A device of fixed length that reads as zeros and drops writes.
 pub struct NullDevice {
     place: PathBuf,
     len: u64,
@@ -18,7 +18,7 @@ impl NullDevice {
         NullDevice { place: place.into(), len }
     }
 
-    /// Refuses a read of what lies outside.
+    /// Refuses a read beyond the end of the device.
     pub(super) fn check_read(&self, offset: u64, bytes: usize) -> Result<()> {
         if bytes > 0 && end_within(offset, bytes, self.len).is_none() {
             return Err(too_short(&self.place, offset, bytes, self.len));

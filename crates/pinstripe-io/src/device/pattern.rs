@@ -1,4 +1,5 @@
-//! A device of any length whose content follows from a seed: nothing is stored, all is verified.
+//! A device of any length whose content is computed from a seed: it stores nothing, and verifies
+//! all writes.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -7,9 +8,9 @@ use super::{Device, NullDevice};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::random::mix64;
 
-/// Reads as the pattern of its seed; takes only writes that say the same.
+/// Reads as the pattern of its seed; accepts only writes of the same bytes.
 pub struct PatternDevice {
-    /// The place, its length and what follows from them.
+    /// The place and the length of the device.
     bounds: NullDevice,
     seed: u64,
 }
@@ -20,8 +21,8 @@ impl PatternDevice {
         PatternDevice { bounds: NullDevice::new(place, len), seed }
     }
 
-    /// The pattern of `seed` from `offset` on: bytes that no codec makes smaller, the same on
-    /// every machine.
+    /// The pattern of `seed` from `offset` on: bytes that no codec can compress, the same on every
+    /// machine.
     pub fn fill(seed: u64, offset: u64, buf: &mut [u8]) {
         let mut at = offset;
         let mut rest = buf;
@@ -36,12 +37,12 @@ impl PatternDevice {
     }
 }
 
-/// One word of the pattern (the mixer of splitmix64 over the word's number).
+/// One word of the pattern: the mixer of splitmix64, applied to the word's number.
 fn word(seed: u64, number: u64) -> u64 {
     mix64(number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed))
 }
 
-/// Bytes compared at a time.
+/// The number of bytes that are compared at a time.
 const PIECE_BYTES: usize = 4096;
 
 impl Device for PatternDevice {
@@ -69,7 +70,7 @@ impl Device for PatternDevice {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "a pattern takes no space").at(self.place()))
+        Err(Error::new(Kind::Unsupported, "a test pattern takes no space").at(self.place()))
     }
 
     crate::forward_device!(bounds: long_by_parts len set_len sync caps place);

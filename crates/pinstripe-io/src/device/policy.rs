@@ -1,4 +1,4 @@
-//! The way of bytes to a disk: through the page cache or past it, and whether a write waits for the
+//! How bytes get to a disk: through the page cache or past it, and whether a write waits for the
 //! disk.
 
 use std::fmt;
@@ -7,22 +7,24 @@ use std::str::FromStr;
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The way a file or block device is written.
+/// How a file or block device is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Policy {
-    /// Through the page cache; the kernel writes when it likes, at the latest in a sync.
+    /// Writes go through the page cache; the kernel writes them to the disk at any time, at the
+    /// latest in a sync.
     #[default]
     Buffered,
     /// Each write returns when its bytes are durable (O_DSYNC, open(2)).
     Dsync,
-    /// The same, and all metadata as well, times included (O_SYNC).
+    /// Each write returns when its bytes and all metadata, times included, are durable (O_SYNC).
     Sync,
-    /// Past the page cache (O_DIRECT); durable after a sync only, since disks have caches too.
+    /// Writes bypass the page cache (O_DIRECT); they are durable only after a sync, since disks
+    /// have caches too.
     Direct,
-    /// Past the page cache, and each write returns when its bytes are durable.
+    /// Writes bypass the page cache, and each write returns when its bytes are durable.
     DirectDsync,
-    /// Through the page cache, which drops the bytes as soon as they are written (RWF_DONTCACHE,
-    /// Linux 6.14).
+    /// Writes go through the page cache, which drops the bytes as soon as they are written
+    /// (RWF_DONTCACHE, Linux 6.14).
     Uncached,
 }
 
@@ -37,12 +39,13 @@ impl Policy {
         (Policy::Uncached, "uncached"),
     ];
 
-    /// Whether it goes past the page cache.
+    /// Whether writes bypass the page cache.
     pub const fn is_direct(self) -> bool {
         matches!(self, Policy::Direct | Policy::DirectDsync)
     }
 
-    /// The policy to use where this one is refused: the same promise, through the page cache.
+    /// The policy that is used if this one is refused: it gives the same guarantee, through the
+    /// page cache.
     pub const fn fallback(self) -> Policy {
         match self {
             Policy::Direct | Policy::Uncached => Policy::Buffered,
@@ -51,7 +54,7 @@ impl Policy {
         }
     }
 
-    /// The flags for open(2) that hold for the descriptor through the page cache.
+    /// The flags for open(2) of the descriptor that uses the page cache.
     pub(super) const fn open_flags(self) -> i32 {
         match self {
             Policy::Dsync | Policy::DirectDsync => libc::O_DSYNC,
@@ -75,7 +78,7 @@ impl FromStr for Policy {
     }
 }
 
-/// Finds a value by its name, or says which names there are.
+/// Finds a value by its name; the error lists the known names.
 pub(super) fn by_name<T: Copy>(what: &str, text: &str, known: &[(T, &str)]) -> Result<T> {
     let found = known.iter().find(|(_, name)| name.eq_ignore_ascii_case(text));
     found.map(|(it, _)| *it).ok_or_else(|| {
@@ -88,11 +91,11 @@ pub(super) fn by_name<T: Copy>(what: &str, text: &str, known: &[(T, &str)]) -> R
 /// A policy that the kernel or the file system refused, and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
-    /// The policy asked for.
+    /// The requested policy.
     pub asked: Policy,
     /// The policy in use.
     pub used: Policy,
-    /// The reason, for people.
+    /// The reason, as text for people.
     pub why: String,
 }
 
@@ -106,7 +109,7 @@ impl fmt::Display for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "'{}' is refused here ({}): '{}' is used instead",
+            "the policy '{}' is refused here ({}): '{}' is used instead",
             self.asked, self.why, self.used
         )
     }

@@ -1,14 +1,13 @@
-//! Reads and writes left to the kernel, several at a time (io_uring(7), Linux 5.6).
+//! Reads and writes submitted to the kernel, several at a time (io_uring(7), Linux 5.6).
 //!
-//! Invariants: a buffer that was handed in belongs to the ring until its completion in any case; a
-//! ring that is dropped waits for what is in flight, and leaks buffers rather than free them where
-//! it cannot wait; each buffer comes back once, moved whole or with an error.
+//! Invariants: a submitted buffer belongs to the ring until its completion, in any case; a ring
+//! that is dropped waits for transfers in flight, and leaks their buffers instead of freeing them
+//! if it cannot wait; each buffer is returned once, moved completely or with an error.
 //!
 //! A transfer that the kernel cannot do by itself, such as the end of a file under a direct policy
-//! or a write that it refuses, is done at once by the calling thread, as [`Device::write_at`] does
-//! it.
+//! or a write that it refuses, is done at once by the calling thread, as in [`Device::write_at`].
 //!
-//! Not in this module: threads. A ring belongs to one thread at a time.
+//! Not in this module: threads. Only one thread uses a ring at a time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,31 +21,31 @@ use super::{AlignedBuf, Device, FileDevice, WriteBuf};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Bytes moved by one call of the kernel's; it takes less than 2 GiB (read(2)).
+/// The most bytes of one system call; the kernel accepts less than 2 GiB (read(2)).
 const MOST_BYTES: usize = 1 << 30;
-/// The polling interval, where the kernel cannot wait with a timeout.
+/// The polling interval if the kernel cannot wait with a timeout.
 const GLANCE: Duration = Duration::from_micros(50);
 
-/// One io_uring and the buffers that are in it.
+/// An io_uring and the buffers that are in flight.
 pub struct Ring {
     uring: IoUring,
-    /// By slot, the number that the kernel knows them by.
+    /// Transfers in flight by slot, a number that identifies a transfer to the kernel.
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
-    /// Done but not reaped.
+    /// Transfers that are completed but not reaped.
     landed: VecDeque<Completion>,
-    /// Aligned memory of earlier copies, for the next ones.
+    /// Aligned memory of earlier copies, for reuse.
     copies: Vec<AlignedBuf>,
 }
 
 /// The outcome of a read or write.
 #[derive(Debug)]
 pub struct Completion {
-    /// The token that it was submitted with.
+    /// The token with which the transfer was submitted.
     pub token: u64,
     /// The buffer.
     pub buf: WriteBuf,
-    /// Whether all of the buffer was moved.
+    /// Success only if all of the buffer was moved.
     pub result: Result<()>,
 }
 
@@ -63,18 +62,20 @@ struct Flight {
     offset: u64,
     token: u64,
     buf: WriteBuf,
-    /// Replaces `buf` where the disk does not accept its memory.
+    /// Used instead of `buf` if the disk cannot take the memory of `buf`.
     copy: Option<AlignedBuf>,
-    /// Bytes moved, and how many the kernel is to move.
+    /// The number of bytes that were moved so far.
     moved: usize,
+    /// The number of bytes that the kernel is to move.
     goal: usize,
 }
 
 impl Ring {
-    /// A ring that has up to `depth` reads and writes in flight.
+    /// A ring that can have up to `depth` reads and writes in flight.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where the kernel has no io_uring or does not let us use it.
+    /// Fails with [`Kind::Unsupported`] if the kernel has no io_uring or does not allow this
+    /// process to use io_uring.
     pub fn new(depth: usize) -> Result<Self> {
         let depth = depth.clamp(1, 1024);
         let uring = IoUring::new(depth as u32).map_err(unusable)?;
@@ -93,8 +94,8 @@ impl Ring {
         self.flying() + self.landed.len()
     }
 
-    /// Begins to write all of `buf` at `offset`. With `depth` in flight it waits for one of them
-    /// first. Errors come with the completion.
+    /// Begins to write the entire `buf` at `offset`. If `depth` transfers are in flight, it first
+    /// waits for one of them. Errors come with the completion.
     pub fn submit_write(
         &mut self,
         device: &Arc<FileDevice>,
@@ -105,7 +106,7 @@ impl Ring {
         self.submit(FlightDirection::Write, device, offset, buf.into(), token);
     }
 
-    /// Begins to fill `buf`, as long as it is, from `offset`; otherwise as
+    /// Begins to read into `buf`, to its full length, from `offset`; otherwise like
     /// [`submit_write`](Self::submit_write).
     pub fn submit_read(
         &mut self,
@@ -117,28 +118,28 @@ impl Ring {
         self.submit(FlightDirection::Read, device, offset, buf.into(), token);
     }
 
-    /// Waits for a read or write to end. They end in any order.
+    /// Waits for a read or write to end. Transfers end in any order.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when nothing is in flight; [`Kind::Io`] when the kernel's side of the ring
-    /// is broken: it is to be dropped then.
+    /// Fails with [`Kind::Usage`] when nothing is in flight; with [`Kind::Io`] when the kernel's
+    /// side of the ring is broken: the ring must then be dropped.
     pub fn reap(&mut self) -> Result<Completion> {
         loop {
             if let Some(landed) = self.landed.pop_front() {
                 return Ok(landed);
             }
             if self.flying() == 0 {
-                return Err(Error::new(Kind::Usage, "nothing is in flight"));
+                return Err(Error::new(Kind::Usage, "no request is in flight"));
             }
             self.wait()?;
         }
     }
 
-    /// The same, but no longer than until `moment`: `None` if nothing has ended by then, or nothing
-    /// is in flight.
+    /// Like [`reap`](Self::reap), but waits at most until `moment`; returns `None` if nothing ended
+    /// by then, or nothing is in flight.
     ///
     /// # Errors
-    /// [`Kind::Io`] as [`reap`](Self::reap).
+    /// Fails with [`Kind::Io`] as [`reap`](Self::reap).
     pub fn reap_until(&mut self, moment: Instant) -> Result<Option<Completion>> {
         loop {
             self.collect();
@@ -192,13 +193,13 @@ impl Ring {
         let _ = self.uring.submit();
     }
 
-    /// Memory for an aligned copy; of any length.
+    /// Memory for an aligned copy of any length.
     fn copy_of(&mut self, len: usize) -> AlignedBuf {
         let used = self.copies.pop().filter(|copy| copy.capacity() >= len);
         used.unwrap_or_else(|| AlignedBuf::new(len))
     }
 
-    /// Puts the rest of a flight into the submission queue.
+    /// Puts the rest of a transfer into the submission queue.
     fn fly(&mut self, slot: usize, mut flight: Flight) {
         let entry = flight.entry().user_data(slot as u64);
         self.flights[slot] = Some(flight);
@@ -208,15 +209,15 @@ impl Ring {
         pushed.expect("there is an entry for each slot");
     }
 
-    /// Offers the kernel the entries that it has not taken yet, waits for one to end, and takes it
-    /// in.
+    /// Submits the entries that the kernel has not taken yet, waits for one to end, and collects
+    /// it.
     fn wait(&mut self) -> Result<()> {
         self.uring.submit_and_wait(1).map(drop).or_else(passing)?;
         self.collect();
         Ok(())
     }
 
-    /// The same, but no longer than `left`.
+    /// Like [`wait`](Self::wait), but not longer than `left`.
     fn wait_for(&mut self, left: Duration) -> Result<()> {
         if !self.uring.params().is_feature_ext_arg() {
             // Before Linux 5.11 a wait has no timeout: poll instead.
@@ -229,7 +230,7 @@ impl Ring {
         self.uring.submitter().submit_with_args(1, &arguments).map(drop).or_else(passing)
     }
 
-    /// Takes in what has ended.
+    /// Collects the transfers that have ended.
     fn collect(&mut self) {
         loop {
             let next = self.uring.completion().next();
@@ -238,7 +239,7 @@ impl Ring {
         }
     }
 
-    /// Continues a flight after the kernel's answer.
+    /// Continues a transfer after the kernel's answer.
     fn take_in(&mut self, slot: usize, result: i32) {
         let Some(mut flight) = self.flights.get_mut(slot).and_then(Option::take) else { return };
         match flight.progress(result) {
@@ -250,7 +251,7 @@ impl Ring {
         }
     }
 
-    /// Ends a flight: moves what the kernel has left.
+    /// Ends a transfer; the calling thread moves the bytes that the kernel did not move.
     fn land(&mut self, mut flight: Flight, result: Result<()>) {
         if let Some(copy) = flight.copy.take() {
             if flight.direction == FlightDirection::Read {
@@ -264,7 +265,7 @@ impl Ring {
     }
 }
 
-/// The next step of a flight after the kernel's answer.
+/// The next step of a transfer after the kernel's answer.
 enum FlightProgress {
     Again,
     Over(Result<()>),
@@ -316,7 +317,7 @@ impl Flight {
         }
     }
 
-    /// Moves the rest in this thread.
+    /// Moves the rest of the bytes in this thread.
     fn move_rest(&mut self) -> Result<()> {
         let at = self.offset.wrapping_add(self.moved as u64);
         match self.direction {
@@ -338,17 +339,17 @@ impl Drop for Ring {
     }
 }
 
-/// Accepts errors that are not a fault of the ring: interrupted, timed out, or short of memory or
-/// room for now. Then finished entries are taken first.
+/// Accepts errors that do not mean a failure of the ring: interrupted, timed out, or temporarily
+/// short of memory or room. After an accepted error, finished entries are collected first.
 fn passing(error: io::Error) -> Result<()> {
     match error.raw_os_error() {
         Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME) => Ok(()),
-        _ => Err(Error::new(Kind::Io, format!("io_uring is broken: {error}"))
-            .advice("use the engine 'threads'")),
+        _ => Err(Error::new(Kind::Io, format!("io_uring failed: {error}"))
+            .advice("use the engine 'threads' instead")),
     }
 }
 
-/// The error of a system that has no io_uring for us.
+/// The error for a system without a usable io_uring.
 fn unusable(error: io::Error) -> Error {
     let number = error.raw_os_error();
     let kind = match number {
@@ -360,7 +361,7 @@ fn unusable(error: io::Error) -> Error {
         _ => Kind::Io,
     };
     Error::new(kind, format!("io_uring cannot be used here: {error}"))
-        .advice("use the engine 'threads'")
+        .advice("use the engine 'threads' instead")
 }
 
 #[cfg(test)]

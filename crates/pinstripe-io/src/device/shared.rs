@@ -1,4 +1,4 @@
-//! A shared handle of a device is a device itself: so a wrapper may hold either.
+//! A shared handle of a device is also a device, so that a wrapper may contain either.
 
 use std::ops::Range;
 use std::path::Path;

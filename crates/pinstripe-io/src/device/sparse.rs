@@ -1,8 +1,8 @@
-//! Holes of a device: a trait of its own, separate from [`Device`].
+//! Devices with holes: a trait of its own, separate from [`Device`].
 //!
-//! Only servers use it, and any device can do all of it in another way: everything counts as data,
-//! and zeros are written. So a device without this trait, for example a wrapper, is slower and
-//! never wrong.
+//! Only servers use it, and any device can be served without it: everything counts as data, and
+//! zeros are written. So a device without this trait, for example a wrapper, is served more slowly
+//! but still correctly.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,43 +13,44 @@ use rustix::io::Errno;
 use super::{Device, FileDevice, MemoryDevice, NullDevice, end_within, no_room, too_short};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// A run of bytes that are alike.
+/// A run of bytes that are all data or all a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// The length in bytes; never 0.
+    /// The length of the run in bytes; never 0.
     pub bytes: u64,
-    /// Whether it takes no space, and reads as zeros.
+    /// Whether the run is a hole, which takes no space and reads as zeros.
     pub is_hole: bool,
 }
 
-/// The fate of the space that zeros take.
+/// What happens to the space of a range that becomes zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
-    /// It may be given back.
+    /// The space may be freed.
     Free,
-    /// It stays, so that a later write there finds room.
+    /// The space is kept, so that a later write there succeeds.
     Keep,
 }
 
 /// A device that can have holes.
 pub trait Sparse: Device {
     /// The run at the beginning of `range`, which is not empty. The run does not extend beyond the
-    /// range. It may end early: the next one may be of the same kind. A range that is being written
-    /// meanwhile counts as before or after the write.
+    /// range. The run may end early: the next run may be of the same kind. A range that is being
+    /// written at the same time counts as either before or after the write.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] beyond the end; otherwise as reported by the system.
+    /// Fails with [`Kind::Corrupt`] beyond the end; otherwise with the errors of the system.
     fn run(&self, range: Range<u64>) -> Result<Run>;
 
     /// Makes `range` read as zeros in a way that is faster than writing them.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] when there is no such way, and nothing was done; [`Kind::NoSpace`]
-    /// beyond the end, which does not move; otherwise as reported by the system.
+    /// Fails with [`Kind::Unsupported`] when the device has no such way, and changes nothing; with
+    /// [`Kind::NoSpace`] beyond the end, which is not moved; otherwise with the errors of the
+    /// system.
     fn zero(&self, range: Range<u64>, space: Space) -> Result<()>;
 }
 
-/// Accepts a range that is not empty and does not go beyond the end.
+/// Accepts only a range that is not empty and does not extend beyond the end.
 fn check_run(device: &dyn Device, range: &Range<u64>) -> Result<u64> {
     let (len, wanted) = (device.len()?, range.end.saturating_sub(range.start));
     match wanted > 0 && range.end <= len {
@@ -58,7 +59,7 @@ fn check_run(device: &dyn Device, range: &Range<u64>) -> Result<u64> {
     }
 }
 
-/// Accepts a range that may be empty and does not go beyond the end.
+/// Accepts only a range, possibly empty, that does not extend beyond the end.
 fn check_zero(device: &dyn Device, range: &Range<u64>) -> Result<u64> {
     let (len, wanted) = (device.len()?, range.end.saturating_sub(range.start));
     match end_within(range.start, wanted as usize, len) {

@@ -5,7 +5,7 @@ use pinstripe_testing::skipped;
 
 use super::ring::Ring;
 
-/// A ring, or the word that there is none here.
+/// A ring for a test; without io_uring, reports that the test is skipped.
 pub(crate) fn ring(test: &str, depth: usize) -> Option<Ring> {
     match Ring::new(depth) {
         Ok(ring) => Some(ring),

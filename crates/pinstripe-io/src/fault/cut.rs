@@ -77,7 +77,7 @@ impl<D: Device> CutDevice<D> {
     /// chosen by `seed`; then that is durable.
     ///
     /// # Errors
-    /// The errors of the inner device.
+    /// Fails with the errors of the inner device.
     pub fn after_power_cut(&self, seed: u64) -> Result<()> {
         let mut dice = Dice::new(seed);
         for change in self.unsynced().drain(..) {

@@ -1,15 +1,17 @@
-//! Several writes in flight on one device, by threads or by the kernel, behind one face.
+//! Keeps several writes in flight on one device, by threads or by the kernel, with the same
+//! interface.
 //!
 //! ```text
 //! any thread -> write -> bounded queue -> workers -> device
 //!                 ^                          |
 //!                 +------ the buffer --------+
 //! ```
-//! Invariants: every buffer that was taken in is given back once, written or not; writes are begun
-//! in the order given and end in any order; a barrier covers all that was taken in before it; after
-//! the first error, which is kept, nothing more is begun, and everything fails with that error; a
-//! failed sync is such an error and is never tried again. Only an io_uring that breaks keeps the
-//! buffers that are in it.
+//!
+//! Invariants: every buffer that was accepted is returned once, written or not; writes are begun in
+//! the order given and end in any order; a barrier covers everything that was accepted before it;
+//! after the first error, which is kept, nothing more is begun, and all calls fail with that error;
+//! a failed sync is such an error and is never tried again. Only an io_uring that breaks does not
+//! return the buffers in it.
 
 #![allow(clippy::disallowed_methods, reason = "starts the threads and queues of a lane")]
 
@@ -26,15 +28,16 @@ mod queue;
 
 use queue::{Job, Patience, Queue, Write};
 
-/// Writes in flight on one device, and as many more that wait (decision 0019).
+/// The number of writes in flight on one device, and of writes that wait in the queue (decision
+/// 0019).
 pub(crate) const LANE_DEPTH: usize = 4;
 
 /// The device that a lane writes to.
 #[derive(Clone)]
 pub enum LaneDevice {
-    /// A file or block device, which either engine can write.
+    /// A file or block device, which either engine can write to.
     File(Arc<FileDevice>),
-    /// Anything else: threads only.
+    /// Any other device, which only threads can write to.
     Other(SharedDevice),
 }
 
@@ -63,9 +66,9 @@ impl From<SharedDevice> for LaneDevice {
 /// The settings of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneSettings {
-    /// The engine of the writes.
+    /// The engine that carries out the writes.
     pub engine: Engine,
-    /// Writes in flight at most.
+    /// The most writes in flight.
     pub depth: usize,
     /// The most writes that wait in the queue, in addition to those in flight.
     pub queued: usize,
@@ -77,23 +80,23 @@ impl Default for LaneSettings {
     }
 }
 
-/// A buffer that a lane is done with.
+/// A buffer that a lane returns.
 #[derive(Debug)]
 pub struct Returned {
-    /// The offset it was to be written at.
+    /// The offset at which the buffer was to be written.
     pub offset: u64,
-    /// The buffer, as it was taken in.
+    /// The buffer, unchanged.
     pub buf: WriteBuf,
-    /// Whether all of it was written; if not, the lane's error says why.
+    /// Whether all of the buffer was written; if not, the lane's error says why.
     pub is_written: bool,
 }
 
 /// The counts of a lane so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
-    /// Bytes written so far.
+    /// The total number of bytes written.
     pub written_bytes: u64,
-    /// Time in which at least one write or sync was being carried out.
+    /// The time during which at least one write or sync was being carried out.
     pub busy: Duration,
     /// Jobs that wait.
     pub queued: usize,
@@ -101,7 +104,8 @@ pub struct Traffic {
     pub writing: usize,
 }
 
-/// One device being written to. Its workers end when it was dropped and all is written.
+/// The writes of one device. The workers of a lane end after it was dropped and everything is
+/// written.
 pub struct Lane<'a> {
     shared: Arc<LaneShared<'a>>,
     engine: Engine,
@@ -113,15 +117,15 @@ struct LaneShared<'a> {
     returned: Box<dyn Fn(Returned) + Send + Sync + 'a>,
 }
 
-/// A point in what a lane was told to write.
+/// A point in the sequence of a lane's writes.
 pub struct Barrier<'a> {
     answer: Receiver<Result<()>>,
     shared: Arc<LaneShared<'a>>,
 }
 
 impl<'a> Lane<'a> {
-    /// Starts the workers. `returned` is called for every buffer, by any thread; it must not wait
-    /// for the lane.
+    /// Starts the workers. Starts the workers. Any thread may call `returned`, once for every
+    /// buffer; this function must not wait for the lane.
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         device: impl Into<LaneDevice>,
@@ -147,11 +151,8 @@ impl<'a> Lane<'a> {
             }
             LaneDevice::File(device) => (device, None),
             LaneDevice::Other(device) if settings.engine == Engine::Uring => {
-                let error = Error::new(
-                    Kind::Unsupported,
-                    "this engine works with files and disks \
-                                                           only",
-                );
+                let error =
+                    Error::new(Kind::Unsupported, "this engine works only with files and disks");
                 let error = error.at(device.place());
                 (device, Some(error))
             }
@@ -169,16 +170,17 @@ impl<'a> Lane<'a> {
         self.engine
     }
 
-    /// Why the requested or preferred engine is not used, if it is not.
+    /// The reason why the requested or preferred engine is not used, if another one is.
     pub fn refusal(&self) -> Option<&Error> {
         self.refusal.as_ref()
     }
 
-    /// Takes a buffer to be written; waits while the queue is full. Ranges of writes between two
-    /// barriers must not overlap: which of them wins is not said.
+    /// Accepts a buffer to be written; waits while the queue is full. Ranges of writes between two
+    /// barriers must not overlap: otherwise it is unspecified which write is kept.
     ///
     /// # Errors
-    /// The lane's first error, if there was one: the buffer is given back as every other.
+    /// Fails with the lane's first error, if there was one; the buffer is still returned like every
+    /// other.
     pub fn write(&self, offset: u64, buf: impl Into<WriteBuf>) -> Result<()> {
         self.shared.queue.push(Write { offset, buf: buf.into() }).map_err(|(write, error)| {
             self.shared.give_back(write, false);
@@ -186,40 +188,42 @@ impl<'a> Lane<'a> {
         })
     }
 
-    /// Marks this point and has everything before it made durable, without waiting for it.
+    /// Marks this point in the sequence of writes, and begins to make all earlier writes durable,
+    /// without waiting.
     pub fn begin_barrier(&self) -> Barrier<'a> {
         Barrier { answer: self.shared.queue.push_sync(), shared: Arc::clone(&self.shared) }
     }
 
-    /// Waits until everything taken in so far is durable.
+    /// Waits until all writes accepted so far are durable.
     ///
     /// # Errors
-    /// The lane's first error: of a write or of a sync.
+    /// Fails with the lane's first error, of a write or of a sync.
     pub fn barrier(&self) -> Result<()> {
         self.begin_barrier().wait()
     }
 
-    /// Waits until everything is durable and ends the lane.
+    /// Waits until all writes are durable, and ends the lane.
     ///
     /// # Errors
-    /// The errors of [`barrier`](Self::barrier).
+    /// Fails with the errors of [`barrier`](Self::barrier).
     pub fn finish(self) -> Result<Traffic> {
         self.barrier().map(|()| self.traffic())
     }
 
-    /// The counts so far.
+    /// The counts of this lane so far.
     pub fn traffic(&self) -> Traffic {
         self.shared.queue.traffic()
     }
 
-    /// The first error, if there was one.
+    /// The first error of the lane, if there was one.
     pub fn error(&self) -> Option<Error> {
         self.shared.queue.error()
     }
 }
 
-/// Which engine is meant for a file or disk. Writes through the page cache are made by threads:
-/// many file systems make io_uring carry them out one after the other (decision 0019).
+/// Whether the kernel's engine is to be used for a file or disk. Threads make the writes that go
+/// through the page cache, because many file systems make io_uring carry these out one after the
+/// other (decision 0019).
 fn is_for_the_kernel(engine: Engine, device: &FileDevice) -> bool {
     match engine {
         Engine::Auto => device.policy().is_direct(),
@@ -235,10 +239,10 @@ impl Drop for Lane<'_> {
 }
 
 impl Barrier<'_> {
-    /// Waits until everything before this point is durable.
+    /// Waits until all writes before this point are durable.
     ///
     /// # Errors
-    /// The lane's first error: of a write or of a sync.
+    /// Fails with the lane's first error, of a write or of a sync.
     pub fn wait(self) -> Result<()> {
         self.answer.recv().unwrap_or_else(|_| {
             let over = || Error::new(Kind::Io, "a writer thread ended before all writes were done");
@@ -248,7 +252,7 @@ impl Barrier<'_> {
 }
 
 impl LaneShared<'_> {
-    /// One of the threads that write.
+    /// The body of a thread that writes.
     fn work(&self, device: &dyn Device) {
         let _guard = self.on_panic();
         while let Some(job) = self.queue.next(Patience::Wait) {
@@ -262,7 +266,7 @@ impl LaneShared<'_> {
         }
     }
 
-    /// The one thread that leaves the writes to the kernel.
+    /// The body of the one thread that submits the writes to the kernel.
     fn work_by_ring(&self, device: &Arc<FileDevice>, mut ring: Ring, depth: usize) {
         let _guard = self.on_panic();
         loop {
@@ -322,7 +326,7 @@ impl LaneShared<'_> {
         (self.returned)(Returned { offset, buf, is_written });
     }
 
-    /// A guard that ends the lane when its thread panics, so that no caller waits for its work.
+    /// A guard that ends the lane when its thread panics, so that no caller waits forever.
     fn on_panic(&self) -> impl Drop + '_ {
         struct WorkerGuard<'g, 'a>(&'g LaneShared<'a>);
         impl Drop for WorkerGuard<'_, '_> {

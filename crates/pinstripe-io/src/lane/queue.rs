@@ -1,7 +1,7 @@
 //! The jobs of a lane: waiting, in progress, and failed.
 //!
-//! Invariants: jobs are taken in the order given; a sync is taken only when no write from before
-//! it is being carried out; after the first error nothing is taken in or out any more.
+//! Invariants: jobs are taken in the order given; a sync is taken only when no earlier write is in
+//! progress; after the first error, no job is added or taken.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -24,11 +24,11 @@ pub(super) struct Write {
 /// The next step of a worker.
 pub(super) enum Job {
     Write(Write),
-    /// Makes all earlier writes durable and reports it.
+    /// Makes all earlier writes durable and reports the result.
     Sync(Sender<Result<()>>),
 }
 
-/// Whether a worker that finds nothing to do waits.
+/// Whether a worker waits if the queue has no job for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
     Wait,
@@ -38,9 +38,9 @@ pub(super) enum Patience {
 pub(super) struct Queue {
     most: usize,
     state: Mutex<QueueState>,
-    /// Told to writers: there is room, or it has ended.
+    /// Notifies writers that there is room, or that the lane has ended.
     room: Condvar,
-    /// Told to workers: there is a job, or it has ended.
+    /// Notifies workers that there is a job, or that the lane has ended.
     work: Condvar,
 }
 
@@ -67,7 +67,8 @@ impl Queue {
         }
     }
 
-    /// Adds a write; waits for room. Gives it back with the lane's error after one.
+    /// Adds a write; waits until there is room. After an error, returns the write with the lane's
+    /// error.
     pub fn push(&self, write: Write) -> Result<(), (Write, Error)> {
         let mut state = self.state();
         while state.jobs.len() >= self.most && state.error.is_none() {
@@ -82,7 +83,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds a sync behind all writes so far. The answer never comes after an error.
+    /// Adds a sync after all writes so far. After an error, no answer comes.
     pub(crate) fn push_sync(&self) -> Receiver<Result<()>> {
         let (answer, receiver) = bounded(1);
         let mut state = self.state();
@@ -93,7 +94,7 @@ impl Queue {
         receiver
     }
 
-    /// The next job; `None` when there is none and never will be, or none now and the caller
+    /// The next job; `None` if the queue is closed and empty, or if it is empty now and the caller
     /// does not wait.
     pub fn next(&self, patience: Patience) -> Option<Job> {
         let mut state = self.state();
@@ -116,7 +117,7 @@ impl Queue {
         }
     }
 
-    /// Notes that a write is done.
+    /// Records that a write is done.
     pub fn wrote(&self, bytes: u64) {
         let mut state = self.state();
         debug_assert!(state.writing > 0, "a write that is done was begun");
@@ -129,7 +130,7 @@ impl Queue {
         }
     }
 
-    /// Notes that a sync is done.
+    /// Records that a sync is done.
     pub fn synced(&self) {
         let mut state = self.state();
         debug_assert!(state.syncing > 0, "a sync that is done was begun");
@@ -137,7 +138,8 @@ impl Queue {
         state.rest();
     }
 
-    /// Ends the lane with `error`, unless an earlier one has; returns what will not be done.
+    /// Ends the lane with `error`, unless an earlier error has ended it; returns the jobs that will
+    /// not be done.
     pub fn fail(&self, error: Error) -> VecDeque<Job> {
         let mut state = self.state();
         state.error.get_or_insert(error);
@@ -146,13 +148,13 @@ impl Queue {
         std::mem::take(&mut state.jobs)
     }
 
-    /// Lets the workers end once nothing is left to do.
+    /// Lets the workers end when no job is left.
     pub fn close(&self) {
         self.state().closed = true;
         self.work.notify_all();
     }
 
-    /// The first error, if there was one.
+    /// The first error of the lane, if there was one.
     pub fn error(&self) -> Option<Error> {
         self.state().error.as_ref().map(Error::duplicate)
     }

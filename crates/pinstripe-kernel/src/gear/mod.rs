@@ -1,37 +1,43 @@
-//! The gear hash and the scan for places where content-defined chunks may end.
+//! Computes the gear hash, and finds places where content-defined chunks may end.
 //!
-//! The hash after a byte is twice the hash before it plus a table value for that byte, modulo
-//! 2^64. So a byte is forgotten 64 bytes later, the hash at a place depends on [`WINDOW`] bytes
-//! only, and any piece of a long run can be scanned by itself once it knows the bytes before it.
-//! That is used twice: [`Gear::scan`] hashes several places of a piece side by side, because one
-//! hash is a chain of dependent additions that leaves most of the processor idle; and callers may
-//! hand the pieces of a run to different threads.
+//! The hash after a byte is twice the hash before it plus a table value for that byte, modulo 2^64.
+//! So a byte has no effect after 64 bytes, the hash at a place depends on only [`WINDOW`] bytes,
+//! and any piece of a long run can be scanned separately once the bytes before it are known. The
+//! limited range of the hash is used in two ways: [`Gear::scan`] computes the hashes of several
+//! places of a piece in parallel, because a single hash is a chain of dependent additions that uses
+//! only a small part of the processor; and callers may pass the pieces of a run to different
+//! threads.
 //!
-//! Invariants: the candidates of a run do not depend on how it was divided; they are the same as
-//! those of [`Gear::scan_plain`], which examines one byte after the other. The table and the masks
-//! are part of the format and are FastCDC's, so that other programs can check our cuts.
+//! Invariants: the candidates of a run do not depend on how it was divided; they are equal to those
+//! of [`Gear::scan_plain`], which processes one byte after the other. The table and the masks are
+//! part of the format; they are those of FastCDC, so that other programs can verify pinstripe's
+//! cuts.
 //!
-//! Not in this module: where a chunk begins or ends. Candidates are properties of the data alone;
-//! the rules that choose among them need the place of the previous cut and are not ours.
+//! This module does not decide where a chunk begins or ends. Candidates depend only on the data;
+//! the rules that choose among them need the place of the previous cut, and are elsewhere.
 
 mod table;
 
 use table::{GEAR, MASKS, MASKS_FIRST};
 
-/// Bytes on which the hash at a place depends: that place's own and the 63 before it.
+/// The number of bytes on which the hash at a place depends: the byte at that place and the 63
+/// bytes before it.
 pub const WINDOW: usize = 64;
 
-/// The number of places hashed side by side: as many as fit into the registers of x86-64.
+/// The number of places whose hashes are computed in parallel: as many as fit into the registers of
+/// x86-64.
 const LANES: usize = 8;
 /// Bytes per lane in the bulk of a piece.
 const LONG_LANE: usize = 2048;
-/// Bytes per lane in the rest, where warming up a lane costs an eighth of its length.
+/// Bytes per lane in the rest of a piece, where a lane's initial 64 bytes cost an eighth of its
+/// length.
 const SHORT_LANE: usize = 512;
 
-/// The two conditions of normalized chunking: a hash meets one when all bits of the mask are clear.
+/// The two conditions of normalized chunking; a hash meets a condition if all bits of the mask are
+/// zero in it.
 ///
 /// Invariant: bit 63 is in neither mask, so a hash and a mask that are both shifted left by one bit
-/// meet exactly when the unshifted ones do.
+/// give the same result as the unshifted ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Masks {
     strict: u64,
@@ -39,10 +45,11 @@ pub struct Masks {
 }
 
 impl Masks {
-    /// FastCDC's masks for chunks of about `average_bytes`, at normalization level 1: strict is
-    /// twice as rare and loose twice as frequent as the nearest power of two.
+    /// FastCDC's masks for chunks of about `average_bytes`, at normalization level 1: compared with
+    /// the mask of the nearest power of two, the strict condition is met half as often and the
+    /// loose condition twice as often.
     ///
-    /// `None` outside of 128 bytes to 16 MiB, for which there are no masks.
+    /// Returns `None` for averages outside of 128 bytes to 16 MiB, for which there are no masks.
     pub fn for_average(average_bytes: u32) -> Option<Masks> {
         let below = average_bytes.checked_ilog2()?;
         // Nearest in logarithm: up when average >= 2^(below + 1/2), compared as squares.
@@ -51,19 +58,19 @@ impl Masks {
         Some(Masks { strict: *MASKS.get(at + 1)?, loose: *MASKS.get(at.checked_sub(1)?)? })
     }
 
-    /// Whether `hash` meets the strict condition, for places before the average length: it is
-    /// rarely met, so few chunks are short.
+    /// Whether `hash` meets the strict condition, which applies to places before the average
+    /// length: it is rarely met, so few chunks are short.
     pub fn strict(self, hash: u64) -> bool {
         hash & self.strict == 0
     }
 
-    /// Whether `hash` meets the loose condition, for places from the average length on: it is
-    /// often met, so few chunks are long.
+    /// Whether `hash` meets the loose condition, which applies to places from the average length
+    /// on: it is often met, so few chunks are long.
     pub fn loose(self, hash: u64) -> bool {
         hash & self.loose == 0
     }
 
-    /// The bits in both masks: a hash that meets either condition has these clear.
+    /// The bits that are in both masks; a hash that meets either condition has zeros in these bits.
     fn common(self) -> u64 {
         self.strict & self.loose
     }
@@ -73,37 +80,40 @@ impl Masks {
 /// makes it the first byte of the next chunk (FastCDC's convention of 2020).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutCandidate {
-    /// Offset of the place in the whole run, in bytes.
+    /// The offset of the place from the beginning of the run, in bytes.
     pub position: u64,
-    /// The strict condition is met.
+    /// Whether the strict condition is met.
     pub strict: bool,
-    /// The loose condition is met.
+    /// Whether the loose condition is met.
     pub loose: bool,
 }
 
 impl CutCandidate {
-    /// The candidate that `hash` makes of `position`, if it does.
+    /// Returns the candidate at `position`, if its hash meets a condition.
     fn judge(position: u64, hash: u64, masks: Masks) -> Option<CutCandidate> {
         let (strict, loose) = (masks.strict(hash), masks.loose(hash));
         (strict || loose).then_some(CutCandidate { position, strict, loose })
     }
 }
 
-/// A table of the gear hash: the plain one, one of 2^64 that a secret seed selects, or any other.
+/// A table of the gear hash: the standard table, one of 2^64 tables that a secret seed selects, or
+/// any other.
 #[derive(Clone)]
 pub struct Gear {
     table: [u64; 256],
-    /// Twice the values of `table`: two bytes then cost one shift.
+    /// Twice the values of `table`, so that two bytes need only one shift.
     doubled: [u64; 256],
 }
 
 impl Gear {
-    /// The shared table with every value XORed with `seed`; 0 is the shared table itself.
+    /// The standard table with every value XORed with `seed`; seed 0 gives the standard table
+    /// itself.
     pub fn new(seed: u64) -> Gear {
         Gear::of_table(&GEAR.map(|value| value ^ seed))
     }
 
-    /// A table of one's own. Cuts are as good as its values are random.
+    /// Creates a gear hash with a given table. The cuts are only as good as the table's values are
+    /// random.
     pub fn of_table(table: &[u64; 256]) -> Gear {
         Gear { table: *table, doubled: table.map(|value| value << 1) }
     }
@@ -121,9 +131,9 @@ impl Gear {
 
     /// Appends the candidates in `data` to `out`, in order of position.
     ///
-    /// `base` is the position of `data[0]`; `before` ends right before it and has [`WINDOW`] - 1
-    /// bytes or more, fewer only where the run has no more. There, at places less than a window
-    /// from the beginning of the run, the hash begins at zero.
+    /// `base` is the position of `data[0]`. `before` contains the bytes right before `data[0]`: at
+    /// least [`WINDOW`] - 1 bytes, or fewer if the run begins less than that before `data`. At
+    /// places less than a window from the beginning of the run, the hash begins at zero.
     pub fn scan(
         &self,
         masks: Masks,
@@ -148,7 +158,7 @@ impl Gear {
         self.scan_from(masks, hash, &data[at..], base + at as u64, out);
     }
 
-    /// The plain version of [`scan`](Gear::scan): one byte after the other.
+    /// The reference version of [`scan`](Gear::scan), which processes one byte after the other.
     pub fn scan_plain(
         &self,
         masks: Masks,
@@ -160,7 +170,7 @@ impl Gear {
         self.scan_from(masks, self.roll_all(0, last_window(before)), data, base, out);
     }
 
-    /// Scans `data` with one hash, which is `hash` before its first byte.
+    /// Scans `data` with a single hash, whose value before the first byte is `hash`.
     fn scan_from(
         &self,
         masks: Masks,
@@ -178,8 +188,9 @@ impl Gear {
         }
     }
 
-    /// Scans a block of [`LANES`] times `LANE` bytes, each lane with its own hash; `hash` is the
-    /// first lane's, the others warm up on the bytes before them. Returns the hash at the end.
+    /// Scans a block of [`LANES`] times `LANE` bytes, each lane with its own hash; `hash` is that
+    /// of the first lane, and the others are computed from the bytes before each lane. Returns the
+    /// hash at the end.
     #[inline(never)]
     fn scan_lanes<const LANE: usize>(
         &self,
@@ -217,14 +228,15 @@ impl Gear {
     }
 }
 
-/// Writes down a candidate. Out of line, because it is rare and the loop around it is hot.
+/// Appends a candidate. The function is not inlined, because candidates are rare and the loop
+/// around the call is hot.
 #[cold]
 #[inline(never)]
 fn note(out: &mut Vec<CutCandidate>, position: u64, hash: u64, masks: Masks) {
     out.extend(CutCandidate::judge(position, hash, masks));
 }
 
-/// The end of `bytes`, as far as the hash after it can depend on it.
+/// Returns the last bytes of `bytes`, on which the hash after them depends.
 fn last_window(bytes: &[u8]) -> &[u8] {
     &bytes[bytes.len().saturating_sub(WINDOW)..]
 }

@@ -1,7 +1,8 @@
-//! Constants of the gear hash. They are part of the format: other values give other cuts.
+//! Constants of the gear hash and its masks. The constants are part of the format: other values
+//! would give other cuts.
 
-/// One random-looking value per byte value `v`: the first eight bytes, read big-endian, of the MD5
-/// digest of `v` repeated 64 times. The table that FastCDC implementations share.
+/// One pseudorandom value for each byte value `v`: the first eight bytes, read big-endian, of the
+/// MD5 digest of `v` repeated 64 times. FastCDC implementations share this table.
 #[rustfmt::skip]
 pub(super) const GEAR: [u64; 256] = [
     0x3b5d3c7d207e37dc, 0x784d68ba91123086, 0xcd52880f882e7298, 0xeacf8e4e19fdcca7,
@@ -70,12 +71,13 @@ pub(super) const GEAR: [u64; 256] = [
     0x8e3e4221d3614413, 0xef14d0d86bf1a22c, 0xe1d830d3f16c5ddb, 0xaabd2b2a451504e1,
 ];
 
-/// log2 of the chunk length that the first of [`MASKS`] stands for.
+/// The binary logarithm of the chunk length that belongs to the first of [`MASKS`].
 pub(super) const MASKS_FIRST: u32 = 6;
 
-/// One mask per power of two from 64 bytes on: a random hash has all its bits clear about once in
-/// that many bytes. The bits are spread out, and high, so that many bytes influence them. The first
-/// twelve are destor's, the others restic-FastCDC's, as FastCDC implementations have them.
+/// One mask per power of two from 64 bytes on: a random hash has zeros in all bits of the mask
+/// about once in that number of bytes. The bits of a mask are spread out over the high part of the
+/// hash, so that many bytes influence them. The first twelve masks are from destor, the others from
+/// restic-FastCDC, as in other FastCDC implementations.
 #[rustfmt::skip]
 pub(super) const MASKS: [u64; 20] = [
     0x0000000001803110, 0x0000000018035100, 0x0000001800035300, 0x0000019000353000,

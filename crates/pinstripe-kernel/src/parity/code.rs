@@ -1,22 +1,23 @@
-//! The code: which coefficient every data shard has in every parity row, and how lost shards follow
-//! from the present ones. Arithmetic on single bytes only; no data passes through here.
+//! The parity code: the coefficient of every data shard in every parity row, and how lost shards
+//! are computed from the present ones. The module only computes with single bytes; it does not
+//! process shards.
 //!
-//! Row 0 is P, all ones. Row r > 0 at data index i is proportional to 1 / (2^-i + y), with y being
-//! 0 for Q (which gives 2^i, as Linux md has it) and 2, 4 for the rows after it, scaled so that
-//! every row begins with 1. Without P this is a Cauchy matrix, and a Cauchy matrix with an added
-//! row of ones on top is still one in which every square part can be inverted: **any** data shards
-//! can be recovered from **any** parity rows of the same number, as long as no 2^-i equals a y,
-//! which [`max_data`] ensures.
+//! Row 0 of the matrix is P; all its coefficients are one. The coefficient of row r > 0 at data
+//! index i is proportional to 1 / (2^-i + y), where y is 0 for Q (which gives 2^i, as in Linux md)
+//! and 2, 4 for the rows after it; it is scaled so that every row begins with 1. Without the row P,
+//! the matrix is a Cauchy matrix. A Cauchy matrix with an added row of ones still has the property
+//! that every square submatrix can be inverted: **any** data shards can be recovered from **any**
+//! parity rows of the same number, as long as no 2^-i equals a y, which [`max_data`] ensures.
 
 use super::{MAX_PARITY, TooManyLost, gf256};
 
-/// A row's y; row 0 has none.
+/// The y of each row; row 0 has none.
 const Y: [u8; MAX_PARITY] = [0, 0, 2, 4];
 
-/// A coefficient for each output, or for each equation: all there can be.
+/// A coefficient for each output, or for each equation, up to the greatest possible number.
 pub(super) type Factors = [u8; MAX_PARITY];
 
-/// The most data shards for this number of parity shards.
+/// Returns the most data shards for this number of parity shards.
 pub const fn max_data(parity_count: usize) -> usize {
     match parity_count {
         0 | 1 => usize::MAX,
@@ -28,7 +29,7 @@ pub const fn max_data(parity_count: usize) -> usize {
     }
 }
 
-/// The coefficient of data shard `data` in parity row `row`.
+/// Returns the coefficient of data shard `data` in parity row `row`.
 pub(super) fn coefficient(row: usize, data: usize) -> u8 {
     if row == 0 {
         return 1;
@@ -37,16 +38,16 @@ pub(super) fn coefficient(row: usize, data: usize) -> u8 {
     gf256::mul(1 ^ Y[row], reciprocal.expect("max_data keeps 2^-i from meeting y"))
 }
 
-/// The derivation of the lost data shards of a row from the present shards.
+/// Computes how the lost data shards of a row follow from the present shards.
 pub(super) struct Recovery<'a> {
     data_count: usize,
-    /// For each shard, data first, whether it is present.
+    /// Whether each shard is present; the data shards come first.
     present: &'a [bool],
-    /// The lost data shards: the unknowns.
+    /// The lost data shards, which are the unknowns.
     lost: Vec<usize>,
-    /// The parity rows used as equations, as many as needed, the plainest first.
+    /// The parity rows that are used as equations: as many as needed, the lowest rows first.
     rows: Vec<usize>,
-    /// `inverse[a][b]` is the share of equation `b` in unknown `a`.
+    /// `inverse[a][b]` is the coefficient of equation `b` in unknown `a`.
     inverse: [Factors; MAX_PARITY],
 }
 
@@ -69,7 +70,7 @@ impl<'a> Recovery<'a> {
         Ok(Recovery { data_count, present, lost, rows, inverse })
     }
 
-    /// The coefficient of the present shard `shard` in shard `wanted`.
+    /// Returns the coefficient of the present shard `shard` in shard `wanted`.
     pub(super) fn factor(&self, wanted: usize, shard: usize) -> u8 {
         if self.present[wanted] {
             u8::from(wanted == shard)
@@ -85,7 +86,7 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// The coefficient of the present shard `shard` in an unknown.
+    /// Returns the coefficient of the present shard `shard` in an unknown.
     fn share(&self, unknown: usize, shard: usize) -> u8 {
         self.rows.iter().zip(self.inverse[unknown]).fold(0, |sum, (&row, share)| {
             let in_equation = match shard.checked_sub(self.data_count) {
@@ -97,7 +98,7 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// Inverts the leading `size` x `size` part by Gauss and Jordan.
+/// Inverts the leading `size` x `size` part of the matrix by Gauss-Jordan elimination.
 fn invert(mut matrix: [Factors; MAX_PARITY], size: usize) -> [Factors; MAX_PARITY] {
     let mut inverse = [[0; MAX_PARITY]; MAX_PARITY];
     (0..size).for_each(|n| inverse[n][n] = 1);

@@ -1,35 +1,36 @@
-//! Arithmetic in GF(2^8), the field of bytes that Q and every further parity row live in.
+//! Arithmetic in GF(2^8), the field of bytes that is used by Q and every further parity row.
 //!
-//! Elements are polynomials over GF(2) of degree below 8, bit `n` of the byte being the coefficient
-//! of x^n. Addition is XOR. Products are reduced by x^8 + x^4 + x^3 + x^2 + 1 ([`POLYNOMIAL`]), the
-//! choice of Linux md's RAID-6, for which 2 generates every non-zero element.
+//! Elements are polynomials over GF(2) of degree below 8; bit `n` of the byte is the coefficient of
+//! x^n. Addition is XOR. Products are reduced by x^8 + x^4 + x^3 + x^2 + 1 ([`POLYNOMIAL`]), as in
+//! Linux md's RAID-6; with this polynomial, 2 generates every non-zero element.
 //!
-//! All tables are made by `const fn`: nothing is computed at run time and nothing can be out of
-//! step. This module never touches slices of data; it is the plain reference that kernels obey.
+//! All tables are computed by `const fn` at compile time, so they are always consistent. This
+//! module does not process slices of data; it is the plain reference for the kernels.
 
-/// The reducing polynomial, with its x^8 term: 0x11d.
+/// The reducing polynomial, including its x^8 term: 0x11d.
 pub(crate) const POLYNOMIAL: u16 = 0x11d;
 
-/// `EXP[n]` is 2^n. Twice the group's order long, so that a sum of two logarithms needs no modulus.
+/// `EXP[n]` is 2^n. The table is twice as long as the order of the group, so that a sum of two
+/// logarithms needs no modulus.
 const EXP: [u8; 510] = exp_table();
 
-/// `LOG[a]` is the n below 255 with 2^n = a. `LOG[0]` means nothing and is never read.
+/// `LOG[a]` is the n below 255 for which 2^n = a. `LOG[0]` has no meaning and is never read.
 const LOG: [u8; 256] = log_table();
 
-/// For every factor the products with the low nibbles 0..16, then with the high nibbles 0..16
-/// (that is with 0x00, 0x10 .. 0xf0): what a byte shuffle needs to multiply.
+/// For every factor, the products with the low nibbles 0..16, then with the high nibbles (0x00,
+/// 0x10 .. 0xf0): the tables that a byte shuffle needs to multiply.
 pub(super) static NIBBLES: [[u8; 32]; 256] = nibble_tables();
 
-/// For every factor its product as an 8x8 bit matrix in the form `gf2p8affineqb` takes.
+/// For every factor, multiplication by it as an 8x8 bit matrix, in the form of `gf2p8affineqb`.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "GFNI is an x86 extension"))]
 pub(super) static MATRICES: [u64; 256] = matrices();
 
-/// `a * x`, the product with the generator.
+/// Returns `a * x`, the product with the generator.
 pub const fn double(a: u8) -> u8 {
     (a << 1) ^ if a & 0x80 == 0 { 0 } else { (POLYNOMIAL & 0xff) as u8 }
 }
 
-/// `2^power`; the power counts modulo 255.
+/// Returns `2^power`; the power is taken modulo 255.
 pub const fn exp(power: usize) -> u8 {
     EXP[power % 255]
 }
@@ -42,7 +43,7 @@ pub const fn mul(a: u8, b: u8) -> u8 {
     EXP[LOG[a as usize] as usize + LOG[b as usize] as usize]
 }
 
-/// The `b` with `a * b = 1`; `None` for zero, which has none.
+/// Returns the `b` for which `a * b = 1`; `None` for zero, which has no inverse.
 pub const fn inv(a: u8) -> Option<u8> {
     if a == 0 { None } else { Some(EXP[255 - LOG[a as usize] as usize]) }
 }

@@ -1,72 +1,76 @@
-//! The four sums as kernels: each a short step over vectors of any width, plus its plain version.
+//! The four sums as kernels: each is a short step over vectors of any width, plus its plain
+//! version.
 //!
-//! A [`Kernel`] says *what* is computed at an offset; [`Lanes`] says how one instruction set holds
-//! and multiplies bytes; [`sweep`] walks a span of offsets. An instruction set is thereby one
-//! implementation of `Lanes`, and no kernel is written twice.
+//! A [`Kernel`] defines *what* is computed at an offset; [`Lanes`] defines how one instruction set
+//! loads, stores and multiplies bytes; [`sweep`] iterates over a span of offsets. So an instruction
+//! set needs only one implementation of `Lanes`, and no kernel is written twice.
 //!
-//! Every generic function here is `inline(always)`: it takes on the target features of the one
-//! function per level that calls [`sweep`].
+//! Every generic function in this module is `inline(always)`, so it is compiled with the target
+//! features of the function that calls [`sweep`]; each instruction set has one such function.
 
 use super::{MAX_PARITY, scalar};
 use std::ops::Range;
 
-/// A vector register of bytes, each an element of GF(2^8).
+/// A vector register of bytes; each byte is an element of GF(2^8).
 pub(super) trait Lanes: Copy {
     /// Width.
     const BYTES: usize;
-    /// A constant made ready to multiply by.
+    /// A constant factor, prepared for multiplication.
     type Factor: Copy;
 
     /// # Safety
-    /// `BYTES` bytes can be read at `from`; the processor has the level's features, as in all
-    /// below.
+    /// The caller ensures that `BYTES` bytes can be read at `from`, and that the processor has the
+    /// features of the instruction set, as for all functions below.
     unsafe fn load(from: *const u8) -> Self;
     /// # Safety
-    /// `BYTES` bytes can be written at `to`.
+    /// The caller ensures that `BYTES` bytes can be written at `to`.
     unsafe fn store(self, to: *mut u8);
-    /// Stores past the caches where the processor can.
+    /// Stores and bypasses the caches if the processor can.
     /// # Safety
-    /// As `store`, and `to` is a multiple of `BYTES`.
+    /// The requirements of `store`, and `to` must be a multiple of `BYTES`.
     unsafe fn stream(self, to: *mut u8);
     /// # Safety
-    /// The processor has the level's features.
+    /// The processor must have the features of the instruction set.
     unsafe fn xor(self, other: Self) -> Self;
     /// # Safety
-    /// The processor has the level's features.
+    /// The processor must have the features of the instruction set.
     unsafe fn double(self) -> Self;
     /// # Safety
-    /// The processor has the level's features.
+    /// The processor must have the features of the instruction set.
     unsafe fn factor(factor: u8) -> Self::Factor;
     /// # Safety
-    /// The processor has the level's features.
+    /// The processor must have the features of the instruction set.
     unsafe fn times(self, factor: Self::Factor) -> Self;
 }
 
-/// One of the sums.
+/// A kernel that computes one of the sums.
 ///
 /// # Safety
-/// `step` must stay inside `0..bound()` of its slices whenever `at + N * V::BYTES <= bound()`.
+/// `step` must only access offsets `0..bound()` of its slices if `at + N * V::BYTES <= bound()`.
 pub(super) unsafe trait Kernel {
-    /// Offsets below this lie within every slice, source or output. Without sources it is 0.
+    /// Offsets below this bound are within every slice, of sources and outputs. Without sources the
+    /// bound is 0.
     fn bound(&self) -> usize;
-    /// The number of slices read or written.
+    /// The number of slices that are read or written.
     fn slices(&self) -> usize;
-    /// The address of the outputs modulo 64, if they agree in it and may be stored past the caches.
+    /// The address of the outputs modulo 64, if it is equal for all of them and stores may bypass
+    /// the caches.
     fn phase(&self) -> Option<usize>;
     /// Computes `span` with safe code.
     fn plain(&mut self, span: Range<usize>);
     /// Computes `N` vectors of every output at offset `at`.
     ///
     /// # Safety
-    /// `at + N * V::BYTES <= bound()`; the processor has the features of `V`; with `STREAM` set,
-    /// `phase` is known and `phase + at` is a multiple of 64.
+    /// Requires that `at + N * V::BYTES <= bound()`, and that the processor has the features of
+    /// `V`; with `STREAM` set, `phase` must be known and `phase + at` must be a multiple of 64.
     unsafe fn step<V: Lanes, const N: usize, const STREAM: bool>(&mut self, at: usize);
 }
 
-/// Steps through `span` and returns where it stopped, less than a vector before its end.
+/// Processes `span` in steps and returns where it stopped, which is less than a vector before the
+/// end of `span`.
 ///
 /// # Safety
-/// Like [`Kernel::step`] for every offset of `span`.
+/// The requirements of [`Kernel::step`] for every offset of `span`.
 #[inline(always)]
 pub(super) unsafe fn sweep<V: Lanes, K: Kernel, const STREAM: bool>(
     kernel: &mut K,
@@ -86,7 +90,7 @@ pub(super) unsafe fn sweep<V: Lanes, K: Kernel, const STREAM: bool>(
     at
 }
 
-/// `out` = sum of the sources.
+/// Computes `out` = sum of the sources.
 pub(super) struct Xor<'a> {
     pub sources: &'a [&'a [u8]],
     pub out: &'a mut [u8],
@@ -127,7 +131,8 @@ unsafe impl Kernel for Xor<'_> {
     }
 }
 
-/// `p` = sum of the sources, `q` = sum of 2^index * source, in one pass by Horner's rule.
+/// Computes `p` = sum of the sources and `q` = sum of 2^index * source, in one pass by Horner's
+/// rule.
 pub(super) struct Pq<'a> {
     pub sources: &'a [&'a [u8]],
     pub p: &'a mut [u8],
@@ -179,16 +184,16 @@ pub(super) struct Term<'a> {
     pub factors: [u8; MAX_PARITY],
 }
 
-/// Bytes of the shortest slice, of sources and outputs.
+/// The length of the shortest slice, of sources and outputs, in bytes.
 fn shortest_term(terms: &[Term<'_>], outs: &[&mut [u8]]) -> usize {
     let sources = terms.iter().map(|term| term.source.len());
     sources.chain(outs.iter().map(|out| out.len())).min().unwrap_or(0)
 }
 
-/// `sums[n] ^=` sum of `factors[n] * source`, for N vectors at `at`.
+/// Computes `sums[n] ^=` sum of `factors[n] * source`, for N vectors at `at`.
 ///
 /// # Safety
-/// N vectors at `at` lie within every source, and the processor can run V.
+/// Requires that N vectors at `at` are within every source, and that the processor can run V.
 #[inline(always)]
 unsafe fn add_terms<V: Lanes, const N: usize, const OUTS: usize>(
     terms: &[Term<'_>],
@@ -209,7 +214,7 @@ unsafe fn add_terms<V: Lanes, const N: usize, const OUTS: usize>(
     }
 }
 
-/// `outs[n]` = sum of `factors[n] * source`.
+/// Computes `outs[n]` = sum of `factors[n] * source`.
 pub(super) struct Combine<'a, const OUTS: usize> {
     pub terms: &'a [Term<'a>],
     pub outs: [&'a mut [u8]; OUTS],
@@ -255,7 +260,7 @@ unsafe impl<const OUTS: usize> Kernel for Combine<'_, OUTS> {
     }
 }
 
-/// `outs[n] ^=` sum of `factors[n] * source`.
+/// Computes `outs[n] ^=` sum of `factors[n] * source`.
 pub(super) struct AddInto<'a, const OUTS: usize> {
     pub terms: &'a [Term<'a>],
     pub outs: [&'a mut [u8]; OUTS],
@@ -271,7 +276,8 @@ unsafe impl<const OUTS: usize> Kernel for AddInto<'_, OUTS> {
         self.terms.len() + OUTS
     }
 
-    /// The outputs have just been read into the caches: storing past them gains nothing.
+    /// Returns `None`: the outputs have just been read into the caches, so bypassing the caches
+    /// gains nothing.
     fn phase(&self) -> Option<usize> {
         None
     }
@@ -313,7 +319,8 @@ unsafe impl Kernel for XorInto<'_> {
         2
     }
 
-    /// The target has just been read into the caches: storing past them gains nothing.
+    /// Returns `None`: the target has just been read into the caches, so bypassing the caches gains
+    /// nothing.
     fn phase(&self) -> Option<usize> {
         None
     }
@@ -338,7 +345,7 @@ unsafe impl Kernel for XorInto<'_> {
 }
 
 /// # Safety
-/// `N * V::BYTES` bytes can be read at `from`.
+/// Requires that `N * V::BYTES` bytes can be read at `from`.
 #[inline(always)]
 unsafe fn load<V: Lanes, const N: usize>(from: *const u8) -> [V; N] {
     // SAFETY: the caller promised all N vectors.
@@ -352,7 +359,8 @@ unsafe fn load<V: Lanes, const N: usize>(from: *const u8) -> [V; N] {
 }
 
 /// # Safety
-/// `N * V::BYTES` bytes can be written at `to`, which is a multiple of 64 with `STREAM` set.
+/// Requires that `N * V::BYTES` bytes can be written at `to`, which must be a multiple of 64 with
+/// `STREAM` set.
 #[inline(always)]
 unsafe fn put<V: Lanes, const N: usize, const STREAM: bool>(lanes: [V; N], to: *mut u8) {
     for (n, lane) in lanes.into_iter().enumerate() {
@@ -366,7 +374,7 @@ unsafe fn put<V: Lanes, const N: usize, const STREAM: bool>(lanes: [V; N], to: *
     }
 }
 
-/// Without slices 0: no offset lies within none.
+/// Returns the length of the shortest slice; 0 without slices.
 fn shortest(slices: &[&[u8]]) -> usize {
     slices.iter().map(|slice| slice.len()).min().unwrap_or(0)
 }

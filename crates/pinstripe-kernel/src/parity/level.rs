@@ -1,4 +1,4 @@
-//! The instruction set in use, and the only entry to its kernel.
+//! The instruction set in use, and the only entry point to its kernels.
 
 use super::kernel::Kernel;
 #[cfg(target_arch = "aarch64")]
@@ -8,10 +8,11 @@ use super::x86;
 use std::fmt;
 use std::ops::Range;
 
-/// An instruction set that the kernels are written for. All give the same bytes.
+/// An instruction set that the kernels are written for. The results of all instruction sets are
+/// equal, byte for byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InstructionSet {
-    /// Plain 64-bit words; runs everywhere.
+    /// Plain 64-bit words; works on every processor.
     Scalar,
     /// x86-64: vectors of 16 bytes, products by shuffle.
     Ssse3,
@@ -19,18 +20,19 @@ pub enum InstructionSet {
     Avx2,
     /// x86-64: vectors of 32 bytes, products by bit matrix.
     Avx2Gfni,
-    /// x86-64: vectors of 64 bytes, products by bit matrix. Needs AVX-512 F and BW.
+    /// x86-64: vectors of 64 bytes, products by bit matrix. This instruction set needs AVX-512 F
+    /// and BW.
     Avx512Gfni,
     /// aarch64: vectors of 16 bytes, products by table look-up.
     Neon,
 }
 
-/// The levels this processor can run, slowest first. Never empty.
+/// The instruction sets that this processor supports, slowest first. Never empty.
 pub fn levels() -> Vec<InstructionSet> {
     InstructionSet::ALL.into_iter().filter(|level| level.runs_here()).collect()
 }
 
-/// The fastest level this processor can run.
+/// The fastest instruction set that this processor supports.
 pub fn best() -> InstructionSet {
     InstructionSet::ALL
         .into_iter()
@@ -39,7 +41,8 @@ pub fn best() -> InstructionSet {
 }
 
 impl InstructionSet {
-    /// Every level of every architecture, slowest first within each.
+    /// All instruction sets of all architectures; those of one architecture are ordered from slow
+    /// to fast.
     pub const ALL: [InstructionSet; 6] = [
         InstructionSet::Scalar,
         InstructionSet::Ssse3,
@@ -49,7 +52,8 @@ impl InstructionSet {
         InstructionSet::Neon,
     ];
 
-    /// Whether this processor can run the level. The standard library asks the processor once.
+    /// Whether this processor supports the instruction set. The standard library queries the
+    /// processor only once.
     pub(crate) fn runs_here(self) -> bool {
         match self {
             InstructionSet::Scalar => true,
@@ -76,10 +80,10 @@ impl InstructionSet {
 
     /// Computes `span` of every output of the kernel.
     ///
-    /// A level that this processor cannot run gives way to [`InstructionSet::Scalar`].
+    /// If this processor does not support the instruction set, [`InstructionSet::Scalar`] is used.
     ///
     /// # Panics
-    /// If `span` ends beyond the kernel's bound.
+    /// Panics if `span` ends beyond the kernel's bound.
     pub(super) fn run<K: Kernel>(self, kernel: &mut K, span: Range<usize>) {
         assert!(
             span.start <= span.end && span.end <= kernel.bound(),
@@ -98,8 +102,9 @@ impl InstructionSet {
     }
 
     /// # Safety
-    /// This processor runs the level; `span` ends within the kernel's bound; with `stream` set, the
-    /// kernel's outputs are aligned to 64 at the start of `span`.
+    /// Requires that this processor supports the instruction set, and that `span` ends within the
+    /// kernel's bound; with `stream` set, the kernel's outputs must be aligned to 64 at the start
+    /// of `span`.
     unsafe fn sweep<K: Kernel>(self, kernel: &mut K, span: Range<usize>, stream: bool) -> usize {
         // SAFETY: the caller's promises are those of every level's function.
         #[cfg(target_arch = "x86_64")]
@@ -123,11 +128,11 @@ impl InstructionSet {
     }
 }
 
-/// The place from which to store past the caches; `None` to store into them.
+/// The offset from which stores bypass the caches; `None` if all stores use the caches.
 ///
-/// A result that does not fit in the caches would only evict data that does, and streaming stores
-/// save reading every line before it is overwritten. For a result that fits they cost far more
-/// than they save.
+/// A result that does not fit in the caches would only evict other data from them, and stores that
+/// bypass the caches need not read every cache line before it is overwritten. For a result that
+/// fits in the caches, bypassing them costs far more than it saves.
 fn stream_start<K: Kernel>(kernel: &K, span: &Range<usize>) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
     let fits_bytes = x86::cache_bytes();

@@ -1,16 +1,17 @@
-//! Parity over shards: encode and rebuild, at the speed of memory.
+//! Computes and rebuilds the parity of shards, at the speed of memory.
 //!
 //! A row of data shards `D0, D1 ..` gets up to [`MAX_PARITY`] parity shards, byte by byte in
-//! GF(2^8) over 0x11d: `P = sum D_i`, `Q = sum 2^i * D_i`, exactly those of RAID-5 and RAID-6 in
-//! Linux md, then two more rows of a Cauchy matrix. With m parity shards any m lost shards can be
+//! GF(2^8) over 0x11d: `P = sum D_i` and `Q = sum 2^i * D_i`, exactly as in RAID-5 and RAID-6 of
+//! Linux md, then two more rows of a Cauchy matrix. With m parity shards, any m lost shards can be
 //! rebuilt.
 //!
-//! Shards of one row may differ in length: bytes past a shard's end count as zero. So the last row
-//! of a stripe set, which is cut, needs no padding.
+//! Shards of one row may differ in length: bytes beyond a shard's end count as zero. So the last
+//! row of a stripe set, which can be shorter, needs no padding.
 //!
-//! Every sum exists for every instruction set ([`InstructionSet`]) and is equal bit for bit in all; the best
-//! one is chosen at run time. Results never depend on alignment, on length or on the level. Nothing
-//! here knows where data comes from, keeps state, or fails on what the bytes are.
+//! Every sum is implemented for every instruction set ([`InstructionSet`]), with results that are
+//! equal bit for bit; the fastest one is chosen at run time. Results never depend on alignment, on
+//! the length of spans or on the instruction set. The module does not know where data comes from,
+//! keeps no state, and accepts any content of the shards.
 
 mod code;
 pub mod gf256;
@@ -33,39 +34,41 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Range;
 
-/// The most parity shards a row can have.
+/// The most parity shards of a row.
 pub(crate) const MAX_PARITY: usize = 4;
 
-/// More shards are lost than the parity that is left can bring back.
+/// The error that more shards are lost than the remaining parity can replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyLost {
-    /// Shards lost, data and parity.
+    /// The number of lost shards, of data and parity.
     pub lost: usize,
-    /// Parity shards the row was made with: the most that may be lost.
+    /// The number of parity shards of the row, which is the most shards that may be lost.
     pub parity: usize,
 }
 
 impl fmt::Display for TooManyLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} shards are lost, {} can be rebuilt", self.lost, self.parity)
+        write!(f, "{} shards are lost, but only {} can be rebuilt", self.lost, self.parity)
     }
 }
 
 impl std::error::Error for TooManyLost {}
 
-/// Computes the parity shards of a row: P, then Q, then the further ones. With none, does nothing.
+/// Computes the parity shards of a row: P, then Q, then the further rows. Without parity shards it
+/// does nothing.
 ///
-/// Data shards may be shorter than the parity shards, never longer.
+/// Data shards may be shorter than the parity shards, but not longer.
 ///
 /// # Panics
-/// If the parity shards differ in length, a data shard is longer than they are, there are more than
-/// [`MAX_PARITY`] of them, or more data shards than [`max_data`] allows with them.
+/// Panics if the parity shards differ in length, if a data shard is longer than they are, if there
+/// are more than [`MAX_PARITY`] parity shards, or if there are more data shards than [`max_data`]
+/// permits.
 pub fn encode(data: &[&[u8]], parity: &mut [&mut [u8]]) {
     encode_at(best(), data, parity);
 }
 
-/// Like [`encode`], on a chosen level. A level that this processor cannot run gives way to the plain
-/// one, whose result is the same.
+/// Does the same as [`encode`], with a chosen instruction set. If this processor does not support
+/// the instruction set, the plain version is used, whose result is the same.
 ///
 /// # Panics
 /// Like [`encode`].
@@ -91,18 +94,20 @@ pub fn encode_at(level: InstructionSet, data: &[&[u8]], parity: &mut [&mut [u8]]
 
 /// Rebuilds shards of a row.
 ///
-/// `present` holds the `data_count` data shards, then the parity shards, `None` where one is lost;
-/// a present shard may be shorter than the longest. `wanted` names shards by that index, each with
-/// where its bytes go: as many from its start as the slice is long. The wanted shards may be some
-/// of the lost ones or all of them; one that is present is copied.
+/// `present` contains the `data_count` data shards, then the parity shards; an element is `None` if
+/// the shard is lost. A present shard may be shorter than the longest one. `wanted` contains
+/// indices of shards, each with a slice for the result; as many bytes from the beginning of the
+/// shard are rebuilt as the slice is long. The wanted shards may be some or all of the lost shards;
+/// a wanted shard that is present is copied.
 ///
 /// # Errors
-/// [`TooManyLost`] if more data shards are lost than parity shards are left. Then nothing is
-/// written.
+/// [`TooManyLost`] if more data shards are lost than parity shards are present. In this case no
+/// output is written.
 ///
 /// # Panics
-/// If `present` is shorter than `data_count` or longer than that and [`MAX_PARITY`], if there are
-/// more data shards than [`max_data`] allows, or if a wanted index is beyond the end of `present`.
+/// Panics if `present` is shorter than `data_count` or longer than `data_count` + [`MAX_PARITY`],
+/// if there are more data shards than [`max_data`] permits, or if a wanted index is beyond the end
+/// of `present`.
 pub fn rebuild(
     data_count: usize,
     present: &[Option<&[u8]>],
@@ -111,7 +116,7 @@ pub fn rebuild(
     rebuild_at(best(), data_count, present, wanted)
 }
 
-/// Like [`rebuild`], on a chosen level; see [`encode_at`].
+/// Does the same as [`rebuild`], with a chosen instruction set; see [`encode_at`].
 ///
 /// # Errors
 /// The errors of [`rebuild`].
@@ -146,19 +151,20 @@ pub fn rebuild_at(
 
 /// Adds data shards to existing parity shards: P += D_i, Q += 2^i * D_i, and so on.
 ///
-/// `sources` are `(i, bytes)`, `parity` are `(row, bytes)` with row 0 for P and 1 for Q; other rows
-/// are not touched. Adding is also subtracting: parity follows a change of some shards when their
-/// old bytes are added, and then their new bytes. Both can be in one call, or in two where the
-/// parity of the unchanged shards is of use. All slices are equally long.
+/// `sources` contains pairs `(i, bytes)`; `parity` contains pairs `(row, bytes)`, where row 0 is P
+/// and row 1 is Q. Other rows are not changed. Addition is also subtraction: when shards change,
+/// the parity is updated by adding their old bytes and their new bytes. The old and the new bytes
+/// can be added in one call, or in two calls if the parity of only the unchanged shards is needed.
+/// All slices must have the same length.
 ///
 /// # Panics
-/// If slices differ in length, a row is not below [`MAX_PARITY`], or a data shard's number is
-/// beyond [`max_data`].
+/// Panics if slices differ in length, if a row is not below [`MAX_PARITY`], or if the number of a
+/// data shard is beyond [`max_data`].
 pub fn update(sources: &[(usize, &[u8])], parity: &mut [(usize, &mut [u8])]) {
     update_at(best(), sources, parity);
 }
 
-/// Like [`update`], on a chosen level; see [`encode_at`].
+/// Does the same as [`update`], with a chosen instruction set; see [`encode_at`].
 ///
 /// # Panics
 /// Like [`update`].
@@ -193,7 +199,7 @@ pub(crate) fn update_at(
     }
 }
 
-/// The number of shards that [`update`] adds at once.
+/// The number of shards that [`update`] adds in one pass.
 const UPDATE_TERMS: usize = 8;
 
 fn add_alike(level: InstructionSet, terms: &[Term], parity: &mut [(usize, &mut [u8])]) {
@@ -212,13 +218,13 @@ fn add_alike(level: InstructionSet, terms: &[Term], parity: &mut [(usize, &mut [
 /// Adds (XORs) `source` to the beginning of `target`.
 ///
 /// # Panics
-/// If the source is longer than the target.
+/// Panics if the source is longer than the target.
 pub fn xor_into(target: &mut [u8], source: &[u8]) {
     assert!(source.len() <= target.len(), "the source fits in the target");
     best().run(&mut XorInto { target, source }, 0..source.len());
 }
 
-/// Rebuilds at most [`MAX_PARITY`] shards of one length.
+/// Rebuilds at most [`MAX_PARITY`] shards of equal length.
 fn rebuild_alike(
     level: InstructionSet,
     recovery: &Recovery,
@@ -265,7 +271,8 @@ fn xor_at(level: InstructionSet, sources: &[&[u8]], out: &mut [u8]) {
     }
 }
 
-/// The sources must not grow in length: what ends early is then always the highest powers.
+/// Requires that the lengths of the sources do not increase; the sources that end early are then
+/// always those of the highest powers.
 fn pq_at(level: InstructionSet, sources: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     zero_beyond(sources.first(), p);
     zero_beyond(sources.first(), q);
@@ -277,7 +284,7 @@ fn pq_at(level: InstructionSet, sources: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     }
 }
 
-/// All outputs are equally long, and at most [`MAX_PARITY`].
+/// Requires that all outputs have the same length, and that there are at most [`MAX_PARITY`].
 fn combine_at(level: InstructionSet, mut terms: Vec<Term>, outs: &mut [&mut [u8]]) {
     terms.sort_by_key(|term| Reverse(term.source.len()));
     outs.iter_mut().for_each(|out| zero_beyond(terms.first().map(|term| &term.source), out));
@@ -304,13 +311,14 @@ fn combine_sorted<const OUTS: usize>(
     }
 }
 
-/// Sets to zero what no source reaches.
+/// Sets the bytes beyond the longest source to zero.
 fn zero_beyond(longest: Option<&&[u8]>, out: &mut [u8]) {
     let reached = longest.map_or(0, |source| source.len()).min(out.len());
     out[reached..].fill(0);
 }
 
-/// Cuts `0..len` where sources, longest first, end: each span with the sources that cover it.
+/// Divides `0..len` at the ends of the sources, which are sorted from the longest to the shortest:
+/// returns each span with the sources that cover it.
 fn prefixes<T>(
     sources: &[T],
     len: usize,

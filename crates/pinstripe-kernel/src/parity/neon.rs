@@ -1,7 +1,7 @@
-//! The level of aarch64: how NEON holds and multiplies bytes.
+//! The instruction set of aarch64: how NEON stores and multiplies bytes.
 //!
-//! A product is two look-ups in sixteen-entry tables. No intrinsic stores past the caches, and
-//! these processors see such streams by themselves.
+//! A product is two lookups in tables of sixteen entries. No intrinsic bypasses the caches when
+//! storing; these processors recognize such streams of stores by themselves.
 
 use super::gf256::NIBBLES;
 use super::kernel::{Kernel, Lanes, sweep};
@@ -11,10 +11,10 @@ use std::ops::Range;
 #[derive(Clone, Copy)]
 struct Neon(uint8x16_t);
 
-/// Computes what whole vectors cover of `span`; returns where the rest begins.
+/// Computes the part of `span` that complete vectors cover; returns where the rest begins.
 ///
 /// # Safety
-/// The processor has NEON; `span` ends within the kernel's bound.
+/// Requires that the processor has NEON, and that `span` ends within the kernel's bound.
 #[target_feature(enable = "neon")]
 pub(super) unsafe fn neon<K: Kernel>(kernel: &mut K, span: Range<usize>, _stream: bool) -> usize {
     // SAFETY: promised by the caller.

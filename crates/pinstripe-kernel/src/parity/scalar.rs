@@ -1,10 +1,12 @@
-//! The plain version of every kernel: safe code on 64-bit words, eight bytes of the field in each.
+//! The plain version of every kernel: safe code on 64-bit words, each with eight bytes of the
+//! field.
 //!
-//! It serves processors without vectors, finishes what is left below one vector, and is what the
-//! tests hold every other level equal to. On purpose it multiplies in another way than they do:
-//! bit by bit, with no table.
+//! The plain version is used on processors without vector instructions and for the rest below one
+//! vector, and tests compare every other version with it. The plain version deliberately multiplies
+//! in another way than the other versions: bit by bit, without tables.
 //!
-//! Work goes tile by tile so that sources read more than once stay in the first-level cache.
+//! Data is processed tile by tile, so that sources that are read more than once stay in the
+//! first-level cache.
 
 use super::kernel::Term;
 use std::ops::Range;
@@ -15,7 +17,7 @@ type Tile = [u64; TILE_BYTES / 8];
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 const REDUCTION: u64 = 0x1d1d_1d1d_1d1d_1d1d;
 
-/// `out[span]` = sum of `source[span]`.
+/// Computes `out[span]` = sum of `source[span]`.
 pub(super) fn xor(sources: &[&[u8]], out: &mut [u8], span: Range<usize>) {
     for tile in tiles(span) {
         let mut sum = [0; _];
@@ -26,7 +28,7 @@ pub(super) fn xor(sources: &[&[u8]], out: &mut [u8], span: Range<usize>) {
     }
 }
 
-/// `p[span]` = sum of `source[span]`, `q[span]` = sum of 2^index * `source[span]`.
+/// Computes `p[span]` = sum of `source[span]` and `q[span]` = sum of 2^index * `source[span]`.
 pub(super) fn pq(sources: &[&[u8]], p: &mut [u8], q: &mut [u8], span: Range<usize>) {
     for tile in tiles(span) {
         let (mut p_sum, mut q_sum) = ([0; _], [0; _]);
@@ -40,9 +42,10 @@ pub(super) fn pq(sources: &[&[u8]], p: &mut [u8], q: &mut [u8], span: Range<usiz
     }
 }
 
-/// Sum of `term.factors[n] * term.source[tile]`.
+/// Computes the sum of `term.factors[n] * term.source[tile]`.
 ///
-/// Horner's rule over the bits of the factors: seven doublings in all, however many terms.
+/// The function uses Horner's rule over the bits of the factors: seven doublings in total, however
+/// many terms there are.
 fn sum_of(terms: &[Term], n: usize, tile: &Range<usize>) -> Tile {
     let mut sum = [0; _];
     for bit in (0..8).rev() {
@@ -54,7 +57,7 @@ fn sum_of(terms: &[Term], n: usize, tile: &Range<usize>) -> Tile {
     sum
 }
 
-/// `outs[n][span]` = sum of `term.factors[n] * term.source[span]`.
+/// Computes `outs[n][span]` = sum of `term.factors[n] * term.source[span]`.
 pub(super) fn combine(terms: &[Term], outs: &mut [&mut [u8]], span: Range<usize>) {
     for tile in tiles(span) {
         for (n, out) in outs.iter_mut().enumerate() {
@@ -63,7 +66,7 @@ pub(super) fn combine(terms: &[Term], outs: &mut [&mut [u8]], span: Range<usize>
     }
 }
 
-/// `outs[n][span] ^=` sum of `term.factors[n] * term.source[span]`.
+/// Computes `outs[n][span] ^=` sum of `term.factors[n] * term.source[span]`.
 pub(super) fn add_into(terms: &[Term], outs: &mut [&mut [u8]], span: Range<usize>) {
     for tile in tiles(span) {
         for (n, out) in outs.iter_mut().enumerate() {
@@ -86,7 +89,7 @@ fn tiles(span: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     span.step_by(TILE_BYTES).map(move |start| start..end.min(start + TILE_BYTES))
 }
 
-/// `source` is at most a tile long; the rest of the tile is left as it is.
+/// `source` is at most as long as a tile; the rest of the tile is not changed.
 fn add(tile: &mut Tile, source: &[u8]) {
     match source.try_into() {
         Ok(full) => add_full(tile, full),
@@ -104,7 +107,7 @@ fn add_full(tile: &mut Tile, source: &[u8; TILE_BYTES]) {
     }
 }
 
-/// Every byte times two: shift left, and where a bit fell out of the top, reduce.
+/// Multiplies every byte by two: shifts it left and, if the highest bit was set, reduces it.
 fn double(tile: &mut Tile) {
     for word in tile {
         let high = *word & HIGH_BITS;

@@ -1,7 +1,8 @@
-//! The levels of x86-64: how SSSE3, AVX2, GFNI and AVX-512 hold and multiply bytes.
+//! The instruction sets of x86-64: how SSSE3, AVX2, GFNI and AVX-512 store and multiply bytes.
 //!
-//! GFNI's own product is in another field (0x11b), so products go through its bit matrices instead,
-//! which serve any field. Without GFNI a product is two shuffles of sixteen-entry tables.
+//! GFNI's own product is in another field (0x11b), so products use its bit matrix instruction
+//! instead, which works for any field. Without GFNI, a product is two shuffles with tables of
+//! sixteen entries.
 
 use super::gf256::{MATRICES, NIBBLES};
 use super::kernel::{Kernel, Lanes, sweep};
@@ -18,14 +19,15 @@ struct Avx2Gfni(__m256i);
 #[derive(Clone, Copy)]
 struct Avx512Gfni(__m512i);
 
-/// The function of one level: its features, its lanes.
+/// Defines the function of one instruction set, from its features and its lanes.
 macro_rules! entry {
     ($name:ident, $lanes:ty, $features:literal) => {
-        /// Computes what whole vectors cover of `span`; returns where the rest begins.
+        /// Computes the part of `span` that complete vectors cover; returns where the rest begins.
         ///
         /// # Safety
-        /// The processor has the features; `span` ends within the kernel's bound; with `stream`
-        /// set, the kernel's outputs are aligned to 64 at the start of `span`.
+        /// Requires that the processor has the features, and that `span` ends within the kernel's
+        /// bound; with `stream` set, the kernel's outputs must be aligned to 64 at the start of
+        /// `span`.
         #[target_feature(enable = $features)]
         pub(super) unsafe fn $name<K: Kernel>(
             kernel: &mut K,
@@ -52,7 +54,7 @@ entry!(avx2, Avx2, "avx2");
 entry!(avx2_gfni, Avx2Gfni, "avx2,gfni");
 entry!(avx512_gfni, Avx512Gfni, "avx512f,avx512bw,gfni");
 
-/// Moves between memory and registers, the same for every kind of lanes of one width.
+/// Defines loads and stores, which are the same for every kind of lanes of one width.
 macro_rules! moves {
     ($vector:ty, $load:ident, $store:ident, $stream:ident, $xor:ident) => {
         const BYTES: usize = size_of::<$vector>();
@@ -195,7 +197,7 @@ impl Lanes for Avx512Gfni {
     }
 }
 
-/// The size of the largest cache this processor states, or a usual size if it states none.
+/// The size of the largest cache that this processor reports, or a usual size if it reports none.
 pub(super) fn cache_bytes() -> usize {
     const USUAL: usize = 32 << 20;
     static STATED: OnceLock<usize> = OnceLock::new();

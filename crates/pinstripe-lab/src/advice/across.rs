@@ -1,12 +1,13 @@
-//! One setting for several loads at once: the case `stripe`.
+//! Recommends one setting for several loads at once, for the case `stripe`.
 //!
-//! For each load, a value's share of the best value is 1 unless it is shown to be slower; otherwise
-//! the share is its relative speed. A value's score is the geometric mean of its shares. The
-//! baseline, which applies without any setting, stays if its score is at most [`NEGLIGIBLE`] below
-//! the best score; otherwise, of the other values within this margin, the one whose members move
-//! the fewest bytes is taken. The baseline is decided on if it is shown to keep up with every value
-//! in every load; another value is decided on if the baseline is shown to be slower in a load and
-//! the value keeps up in all.
+//! For each load, a value's share is 1 unless the value is shown to be slower than the best value;
+//! otherwise the share is its speed relative to the best value. A value's score is the geometric
+//! mean of its shares. The baseline, which applies without any setting, is kept if its score is at
+//! most [`NEGLIGIBLE`] below the best score. Otherwise the choice is among the other values within
+//! this margin: the one whose members move the fewest bytes. The baseline counts as decided if it
+//! is shown to be as fast as every other value in every load. Another value counts as decided if
+//! the baseline is shown to be slower than it in one load, and it is as fast as the baseline in all
+//! loads.
 
 use super::{
     Advice, NEGLIGIBLE, OPEN, figure_of, is_settled, is_slower, keeps_up, parameter, unrest,
@@ -14,14 +15,14 @@ use super::{
 use crate::questions::{self, ALL_LOADS};
 use crate::result::{self, Counting, Results, Variant};
 
-/// The bytes that members move for each byte of the user.
+/// The bytes that members read and write for each byte that the user reads or writes.
 const MOVED: [&str; 3] = ["members_read_of_each", "members_written_of_each", "log_written_of_each"];
 
 struct Score<'a> {
     value: &'a str,
-    /// The share of the best, over all loads.
+    /// The score: the geometric mean of the value's shares over all loads.
     share: f64,
-    /// Bytes of all members for each of the user, the mean of all loads.
+    /// Bytes that all members move for each byte of the user, as the mean over all loads.
     moved: f64,
 }
 
@@ -69,20 +70,20 @@ pub(super) fn advise(results: &Results) -> Option<Advice> {
     })
 }
 
-/// The variants of a value, load by load.
+/// The variants that have a value, load by load.
 fn of_value<'a>(results: &'a Results, setting: &str, value: &str) -> Vec<&'a Variant> {
     let is_it = |it: &&Variant| parameter(it, setting) == Some(value);
     results.variants.iter().filter(is_it).collect()
 }
 
-/// Whether one value is shown to be better than another: faster in a load, and as good in all.
+/// Whether one value is shown to be better than another: faster in one load, and not slower in any.
 fn is_shown(of: &[&Variant], to: &[&Variant], counting: Counting) -> bool {
     let pairs = || of.iter().zip(to);
     pairs().any(|(of, to)| is_slower(to, of, counting))
         && pairs().all(|(of, to)| keeps_up(of, to, counting))
 }
 
-/// The only parameter in addition to the load.
+/// Returns the only parameter that variants have in addition to the load.
 fn setting(results: &Results) -> Option<&str> {
     match &results.variants.first()?.parameters[..] {
         [load, setting] if load.name == "load" => Some(&setting.name),
@@ -132,8 +133,8 @@ fn evidence(
         others.map(|it| format!("; {}: {:.2}, {:.2}", it.value, it.share, it.moved)).collect();
     let notes: String = results.notes.iter().map(|note| format!("; {note}")).collect();
     format!(
-        "{:.2} of the best, members move {:.2} bytes for each{others}; means of {loads}, each of {runs} runs or \
-         more{notes}",
+        "{:.2} of the best rate, members move {:.2} bytes for each byte requested{others}; means \
+         of {loads}, each of {runs} runs or more{notes}",
         chosen.share, chosen.moved,
     )
 }
@@ -199,12 +200,16 @@ mod tests {
         let values = [("w, auto", 99.0), ("w, 4K", 100.0), ("r, auto", 50.0), ("r, 4K", 49.0)];
         let mut results = results(&values, &[1.0; 4]);
         let advice = &advise(&results)[0];
-        let wanted = "1.00 of the best, members move 1.00 bytes for each; 4K: 1.00, 1.00; means of w, r, each of \
+        let wanted = "1.00 of the best rate, members move 1.00 bytes for each byte requested; \
+                      4K: 1.00, 1.00; means of w, r, each of \
                       16 runs or more";
         assert_eq!(advice.evidence, wanted);
         let mut disturbed = results.clone();
         disturb(&mut disturbed);
-        assert_eq!(advise(&disturbed)[0].evidence, format!("{wanted}; the machine was not quiet"));
+        assert_eq!(
+            advise(&disturbed)[0].evidence,
+            format!("{wanted}; other programs used the machine")
+        );
         results.variants[2].runs.truncate(7);
         assert!(advise(&results).is_empty());
     }

@@ -1,10 +1,10 @@
-//! The codec of a split: the case `split`.
+//! Recommends the codec of a split, for the case `split`.
 //!
-//! Space is saved only if that costs no time: of the codecs that are shown to be at most
-//! [`NEGLIGIBLE`] slower than the default of `split`, the one that writes least is advised, and of
-//! those that write as little the fastest. The default stays if every other codec is shown not to
-//! be better: it does not write less in the same time, and it is not faster without writing more.
-//! If neither is shown, nothing is decided.
+//! If several codecs are shown to be at most [`NEGLIGIBLE`] slower than the default of `split`, the
+//! one that writes the fewest bytes is recommended; if several write equally few bytes, the fastest
+//! one. So space is saved only if that costs no time. The default is kept if every other codec is
+//! shown not to be better: the other codec does not write less in the same time, and it is not
+//! faster without writing more. If neither condition is shown to hold, nothing is decided.
 
 use super::{
     Advice, NEGLIGIBLE, OPEN, figure, figure_of, is_settled, is_slower, keeps_up, median,
@@ -16,13 +16,13 @@ use crate::result::{Counting, Results, Variant};
 /// Bytes written for each byte of the source.
 const WRITTEN: &str = "written_of_each";
 
-/// The recommended setting, by the first group that has what `split` does by itself and another
-/// codec.
+/// Returns the recommended setting. It is taken from the first group that contains the default
+/// codec of `split` and another codec.
 pub(super) fn advise(results: &Results) -> Option<Advice> {
     results.groups().into_iter().find_map(|group| of_group(results, group))
 }
 
-/// A codec, and the bytes that it writes for each.
+/// A codec, and the number of bytes that it writes for each byte of the source.
 struct MeasuredCodec<'a> {
     variant: &'a Variant,
     codec: &'a str,
@@ -163,7 +163,7 @@ mod tests {
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "lz4");
         assert!(
-            advice.evidence.ends_with("auto 0.83, 1.00; the machine was not quiet"),
+            advice.evidence.ends_with("auto 0.83, 1.00; other programs used the machine"),
             "{advice:?}"
         );
     }

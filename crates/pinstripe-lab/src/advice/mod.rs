@@ -1,16 +1,17 @@
-//! Recommended settings, from measurements: a pure function of results.
+//! Recommends settings from measurements, as a pure function of the results.
 //!
 //! In each group whose variants differ in one setting, variants are compared round by round. The
-//! baseline is the default of the verb; it stays if it is shown to be at most [`NEGLIGIBLE`] worse
-//! than all others. If it is shown to be slower, the first of the others that is shown to be as
-//! good as the rest is advised - a cheaper value comes first - or else the fastest of those that
-//! are shown to be faster than the baseline. If neither is shown, nothing is decided. Some cases
+//! baseline is the default of the verb; it is kept if it is shown to be at most [`NEGLIGIBLE`]
+//! worse than all other values. If the baseline is shown to be slower, the first other value that
+//! is shown to be as good as the rest is recommended (a cheaper value comes first). If there is
+//! none, the fastest of the values that are shown to be faster than the baseline is recommended. If
+//! the baseline is shown neither to be as good nor to be slower, nothing is decided. Some cases
 //! answer one question by several groups or figures; their rules are in [`across`], [`codec`] and
 //! [`ring`].
 //!
-//! Invariants: there is no advice from fewer than eight rounds; a decision does not contradict the
-//! figures shown with it. This module contains no option names of other programs, and accesses no
-//! files.
+//! Invariants: no recommendation is made from fewer than eight rounds; a decision does not
+//! contradict the figures shown with it. This module contains no option names of other programs,
+//! and accesses no files.
 
 mod across;
 mod codec;
@@ -26,29 +27,31 @@ use crate::result::{self, Counting, Note, PAIRS_TO_JUDGE, Results, Standing, Sta
 /// A variant that is slower by at most this share counts as equally good.
 pub const NEGLIGIBLE: f64 = stats::AS_GOOD;
 
-/// The end of evidence that shows nothing.
-const OPEN: &str = "; too close to decide in that time";
+/// The end of the evidence text if the figures show nothing.
+const OPEN: &str = "; the values are too close to decide in that time";
 
 /// A setting with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// The question: the group, or what several groups are about.
+    /// The question that the setting answers: the name of the group, or the topic of several
+    /// groups.
     pub question: String,
-    /// The setting, as the option that sets it without dashes.
+    /// The setting, as the name of the option that sets it, without dashes.
     pub setting: String,
     /// The value to set.
     pub value: String,
-    /// Whether that is the baseline: what the verb does by itself, and without a verb the first.
+    /// Whether the value is the baseline: the default of the verb, or the first value if no verb
+    /// has a default.
     pub is_usual: bool,
-    /// Whether that is shown: to be better than the baseline, or as good as all others. If not, the
-    /// value is the baseline, and there is nothing to set.
+    /// Whether the value is shown to be better than the baseline, or to be as good as all others.
+    /// If this is false, `value` is the baseline, and the user need not set anything.
     pub is_decided: bool,
-    /// The figures, for people.
+    /// The figures that support the setting, as text for people.
     pub evidence: String,
 }
 
-/// The recommended settings, question by question, in the order of the results. Where too few
-/// rounds count, nothing is recommended.
+/// The recommended settings, question by question, in the order of the results. If too few rounds
+/// count, nothing is recommended.
 pub fn advise(results: &Results) -> Vec<Advice> {
     let mut all = of_case(results);
     if results.accepts_noise() {
@@ -118,7 +121,7 @@ fn choose(
     let speed = |at: &usize| counting.paired(variants[*at], variants[baseline]).map(|it| it.speed);
     let open = (0..variants.len()).filter(is(Standing::Open)).filter(is_faster);
     let best = open.filter_map(|at| Some((at, speed(&at)?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some((best.0, "; which of those nearest to it is the best was too close to decide"))
+    Some((best.0, "; the best value could not be distinguished from those nearest to it"))
 }
 
 /// Whether the figures contradict the choice of a variant: another one is faster by more than a
@@ -131,7 +134,8 @@ fn is_contradicted(variants: &[&Variant], at: usize, counting: Counting) -> bool
     variants.iter().any(is_ahead)
 }
 
-/// Whether it can be believed: enough rounds count, and what was written was waited for.
+/// Whether a variant's figures can be believed: enough rounds count, and written bytes were waited
+/// for until they were durable.
 fn is_settled(variant: &Variant, counting: Counting) -> bool {
     is_durable(variant) && has_rounds(variant, counting)
 }
@@ -140,11 +144,11 @@ fn has_rounds(variant: &Variant, counting: Counting) -> bool {
     counting.pairs(variant, variant).len() >= PAIRS_TO_JUDGE
 }
 
-/// The end of the evidence, if disturbed runs count.
+/// Returns the end of the evidence text; it is not empty if disturbed runs count.
 fn unrest(counting: Counting) -> &'static str {
     match counting {
         Counting::Quiet => "",
-        Counting::Alike => "; the machine was not quiet",
+        Counting::Alike => "; other programs used the machine",
     }
 }
 
@@ -153,7 +157,7 @@ fn is_durable(variant: &Variant) -> bool {
     variant.notes().iter().all(is_believed)
 }
 
-/// The one setting in which all of two variants or more differ.
+/// The one setting in which all of the variants differ; there must be two or more variants.
 fn common_setting(variants: &[&Variant]) -> Option<String> {
     let name = |variant: &&Variant| match &variant.parameters[..] {
         [only] => Some(only.name.clone()),
@@ -164,17 +168,18 @@ fn common_setting(variants: &[&Variant]) -> Option<String> {
     (is_alike && variants.len() > 1).then_some(first)
 }
 
-/// Whether one is shown not to be slower than another by more than can be neglected.
+/// Whether `one` is shown to be at most a negligible amount slower than `other`.
 fn keeps_up(one: &Variant, other: &Variant, counting: Counting) -> bool {
     counting.raced(one, other).is_some_and(|it| it.low > 1.0 - NEGLIGIBLE)
 }
 
-/// Whether one is shown to be slower than another by more than can be neglected.
+/// Whether `one` is shown to be slower than `other` by more than a negligible amount.
 fn is_slower(one: &Variant, other: &Variant, counting: Counting) -> bool {
     counting.raced(one, other).is_some_and(|it| it.high < 1.0 - NEGLIGIBLE)
 }
 
-/// `1850 MB/s [1802, 1871] of 12 runs; in the same rounds buffered 0.77, dsync 0.17 times as fast`.
+/// Returns the evidence, for example `1850 MB/s [1802, 1871] of 12 runs; in the same rounds
+/// buffered 0.77, dsync 0.17 times as fast`.
 fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting) -> String {
     let unit = &chosen.metric.unit;
     let values = counting.values(chosen);
@@ -189,13 +194,13 @@ fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting) -> Stri
     let speeds: Vec<String> = speeds.collect();
     let middle = figure(median(chosen, counting));
     format!(
-        "{middle} {unit}{interval} of {} runs; in the same rounds {} times as fast",
+        "{middle} {unit}{interval} in {} runs; compared in the same rounds, {} times as fast",
         values.len(),
         speeds.join(", ")
     )
 }
 
-/// A figure with its significant digits.
+/// Formats a figure with its significant digits.
 fn figure(value: f64) -> String {
     match value {
         small if small < 10.0 => format!("{small:.2}"),
@@ -203,12 +208,12 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// The median of the runs that count; 0 of none.
+/// The median of the runs that count; 0 if no run counts.
 fn median(variant: &Variant, counting: Counting) -> f64 {
     stats::median(&counting.values(variant)).unwrap_or(0.0)
 }
 
-/// The values of a further figure of the runs that count.
+/// The values that the runs that count have for an additional figure.
 fn figures_of<'a>(
     variant: &'a Variant,
     name: &'a str,
@@ -269,7 +274,7 @@ mod tests {
         made.case = "quick".to_owned();
         made.variants
             .iter_mut()
-            .for_each(|it| it.group = "write 1 MiB in order, direct".to_owned());
+            .for_each(|it| it.group = "write 1 MiB blocks sequentially, direct".to_owned());
         made
     }
 
@@ -314,7 +319,7 @@ mod tests {
         swing(&mut open, 0.1);
         let found = &advise(&open)[0];
         assert!(found.value != "4" && found.is_decided && !found.is_usual, "{found:?}");
-        assert!(found.evidence.contains("the best was too close to decide"), "{found:?}");
+        assert!(found.evidence.contains("could not be distinguished"), "{found:?}");
     }
 
     #[test]
@@ -334,7 +339,7 @@ mod tests {
         let mut made = results(&named);
         made.case = "quick".to_owned();
         for variant in &mut made.variants {
-            variant.group = "write 1 MiB in order, direct".to_owned();
+            variant.group = "write 1 MiB blocks sequentially, direct".to_owned();
             variant.parameters = vec![Parameter::new("depth", &variant.name)];
             variant.runs.iter_mut().for_each(|it| it.notes.clear());
         }
@@ -375,7 +380,7 @@ mod tests {
     #[test]
     fn the_evidence_has_all_figures() {
         let advice = &advise(&group(&[("1", 50.0), ("4", 100.0)]))[0];
-        let others = "of 16 runs; in the same rounds 1 0.50 times as fast";
+        let others = "in 16 runs; compared in the same rounds, 1 0.50 times as fast";
         assert!(advice.evidence.contains(others), "{}", advice.evidence);
         assert!(advice.evidence.contains("MB/s ["), "{}", advice.evidence);
     }
@@ -386,12 +391,16 @@ mod tests {
         disturb(&mut made);
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "4");
-        assert!(advice.evidence.ends_with("; the machine was not quiet"), "{}", advice.evidence);
+        assert!(
+            advice.evidence.ends_with("; other programs used the machine"),
+            "{}",
+            advice.evidence
+        );
         // The user accepts it: the same, and still with that word.
         let mut accepted = made.clone();
         accepted.accept_noise();
         assert_eq!(advise(&accepted)[0].value, "4");
-        assert!(advise(&accepted)[0].evidence.ends_with("; the machine was not quiet"));
+        assert!(advise(&accepted)[0].evidence.ends_with("; other programs used the machine"));
         // By different things, rounds cannot be compared: nothing can be said.
         for run in &mut made.variants[0].runs {
             run.disturbances[0].kind = "memory".to_owned();

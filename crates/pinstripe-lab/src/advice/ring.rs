@@ -1,23 +1,25 @@
-//! The ring of a recorded stream, and the write policy: the case `record-probe`.
+//! Recommends the ring size of a recorded stream and the write policy, for the case `record-probe`.
 //!
-//! From the runs during a storm, the policies without any lost byte are considered. The one whose
-//! largest need in all runs is the smallest is advised, with a ring of that size; of equal ones the
-//! first. The median does not count: a recording is spoilt by its worst moment. It is decided if
-//! every other policy lost bytes, or needed as much or more in each round. Disturbed runs do not
-//! count here, because the writes of other programs determine the ring's size.
+//! Only the runs during a storm are considered, and of these only the policies that lost no byte.
+//! The recommended policy is the one whose largest need of ring in all runs is the smallest, or the
+//! first of several equal ones; the recommended ring has that size. The maximum is used, not the
+//! median, because a recording is spoilt by its worst moment. The recommendation is decided if
+//! every other policy lost bytes, or needed at least as large a ring in each round. Disturbed runs
+//! do not count here, because the writes of other programs determine the ring's size.
 
 use super::{Advice, OPEN, figures_of, is_settled, parameter};
 use crate::questions::RECORD;
 use crate::result::{Counting, PAIRS_TO_JUDGE, Results, Run, Variant};
 
-/// Ways of writing that the recorder has, and what its option calls them. Where its own engine was
-/// measured, that alone is asked: the others are plain writers.
+/// The recorder's own ways of writing, each with the value of the recorder's option that selects
+/// it. If the recorder's own engine was measured, only its ways are compared, because the other
+/// policies are plain writers.
 const OWN: [(&str, &str); 2] = [("recorder", "buffered"), ("recorder-direct", "direct")];
 
 /// The ring that a run needed.
 const NEEDED: &str = "ring_needed_kib";
 
-/// A way of writing, and what its streams needed at most.
+/// A way of writing, and the largest ring that its streams needed.
 struct RingNeed<'a> {
     variant: &'a Variant,
     policy: &'a str,
@@ -27,7 +29,7 @@ struct RingNeed<'a> {
     runs: usize,
 }
 
-/// The way to write, and the ring to use.
+/// Recommends the way to write and the ring to use.
 pub(super) fn advise(results: &Results) -> Vec<Advice> {
     let has_own = results.variants.iter().any(|it| parameter(it, "policy").is_some_and(is_own));
     let is_asked = |it: &&Variant| {

@@ -3,9 +3,10 @@
 //! ```text
 //! accept --thread each--> handshake --one at a time--> session (session.rs)
 //! ```
-//! Invariants: a peer that does not know the token gets no thread for longer than the handshake may take,
-//! and there are at most [`MOST_CONNECTIONS`]; when the agent is stopped, its session ends and removes
-//! what it made before [`Agent::serve`] returns.
+//!
+//! Invariants: a peer that does not know the token gets no thread for longer than the handshake may
+//! take; there are at most [`MOST_CONNECTIONS`] connections; when the agent is stopped, its session
+//! ends and removes what it created before [`Agent::serve`] returns.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -23,9 +24,10 @@ use super::permits::Permits;
 use super::session::AgentSession;
 use super::token::Token;
 
-/// The most connections at a time: one is a session, the others shake hands or are refused for now.
+/// The most connections at a time: one of them is the session; the others are in the handshake or
+/// are being refused.
 const MOST_CONNECTIONS: usize = 16;
-/// So long no connection is taken after the system had no descriptor for one.
+/// The time for which no connection is accepted after the system had no free descriptor for one.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(200);
 
 /// Reports of an agent to its operator.
@@ -38,16 +40,16 @@ pub enum AgentReport {
         /// The name of the case.
         case: String,
     },
-    /// A coordinator is gone.
+    /// A coordinator has disconnected.
     Ended {
         /// The address.
         peer: String,
-        /// Why, where that was not as it should be.
+        /// The reason, unless the coordinator disconnected as it should.
         why: Option<String>,
     },
     /// A connection was refused.
     Refused {
-        /// The address that it came from.
+        /// The address from which the connection came.
         peer: String,
         /// Why.
         why: String,
@@ -69,7 +71,7 @@ pub struct Agent {
     session: Mutex<Option<String>>,
 }
 
-/// The sockets of all connections, to be closed from elsewhere.
+/// The sockets of all connections, so that another thread can close them.
 #[derive(Debug, Default)]
 struct Sockets {
     open: Mutex<Vec<(u64, TcpStream)>>,
@@ -77,7 +79,7 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Adds a connection; `None` if there are too many.
+    /// Adds a connection; returns `None` if there are too many connections.
     fn add(&self, stream: &TcpStream) -> Option<u64> {
         let mut open = lock(&self.open);
         let copy = stream.try_clone().ok().filter(|_| open.len() < MOST_CONNECTIONS)?;
@@ -99,10 +101,10 @@ impl Sockets {
 }
 
 impl Agent {
-    /// An agent that listens at `HOST:PORT`; port 0 is any free one.
+    /// Creates an agent that listens at `HOST:PORT`; port 0 selects any free port.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn bind(address: &str, token: Token, permits: Permits, program: &str) -> Result<Agent> {
         let failed = |error| Error::io("cannot listen", address, error);
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -121,15 +123,15 @@ impl Agent {
     /// Where it listens.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().map_err(|error| Error::io("cannot be named", "/", error))
     }
 
-    /// Serves coordinators until it is stopped.
+    /// Serves coordinators until the agent is stopped.
     ///
     /// # Errors
-    /// Errors of the listening socket, as the system reports.
+    /// Errors of the listening socket, as the system reports them.
     pub fn serve(&self, stop: &Stop, tell: &(dyn Fn(AgentReport) + Sync)) -> Result<()> {
         thread::scope(|scope| {
             let accepted = loop {
@@ -183,7 +185,7 @@ impl Agent {
             other
         };
         if let Some(other) = other {
-            let why = format!("measures for another coordinator ({other})");
+            let why = format!("the agent measures for another coordinator ({other})");
             let failure = AgentError::of(&Error::new(Kind::Busy, why.clone()));
             let told = message::encode(&AgentReply::Failed(failure)).and_then(|it| link.send(&it));
             drop(told);
@@ -198,7 +200,8 @@ impl Agent {
     }
 }
 
-/// Whether later connections may succeed: this one was aborted, or no descriptor was free.
+/// Whether an error of accept(2) is temporary: the connection was aborted, or no descriptor was
+/// free.
 fn is_passing(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
     let passing = [

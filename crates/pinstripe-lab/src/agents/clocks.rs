@@ -1,39 +1,42 @@
-//! Clocks of two machines compared by exchanges of messages, as NTP does (RFC 5905, section 8).
+//! Compares the clocks of two machines by exchanges of messages, as NTP does (RFC 5905, section 8).
 //!
 //! ```text
 //! ours      sent ---------------------- came        theirs = ours + offset
 //! theirs          received -- answered              |true - offset| <= round trip / 2
 //! ```
+//!
 //! The exchange with the shortest round trip is used: the additional time of the others was
 //! waiting, which need not be the same in both directions.
 //!
-//! Not in this module: a clock. Times are nanoseconds of clocks that are never set back.
+//! This module does not read a clock. Times are nanoseconds of clocks that are never set back.
 
 use crate::result::ClockDifference;
 
-/// One question and its answer.
+/// One question to another machine about its clock, and the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exchange {
-    /// When the question was sent, by our clock.
+    /// When the question was sent, by the clock of this machine.
     pub sent_ns: u64,
-    /// When it was received, by theirs.
+    /// When the question was received, by the clock of the other machine.
     pub received_ns: u64,
-    /// When the answer was sent, by theirs.
+    /// When the answer was sent, by the clock of the other machine.
     pub answered_ns: u64,
-    /// When it came, by ours.
+    /// When the answer arrived, by the clock of this machine.
     pub came_ns: u64,
-    /// How far their time of day is ahead of their clock.
+    /// How far the other machine's time of day is ahead of its clock that is never set back.
     pub their_wall_ns: i64,
 }
 
-/// The difference between another clock and ours.
+/// The difference between the clock of another machine and the clock of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClockOffset {
-    /// Nanoseconds that their clock shows more than ours.
+    /// The lead of the other machine's clock over the clock of this machine, in nanoseconds.
     pub offset_ns: i128,
-    /// From the question to the answer, without the time that they took.
+    /// The time from the question to the answer, without the time that the other machine took to
+    /// answer.
     pub round_trip_ns: u64,
-    /// The time of day ahead of ours, in nanoseconds.
+    /// The lead of the other machine's time of day over the time of day of this machine, in
+    /// nanoseconds.
     pub wall_offset_ns: i128,
     /// Exchanges made.
     pub exchanges: u32,
@@ -54,8 +57,9 @@ impl Exchange {
 }
 
 impl ClockOffset {
-    /// The difference according to these exchanges. Our time of day is `our_wall_ns` ahead of our
-    /// clock. `None` if all exchanges have impossible times.
+    /// Returns the difference of the clocks according to these exchanges. `our_wall_ns` is how far
+    /// the time of day of this machine is ahead of its clock. `None` if all exchanges have
+    /// impossible times.
     pub fn of(exchanges: &[Exchange], our_wall_ns: i128) -> Option<ClockOffset> {
         let timed = exchanges.iter().filter_map(|it| Some((it.round_trip_ns()?, it)));
         let (round_trip_ns, best) = timed.min_by_key(|(round_trip, _)| *round_trip)?;
@@ -73,18 +77,19 @@ impl ClockOffset {
         self.round_trip_ns.div_ceil(2)
     }
 
-    /// A moment of our clock by theirs.
+    /// Converts a moment by the clock of this machine to the clock of the other machine.
     pub fn theirs(&self, ours_ns: u64) -> u64 {
         let theirs = i128::from(ours_ns) + self.offset_ns;
         theirs.clamp(0, i128::from(u64::MAX)) as u64
     }
 
-    /// A moment of their clock by ours; before our clock began it is negative.
+    /// Converts a moment by the clock of the other machine to the clock of this machine; the result
+    /// is negative for a moment before this clock began.
     pub fn ours(&self, theirs_ns: u64) -> i128 {
         i128::from(theirs_ns) - self.offset_ns
     }
 
-    /// As it is kept with results.
+    /// The difference as it is stored with results.
     pub fn kept(&self) -> ClockDifference {
         ClockDifference {
             offset_s: self.wall_offset_ns as f64 / 1e9,

@@ -1,13 +1,15 @@
-//! A coordinator: the same case on several machines, each run begun together.
+//! A coordinator: it measures the same case on several machines and starts each run on all of them
+//! together.
 //!
 //! ```text
 //! connect --> clocks compared --> plan --> prepare --> (ready, start at an agreed instant, check)* --> clean
 //! ```
+//!
 //! Invariants: each step is requested from all agents, and all answers are awaited. An agent is
-//! lost if it closes the connection, falls silent, moves no data for too long or fails in a run: it
-//! is named, and takes no further part. After that no run is begun, because a sum over fewer
-//! machines is not comparable. An agent that fails before the first run ends the measurement with
-//! its error.
+//! lost if it closes the connection, falls silent, moves no data for too long or fails in a run. A
+//! lost agent is reported, and takes no further part. After an agent is lost no further run is
+//! started, because a sum over fewer machines is not comparable. An agent that fails before the
+//! first run ends the measurement with its error.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,18 +28,18 @@ use super::token::Token;
 use crate::result::{Host, Parameter, Part, Run, Variant};
 use crate::run::{Live, PlaceNo, Runner, VariantNo, VariantSpec};
 
-/// Exchanges for comparing clocks at first, and before a run.
+/// The number of exchanges that compare clocks, at the beginning and before each run.
 const EXCHANGES: usize = 16;
 const EXCHANGES_AGAIN: usize = 4;
-/// Two clocks drift apart by less than a millisecond in this time (100 ppm): a comparison is valid
-/// this long.
+/// Two clocks drift apart by less than a millisecond in this time (at 100 ppm), so a comparison of
+/// clocks is valid for this long.
 const COMPARED_HOLDS: Duration = Duration::from_secs(10);
-/// The time from the start message to the start, in addition to the transmission time, and for each
-/// agent.
+/// The time between the start message and the start of the run, in addition to the transmission
+/// time of the message; it is allowed for each agent.
 const START_MARGIN: Duration = Duration::from_millis(20);
 const START_MARGIN_EACH: Duration = Duration::from_micros(200);
 
-/// Parameters of variants that say where: each machine has its own.
+/// Parameters that name the place of a variant: each machine has its own place.
 const PLACES: [&str; 3] = ["dir", "device", "tree"];
 
 /// How a coordinator treats its agents.
@@ -47,11 +49,11 @@ pub struct CoordinatorOptions {
     pub program: String,
     /// An agent that moves no data or does not answer for this time is lost.
     pub timeout: Duration,
-    /// Runs that others disturbed count.
+    /// Whether runs that other programs disturbed count.
     pub accepts_noise: bool,
 }
 
-/// Several agents with the same case.
+/// A coordinator of several agents that measure the same case.
 pub struct Coordinator {
     group: AgentGroup,
     terms: CoordinatorOptions,
@@ -61,8 +63,8 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Connects to all agents, compares their clocks with ours, and lets them plan. `stop` is what an
-    /// interrupt sets.
+    /// Connects to all agents, compares their clocks with the clock of this machine, and lets the
+    /// agents plan. An interrupt sets `stop`.
     ///
     /// # Errors
     /// The errors of [`AgentGroup::connect`] and of the case, with the name of the agent;
@@ -86,7 +88,7 @@ impl Coordinator {
         Ok(cluster)
     }
 
-    /// What agents will make and overwrite, for people.
+    /// Descriptions of what agents will create and overwrite, for people.
     pub fn intents(&self) -> Vec<String> {
         let of_one = |(address, planned): (&String, &Planned)| -> Vec<String> {
             planned.intents.iter().map(|it| format!("{it} (at {address})")).collect()
@@ -120,7 +122,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Makes a variant ready, runs it at one instant on all machines, and checks it.
+    /// Prepares a variant, runs it at the same instant on all machines, and checks it.
     fn run_together(
         &mut self,
         variant: VariantNo,
@@ -251,29 +253,31 @@ impl Runner for Coordinator {
     }
 }
 
-/// Refuses agents that would not measure the same, or not as we do.
+/// Fails if the agents would measure different things, or something else than this program would.
 fn check_alike(planned: &[(&String, &Planned)], program: &str) -> Result<()> {
     let Some((first_address, first)) = planned.first() else { return Ok(()) };
     for (address, own) in planned {
         if own.program != program {
-            let error = Error::new(Kind::Unsupported, "runs a different version of pinstripe");
+            let error =
+                Error::new(Kind::Unsupported, "the agent runs a different version of pinstripe");
             let error = error.at(address.as_str()).expected(program, &own.program);
-            return Err(error.advice("use the same pinstripe on all machines"));
+            return Err(error.advice("use the same version of pinstripe on all machines"));
         }
         let variants = own.variants.iter().zip(&first.variants);
         let is_same = own.is_exact == first.is_exact
             && own.variants.len() == first.variants.len()
             && variants.into_iter().all(|(own, first)| is_alike(own, first));
         if !is_same {
-            let what = format!("would measure different variants than {first_address}");
+            let what =
+                format!("the agent would measure other variants than the agent {first_address}");
             let error = Error::new(Kind::Usage, what).at(address.as_str());
-            return Err(error.advice("give directories that have the same names on all machines"));
+            return Err(error.advice("name directories that have the same names on all machines"));
         }
     }
     Ok(())
 }
 
-/// Whether two machines would measure the same, each in its own place.
+/// Whether two machines would measure the same variant, each in its own place.
 fn is_alike(own: &Variant, first: &Variant) -> bool {
     let settings = |it: &Variant| -> Vec<Parameter> {
         let all = it.parameters.iter().filter(|own| !PLACES.contains(&own.name.as_str()));
@@ -283,7 +287,7 @@ fn is_alike(own: &Variant, first: &Variant) -> bool {
         && settings(own) == settings(first)
 }
 
-/// The notes of all; of those that not all have, whose they are.
+/// Returns the notes of all agents; a note that only some agents have names these agents.
 fn notes_of_all(planned: &[(&String, &Planned)]) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for (address, own) in planned {

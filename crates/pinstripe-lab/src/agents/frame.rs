@@ -7,29 +7,30 @@
 //! agent:       proof 32    for the same, under another name
 //! then frames:  length 4 | payload | MAC 32
 //! ```
-//! Numbers are little-endian. A proof is the keyed hash (BLAKE3) of who proves and of both greetings;
-//! the key is made of the token, which is never sent. Each direction has a key of its own, made of the
-//! token and both greetings; the MAC of a frame is the keyed hash of its number in its direction, its
-//! length and its payload.
 //!
-//! Invariants: the coordinator proves first, so that a peer that only connects learns nothing made of the
-//! token; a frame that was repeated, left out, changed, sent back or taken from another connection
-//! has a wrong MAC; nothing is allocated by a length that is above [`FRAME_BYTES`].
+//! Numbers are little-endian. A proof is a keyed hash (BLAKE3) of the end that proves and of both
+//! greetings; the key is derived from the token, which is never sent. Each direction has its own
+//! key, derived from the token and both greetings. The MAC of a frame is the keyed hash of its
+//! number in its direction, its length and its payload.
 //!
-//! Not in this module: sockets, and what a payload means.
+//! Invariants: the coordinator proves first, so that a peer that only connects learns nothing
+//! derived from the token; a frame that was repeated, left out, changed, sent back or taken from
+//! another connection has a wrong MAC; a length above [`FRAME_BYTES`] causes no allocation.
+//!
+//! This module contains no sockets, and does not interpret payloads.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::wire::Reader;
 
 use super::token::Token;
 
-/// The version of the protocol. Both ends have the same, or do not talk.
+/// The version of the protocol. The connection fails if the two ends have different versions.
 pub(crate) const PROTOCOL: u16 = 1;
 /// Bytes of a greeting.
 pub const GREETING_BYTES: usize = 42;
 /// Bytes of a proof and of a MAC.
 pub const MAC_BYTES: usize = 32;
-/// The longest payload. A run with its histograms and samples is some 100 KB.
+/// The longest payload. The payload of a run with its histograms and samples has some 100 KB.
 pub const FRAME_BYTES: usize = 4 << 20;
 /// Bytes of the length before a payload.
 pub const LENGTH_BYTES: usize = 4;
@@ -41,7 +42,7 @@ const MAGIC: &[u8; 8] = b"PSLABAGT";
 pub enum ConnectionEnd {
     /// The end that connects and decides what is measured.
     Coordinator,
-    /// The one that listens and measures.
+    /// The end that listens and measures.
     Agent,
 }
 
@@ -66,17 +67,17 @@ impl ConnectionEnd {
 pub struct Greeting {
     /// The version of the protocol.
     pub version: u16,
-    /// 32 bytes that were never used before.
+    /// A nonce: 32 random bytes that no other greeting has.
     pub nonce: [u8; 32],
 }
 
 impl Greeting {
-    /// A greeting of this version.
+    /// Creates a greeting with the version of this program.
     pub fn new(nonce: [u8; 32]) -> Greeting {
         Greeting { version: PROTOCOL, nonce }
     }
 
-    /// As it is sent.
+    /// Encodes the greeting as it is sent.
     pub fn encode(&self) -> [u8; GREETING_BYTES] {
         let mut bytes = [0; GREETING_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
@@ -92,22 +93,30 @@ impl Greeting {
     pub fn decode(bytes: &[u8; GREETING_BYTES]) -> Result<Greeting> {
         let mut reader = Reader::new(bytes, "greeting");
         if reader.array()? != *MAGIC {
-            return Err(Error::new(Kind::Corrupt, "does not speak the protocol of lab agents"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "this peer does not use the protocol of lab agents",
+            ));
         }
         let version = u16::from_le_bytes(reader.array()?);
         Ok(Greeting { version, nonce: reader.array()? })
     }
 
-    /// Holds the version against ours.
+    /// Compares the version of the greeting with the version of this program.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for another one.
+    /// [`Kind::Unsupported`] if the versions differ.
     pub fn check(&self) -> Result<()> {
         if self.version == PROTOCOL {
             return Ok(());
         }
-        let error = Error::new(Kind::Unsupported, "speaks another version of the protocol");
-        Err(error.expected(PROTOCOL, self.version).advice("use the same pinstripe on all machines"))
+        let error = Error::new(
+            Kind::Unsupported,
+            "this peer uses another version of the protocol of lab agents",
+        );
+        Err(error
+            .expected(PROTOCOL, self.version)
+            .advice("use the same version of pinstripe on all machines"))
     }
 }
 
@@ -131,20 +140,21 @@ impl SessionKeys {
         *self.keyed(b"proof", end).as_bytes()
     }
 
-    /// Holds a proof against the token.
+    /// Checks a proof against the token.
     ///
     /// # Errors
-    /// [`Kind::WrongKey`] where it does not fit.
+    /// [`Kind::WrongKey`] if the proof does not match the token.
     pub fn check(&self, end: ConnectionEnd, proof: &[u8; MAC_BYTES]) -> Result<()> {
         // The comparison takes the same time wherever they differ.
         match self.keyed(b"proof", end) == *proof {
             true => Ok(()),
-            false => Err(Error::new(Kind::WrongKey, "does not know the token")
+            false => Err(Error::new(Kind::WrongKey, "this peer does not know the token")
                 .advice("the token file must have the same content on all machines")),
         }
     }
 
-    /// The keys of both directions, for one end: for sending, and for receiving.
+    /// Returns the keys of both directions for one end: the key for sending, and the key for
+    /// receiving.
     pub fn keys(&self, end: ConnectionEnd) -> (FrameSealer, FrameOpener) {
         let key = |end: ConnectionEnd| *self.keyed(b"frames", end).as_bytes();
         let sealer = FrameSealer { key: key(end), number: 0 };
@@ -159,21 +169,23 @@ impl SessionKeys {
     }
 }
 
-/// Makes frames of one direction.
+/// Seals frames of one direction.
 pub struct FrameSealer {
     key: [u8; 32],
     number: u64,
 }
 
 impl FrameSealer {
-    /// The next frame with a payload.
+    /// Returns the next frame, with this payload.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a payload that is too long.
+    /// [`Kind::Usage`] if the payload is too long.
     pub fn seal(&mut self, payload: &[u8]) -> Result<Vec<u8>> {
         if payload.len() > FRAME_BYTES {
             let error = Error::new(Kind::Usage, "a message is too long");
-            return Err(error.expected(format!("at most {FRAME_BYTES} bytes"), payload.len()));
+            return Err(
+                error.expected(format!("a message of at most {FRAME_BYTES} bytes"), payload.len())
+            );
         }
         let length = (payload.len() as u32).to_le_bytes();
         let mac = mac(&self.key, self.number, length, payload);
@@ -185,20 +197,20 @@ impl FrameSealer {
 /// Opens frames of one direction, in the order in which they were made.
 pub struct FrameOpener {
     key: [u8; 32],
-    /// The number of the next frame; `None` after a wrong one.
+    /// The number of the next frame; `None` after a frame that failed its check.
     number: Option<u64>,
 }
 
 impl FrameOpener {
-    /// The bytes of the payload that follows a length.
+    /// Decodes the length field before a payload.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for more than [`FRAME_BYTES`].
+    /// [`Kind::Corrupt`] for a length above [`FRAME_BYTES`].
     pub fn length(bytes: [u8; LENGTH_BYTES]) -> Result<usize> {
         let length = u32::from_le_bytes(bytes) as usize;
         if length > FRAME_BYTES {
-            let error = Error::new(Kind::Corrupt, "sent a frame that is too long");
-            return Err(error.expected(format!("at most {FRAME_BYTES} bytes"), length));
+            let error = Error::new(Kind::Corrupt, "this peer sent a frame that is too long");
+            return Err(error.expected(format!("a message of at most {FRAME_BYTES} bytes"), length));
         }
         Ok(length)
     }
@@ -206,7 +218,7 @@ impl FrameOpener {
     /// Checks the next frame.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for any but that: nothing more can be opened then.
+    /// [`Kind::Corrupt`] for any other frame; afterwards no further frame can be opened.
     pub fn open(&mut self, payload: &[u8], sent: &[u8; MAC_BYTES]) -> Result<()> {
         let length = (payload.len() as u32).to_le_bytes();
         let number = self.number.take();
@@ -216,7 +228,7 @@ impl FrameOpener {
             Some(_) => Ok(()),
             None => Err(Error::new(
                 Kind::Corrupt,
-                "sent a message that is changed, repeated, forged or out of order",
+                "this peer sent a message that is changed, repeated, forged or out of order",
             )),
         }
     }

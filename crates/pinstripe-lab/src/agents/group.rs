@@ -1,8 +1,8 @@
-//! The agents of a coordinator as one: requests go to all, all answers are awaited, and agents are
-//! given up one by one.
+//! The agents of a coordinator as one group: a request goes to all agents, all answers are awaited,
+//! and agents are given up one by one.
 //!
-//! Invariants: every call here ends by a deadline, whatever agents do; a lost agent gets no more
-//! requests; an interrupt ends the work of all agents, and that is awaited as well.
+//! Invariants: every call of this module ends by a deadline, whatever agents do; a lost agent gets
+//! no more requests; an interrupt ends the work of all agents, and the call waits for that end.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -22,18 +22,19 @@ use super::ticks::{nanos, wall_ahead_ns};
 use super::token::Token;
 use crate::run::Live;
 
-/// Agents of one coordinator.
+/// The most agents of one coordinator.
 pub(crate) const MOST_AGENTS: usize = 256;
-/// The time for one exchange.
+/// The time limit for one exchange that compares clocks.
 pub(crate) const EXCHANGE: Duration = Duration::from_secs(5);
-/// After an interrupt no agent is waited for longer.
+/// The longest wait for an agent after an interrupt.
 const INTERRUPTED: Duration = Duration::from_secs(15);
-/// The most unprocessed messages. Beyond that, readers wait, and so do the agents.
+/// The most messages from agents that wait to be processed. If there are more, the threads that
+/// read from agents wait, and so do the agents.
 const HEARD: usize = 1024;
 
 /// The agents of a coordinator.
 pub(crate) struct AgentGroup {
-    /// In the order in which they were named.
+    /// The connections to agents, in the order in which the user named the agents.
     pub remotes: Vec<Remote>,
     heard: Receiver<Heard>,
     /// An agent that moves no data or does not answer for this time is lost.
@@ -42,16 +43,17 @@ pub(crate) struct AgentGroup {
     over: Arc<Stop>,
     waker: Option<JoinHandle<()>>,
     is_interrupted: bool,
-    /// Whether a failure only loses the agent that failed; before that it ends everything.
+    /// Whether the failure of an agent only loses that agent; before this is set, such a failure
+    /// ends the measurement.
     pub goes_on: bool,
 }
 
 impl AgentGroup {
-    /// Connects to all of them. `stop` is what an interrupt sets.
+    /// Connects to all agents. An interrupt sets `stop`.
     ///
     /// # Errors
-    /// The errors of [`Link::connect`], with the name of the agent; [`Kind::Usage`] for too many,
-    /// and for one that is named twice.
+    /// The errors of [`Link::connect`], with the name of the agent; [`Kind::Usage`] for too many
+    /// agents, and for an agent that is named twice.
     pub fn connect(
         addresses: &[String],
         token: &Token,
@@ -82,15 +84,16 @@ impl AgentGroup {
         Ok(AgentGroup { remotes, heard, timeout, over, waker, is_interrupted, goes_on })
     }
 
-    /// Whether one was lost.
+    /// Whether an agent was lost.
     pub fn has_lost(&self) -> bool {
         self.remotes.iter().any(|it| it.lost.is_some())
     }
 
-    /// Compares the clocks of all agents with ours, by this many exchanges with each.
+    /// Compares the clocks of all agents with the clock of this machine, by this number of
+    /// exchanges with each agent.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`]; before the first run the error of an agent.
+    /// [`Kind::Interrupted`] after an interrupt; before the first run, the error of an agent.
     pub(crate) fn compare_clocks(&mut self, exchanges: usize) -> Result<()> {
         let our_wall_ns = i128::from(wall_ahead_ns());
         for number in 0..self.remotes.len() {
@@ -146,12 +149,17 @@ impl AgentGroup {
                 Some(Heard::Gone(from, error)) if from == number => return Err(error),
                 Some(Heard::Gone(from, error)) => self.lose(from, &error)?,
                 Some(Heard::Interrupted) => return Err(interrupted()),
-                None => return Err(Error::new(Kind::Unanswered, "did not report its time")),
+                None => {
+                    return Err(Error::new(
+                        Kind::Unanswered,
+                        "the agent did not report its time of day",
+                    ));
+                }
             }
         }
     }
 
-    /// The next thing that is heard until then.
+    /// Returns the next message that arrives before the deadline.
     fn hear(&mut self, deadline: Instant) -> Result<Option<Heard>> {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.heard.recv_timeout(left) {
@@ -161,14 +169,17 @@ impl AgentGroup {
             }
             Ok(heard) => Ok(Some(heard)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::new(Kind::Io, "all agents are gone")),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(Error::new(Kind::Io, "the connections to all agents are lost"))
+            }
         }
     }
 
     /// Gives an agent up.
     ///
     /// # Errors
-    /// Before the first run, which then cannot be of all.
+    /// Before the first run, losing an agent is an error, because the run then cannot include all
+    /// agents.
     fn lose(&mut self, number: usize, why: &Error) -> Result<()> {
         let was_there = self.remotes[number].is_there();
         self.remotes[number].lose(why);
@@ -178,19 +189,20 @@ impl AgentGroup {
         }
     }
 
-    /// Why an agent has no answer, as the error that ends everything.
+    /// Returns the reason why an agent gave no answer, as the error that ends the measurement.
     pub(crate) fn lost_before(&self, number: usize) -> Error {
         let remote = &self.remotes[number];
-        let why = remote.lost.clone().unwrap_or_else(|| "sent an unexpected answer".to_owned());
+        let why =
+            remote.lost.clone().unwrap_or_else(|| "the agent sent an unexpected answer".to_owned());
         Error::new(Kind::Unanswered, format!("{}: {why}", remote.address))
     }
 
-    /// Sends a request to all agents that are not lost, and waits for each answer; `None` for a
-    /// lost agent.
+    /// Sends a request to all agents that are not lost, and waits for each answer; the answer of a
+    /// lost agent is `None`.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`], after all have ended their work; before the first run the error of an
-    /// agent.
+    /// [`Kind::Interrupted`] after an interrupt, when all agents have ended their work; before the
+    /// first run, the error of an agent.
     pub fn ask_all(
         &mut self,
         ask: &dyn Fn(usize) -> AgentRequest,
@@ -207,7 +219,7 @@ impl AgentGroup {
         }
     }
 
-    /// Sends to all agents that are not lost; returns the request sent to each.
+    /// Sends a request to all agents that are not lost; returns the request sent to each.
     fn send_all(
         &mut self,
         ask: &dyn Fn(usize) -> AgentRequest,
@@ -223,7 +235,7 @@ impl AgentGroup {
         Ok(asked)
     }
 
-    /// Waits for an answer from each that was asked and is present.
+    /// Waits for an answer from each agent that was asked and is not lost.
     fn gather(
         &mut self,
         mut open: Vec<Option<AgentRequest>>,
@@ -255,7 +267,7 @@ impl AgentGroup {
         }
     }
 
-    /// What an agent has moved since it was last asked.
+    /// Records what an agent has moved since it was last asked.
     fn moved(&mut self, number: usize, (bytes, items): (u64, u64), live: Option<&Live>) {
         let remote = &mut self.remotes[number];
         let (bytes_before, items_before) = remote.moved;
@@ -272,7 +284,7 @@ impl AgentGroup {
         }
     }
 
-    /// The time in which an agent that was asked has to move something.
+    /// The time within which an agent that was asked must move some data.
     fn patience(&self) -> Duration {
         match self.is_interrupted {
             true => self.timeout.min(INTERRUPTED),
@@ -280,16 +292,19 @@ impl AgentGroup {
         }
     }
 
-    /// Gives up those that have been asked and have moved nothing for too long.
+    /// Gives up the agents that were asked and have moved nothing for too long.
     fn lose_hanging(&mut self, open: &[Option<AgentRequest>]) -> Result<()> {
         let timeout = self.patience();
         for (number, asked) in open.iter().enumerate() {
             if asked.is_some() && self.remotes[number].moved_at.elapsed() >= timeout {
                 let what = match self.remotes[number].idle_at {
                     Some(_) => {
-                        format!("hangs: transferred no data for {:.0} s", timeout.as_secs_f64())
+                        format!(
+                            "the agent hangs: it transferred no data for {:.0} s",
+                            timeout.as_secs_f64()
+                        )
                     }
-                    None => "did not answer in time".to_owned(),
+                    None => "the agent did not answer in time".to_owned(),
                 };
                 self.lose(number, &Error::new(Kind::Unanswered, what))?;
             }
@@ -297,17 +312,17 @@ impl AgentGroup {
         Ok(())
     }
 
-    /// Tells all agents to end what they do.
+    /// Tells all agents to end their current work.
     fn stop_all(&mut self) -> Result<()> {
         self.send_all(&|_| AgentRequest::Stop).map(drop)
     }
 
-    /// Makes all agents remove the files that they made, also after an interrupt, which has ended
-    /// all their work; then disconnects. An agent that is lost now does not prevent this for the
-    /// others.
+    /// Makes all agents remove the files that they created, then disconnects. After an interrupt,
+    /// which has ended the work of all agents, the files are removed as well. An agent that is lost
+    /// during this call does not prevent the removal by the other agents.
     ///
     /// # Errors
-    /// [`Kind::Io`] when all are gone.
+    /// [`Kind::Io`] if all agents are lost.
     pub fn leave(&mut self) -> Result<()> {
         self.goes_on = true;
         let asked = self.send_all(&|_| AgentRequest::Clean);
@@ -317,7 +332,7 @@ impl AgentGroup {
         cleaned
     }
 
-    /// That none is left, and why.
+    /// The error that no agent is left, with the reason.
     pub(crate) fn all_lost(&self) -> Error {
         let each = self.remotes.iter().filter_map(|it| Some((&it.address, it.lost.as_ref()?)));
         let each: Vec<String> = each.map(|(address, why)| format!("{address}: {why}")).collect();
@@ -339,7 +354,7 @@ impl Drop for AgentGroup {
     }
 }
 
-/// Connects to all at once.
+/// Connects to all agents at the same time.
 fn connect_all(addresses: &[String], token: &Token) -> Result<Vec<Link>> {
     thread::scope(|scope| {
         let connect = |address: &'_ String| {
@@ -357,7 +372,7 @@ fn connect_all(addresses: &[String], token: &Token) -> Result<Vec<Link>> {
 fn check_addresses(addresses: &[String]) -> Result<()> {
     let refuse = |what: String| Err(Error::new(Kind::Usage, what));
     if addresses.is_empty() || addresses.len() > MOST_AGENTS {
-        return refuse(format!("a coordinator has 1 to {MOST_AGENTS} agents"));
+        return refuse(format!("a coordinator can have 1 to {MOST_AGENTS} agents"));
     }
     for (at, address) in addresses.iter().enumerate() {
         if addresses[..at].contains(address) {
@@ -367,7 +382,7 @@ fn check_addresses(addresses: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// An error of an agent, with its name.
+/// Adds the name of an agent to its error.
 fn at(address: &str, error: &Error) -> Error {
     let what = match error.place() {
         Some(place) if place.as_os_str() == address => error.to_string(),
@@ -383,13 +398,13 @@ fn at(address: &str, error: &Error) -> Error {
 fn unexpected(answer: &AgentReply) -> Error {
     let what = match answer {
         AgentReply::Failed(failure) => return failure.error(),
-        AgentReply::Alive { .. } => "that it is there",
+        AgentReply::Alive { .. } => "a sign of life",
         AgentReply::Clock { .. } => "a time",
         AgentReply::Planned(_) => "a plan",
-        AgentReply::Done { .. } => "that something is done",
+        AgentReply::Done { .. } => "a report of completed work",
         AgentReply::Ran { .. } => "the result of a run",
     };
-    Error::new(Kind::Corrupt, format!("sent {what}, which was not requested"))
+    Error::new(Kind::Corrupt, format!("the agent sent {what}, which was not requested"))
 }
 
 fn interrupted() -> Error {

@@ -1,8 +1,8 @@
 //! A connection between a coordinator and an agent: a handshake, then messages in both directions.
 //!
-//! Invariants: whatever the other end sends or does not send, every call here ends by its deadline;
-//! before the other end has proved that it knows the token, no more than a greeting and a proof is
-//! read from it.
+//! Invariants: whatever the other end sends or does not send, every call of this module ends by its
+//! deadline; before the other end has proved that it knows the token, at most a greeting and a
+//! proof are read from it.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -20,10 +20,10 @@ use super::frame::{
 };
 use super::token::Token;
 
-/// The time for a connection with its handshake.
+/// The time limit for connecting and the handshake together.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
-/// The time for the rest of a message whose first bytes have come, and for sending one: a slow line
-/// moves the longest in it.
+/// The time limit for sending a message, and for receiving the rest of a message whose first bytes
+/// have arrived; even a slow line transmits the longest message in this time.
 const MESSAGE: Duration = Duration::from_secs(60);
 
 /// One end of a connection.
@@ -37,14 +37,14 @@ impl Link {
     /// Connects to an agent, `HOST:PORT`.
     ///
     /// # Errors
-    /// [`Kind::WrongKey`] for one that does not know the token, [`Kind::Unsupported`] for one of
-    /// another version, [`Kind::Unanswered`] after [`HANDSHAKE`]; otherwise as reported by the
-    /// system.
+    /// [`Kind::WrongKey`] for an agent that does not know the token, [`Kind::Unsupported`] for an
+    /// agent of another version, [`Kind::Unanswered`] after [`HANDSHAKE`]; other errors as the
+    /// system reports them.
     pub fn connect(address: &str, token: &Token) -> Result<Link> {
         let failed = |error: io::Error| Error::io("cannot connect", address, error);
         let deadline = Instant::now() + HANDSHAKE;
         let mut found =
-            Err(Error::new(Kind::NotFound, "is not the address of a machine").at(address));
+            Err(Error::new(Kind::NotFound, "this is not the address of a machine").at(address));
         for socket in address.to_socket_addrs().map_err(failed)? {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -60,8 +60,8 @@ impl Link {
         found
     }
 
-    /// Accepts a coordinator that has connected. It must prove within `handshake` that it knows the
-    /// token.
+    /// Accepts a coordinator that has connected. The coordinator must prove within `handshake` that
+    /// it knows the token.
     ///
     /// # Errors
     /// The errors of [`connect`](Link::connect).
@@ -75,7 +75,9 @@ impl Link {
         end: ConnectionEnd,
         deadline: Instant,
     ) -> Result<Link> {
-        stream.set_nodelay(true).map_err(|error| Error::io("cannot be set up", "/", error))?;
+        stream.set_nodelay(true).map_err(|error| {
+            Error::io("the connection to the agent cannot be set up", "/", error)
+        })?;
         let ours = Greeting::new(id::random()?);
         let mut bytes = [0; GREETING_BYTES];
         let theirs = match end {
@@ -103,7 +105,7 @@ impl Link {
                 // An agent that finds the proof wrong says no more.
                 receive(&stream, &mut proof, deadline).map_err(|error| match error.kind() {
                     Kind::Unanswered => error,
-                    _ => Error::new(Kind::WrongKey, "has refused the token")
+                    _ => Error::new(Kind::WrongKey, "the agent has refused the token")
                         .advice("the token file must have the same content on all machines"),
                 })?;
                 handshake.check(ConnectionEnd::Agent, &proof)?;
@@ -121,8 +123,8 @@ impl Link {
     /// Sends a message. Several threads may.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] where the other end takes nothing for a minute; as reported by the
-    /// system.
+    /// [`Kind::Unanswered`] if the other end receives nothing for a minute; other errors as the
+    /// system reports them.
     pub fn send(&self, payload: &[u8]) -> Result<()> {
         // Under the lock: frames are sent in the order of their numbers.
         let mut sealer = lock(&self.sealer);
@@ -130,12 +132,12 @@ impl Link {
         send(&self.stream, &frame, Instant::now() + MESSAGE)
     }
 
-    /// Waits for a message, `silence` at most; and when it came: before it was checked, so that a
-    /// clock can be compared.
+    /// Waits at most `silence` for a message. Returns the message and the time of its arrival,
+    /// taken before the message was checked, so that clocks can be compared.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] after that time; [`Kind::Corrupt`] for what the other end cannot have sent;
-    /// [`Kind::Io`] once it has closed the connection.
+    /// [`Kind::Unanswered`] after that time; [`Kind::Corrupt`] for bytes that the other end cannot
+    /// have sent; [`Kind::Io`] after the other end has closed the connection.
     pub fn receive(&self, silence: Duration) -> Result<(Vec<u8>, Instant)> {
         let mut opener = lock(&self.opener);
         let mut length = [0; LENGTH_BYTES];
@@ -156,7 +158,7 @@ impl Link {
         Ok((payload, came))
     }
 
-    /// Ends the connection: both ends notice at once, also those that wait.
+    /// Closes the connection; calls that wait at either end return at once.
     pub fn close(&self) {
         // One that is closed already is closed.
         let _ = self.stream.shutdown(Shutdown::Both);
@@ -189,11 +191,11 @@ fn receive(mut stream: &TcpStream, mut bytes: &mut [u8], deadline: Instant) -> R
     Ok(())
 }
 
-/// The time left, which is not nothing.
+/// The time left before the deadline; an error if no time is left.
 fn left(deadline: Instant) -> Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     match left.is_zero() {
-        true => Err(Error::new(Kind::Unanswered, "did not answer in time")),
+        true => Err(Error::new(Kind::Unanswered, "the peer did not answer in time")),
         false => Ok(left),
     }
 }
@@ -210,7 +212,7 @@ fn retry(error: io::Error) -> Result<()> {
 }
 
 fn closed() -> Error {
-    Error::new(Kind::Io, "has closed the connection")
+    Error::new(Kind::Io, "the peer has closed the connection")
 }
 
 fn lost(error: io::Error) -> Error {

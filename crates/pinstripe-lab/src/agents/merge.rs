@@ -1,11 +1,11 @@
-//! The parts of several machines in one run as the run of all of them.
+//! Merges the parts that several machines measured in one run into the run of all machines.
 //!
-//! Rates add up, as each machine measured them. For anything else the worst machine counts: a time
-//! is that of the last machine to finish. The rate of all bytes from the first beginning to the
-//! last end is reported as well, because a sum of rates is valid only while all machines are
+//! Rates are added, as each machine measured them. Other values are those of the worst machine: a
+//! time is that of the last machine to finish. The rate of all bytes from the first beginning to
+//! the last end is reported as well, because a sum of rates is valid only while all machines are
 //! working.
 //!
-//! Not in this module: a clock, and a judgement of what machines measured.
+//! This module reads no clock, and does not judge what machines measured.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,16 @@ use pinstripe_stats::Better;
 use crate::guard::Disturbance;
 use crate::result::{Measured, Metric, Note, Part, Run, Sample};
 
-/// The greatest difference between beginnings, as a share of the shortest part.
+/// The greatest permitted difference between the beginnings of the machines, as a share of the
+/// shortest part.
 const APART: f64 = 0.1;
 
-/// Whether values of a unit, or figures of a name, add up.
+/// Whether values with this unit, or figures with this name, are added.
 fn adds_up(unit: &str) -> bool {
     ["/s", "per_s", "bytes"].iter().any(|end| unit.ends_with(end))
 }
 
-/// Puts values together as those of a metric are.
+/// Combines values in the way that their metric requires.
 fn together(metric: &Metric, values: impl Iterator<Item = f64>) -> f64 {
     let worst: fn(f64, f64) -> f64 = match (adds_up(&metric.unit), metric.better) {
         (true, Better::Higher) => |a, b| a + b,
@@ -32,7 +33,8 @@ fn together(metric: &Metric, values: impl Iterator<Item = f64>) -> f64 {
     values.reduce(worst).unwrap_or(0.0)
 }
 
-/// The run of all machines, whose names these are. `doubt_s` is how far the beginnings may be wrong.
+/// Returns the merged run of all machines; `names` are the names of the machines. `doubt_s` is the
+/// uncertainty of the times at which the parts began.
 pub fn merged(metric: &Metric, parts: Vec<Part>, names: &[String], doubt_s: f64) -> Run {
     let runs: Vec<(&Part, &Run)> =
         parts.iter().filter_map(|part| Some((part, part.run.as_ref()?))).collect();
@@ -84,7 +86,7 @@ pub fn merged(metric: &Metric, parts: Vec<Part>, names: &[String], doubt_s: f64)
     }
 }
 
-/// When the machines were running, from the first beginning on.
+/// The time in which the machines were running, counted from the first beginning.
 struct WorkSpan {
     began_apart_s: f64,
     first_done_s: f64,
@@ -118,7 +120,10 @@ fn disturbances(parts: &[Part], span: &WorkSpan, names: &[String]) -> Vec<Distur
         match &part.run {
             None => found.push(Disturbance {
                 kind: Part::HOST_LOST.to_owned(),
-                what: format!("{} was lost: this is the sum without it", name(part)),
+                what: format!(
+                    "the host {} was lost: this is the sum without that host",
+                    name(part)
+                ),
             }),
             Some(run) if !run.is_valid() => {
                 found.extend(run.disturbances.iter().map(|it| Disturbance {
@@ -131,7 +136,7 @@ fn disturbances(parts: &[Part], span: &WorkSpan, names: &[String]) -> Vec<Distur
     }
     if span.began_apart_s > APART * span.shortest_s {
         let what = format!(
-            "hosts began {:.3} s apart, and the shortest part took {:.3} s",
+            "the hosts began {:.3} s apart, and the shortest part of the run took {:.3} s",
             span.began_apart_s, span.shortest_s
         );
         found.push(Disturbance { kind: Part::NOT_TOGETHER.to_owned(), what });
@@ -139,7 +144,7 @@ fn disturbances(parts: &[Part], span: &WorkSpan, names: &[String]) -> Vec<Distur
     found
 }
 
-/// Figures that add up are added; of others the largest is kept.
+/// Figures that add up are added; of any other figure the largest value is kept.
 fn figures<'a>(all: impl Iterator<Item = &'a Run>) -> BTreeMap<String, f64> {
     let mut together: BTreeMap<String, f64> = BTreeMap::new();
     for (name, value) in all.flat_map(|run| &run.measured.figures) {
@@ -151,8 +156,8 @@ fn figures<'a>(all: impl Iterator<Item = &'a Run>) -> BTreeMap<String, f64> {
     together
 }
 
-/// The samples of all as those of one: at the times of the machine that has the fewest, each with the
-/// last one of the others until then.
+/// Merges the samples of all machines, at the times of the machine that has the fewest samples.
+/// Each merged sample contains the last earlier sample of every other machine.
 fn samples(all: &[&[Sample]]) -> Vec<Sample> {
     let Some((fewest, times)) = all.iter().enumerate().min_by_key(|(_, it)| it.len()) else {
         return Vec::new();

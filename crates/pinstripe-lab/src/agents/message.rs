@@ -1,11 +1,12 @@
 //! The messages between a coordinator and an agent: JSON in the frames of [`frame`](super::frame).
 //!
 //! A coordinator makes one request at a time, and the agent answers it, with success or a failure.
-//! In addition, both send a heartbeat every second, clocks may be requested at any time, and
-//! [`AgentRequest::Stop`] ends the agent's work.
+//! In addition, coordinator and agent send a heartbeat every second, clocks may be requested at any
+//! time, and [`AgentRequest::Stop`] ends the agent's work.
 //!
-//! Invariants: decoded data is bounded: names, numbers of items, and histograms, which are larger
-//! in memory than as text. An agent's report on a run is only shown and added up.
+//! Invariants: decoded data is bounded: the length of names, the number of items, and the number of
+//! histograms, which are larger in memory than as text. A run that an agent reports is only shown
+//! and added to others.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use serde::de::DeserializeOwned;
@@ -15,11 +16,11 @@ use serde_json::Value;
 use crate::fingerprint::Fingerprint;
 use crate::result::{Parameter, Run, Variant};
 
-/// Variants of a plan.
+/// The most variants of a plan.
 const MOST_VARIANTS: usize = 4096;
-/// Histograms in a message: a run has a few, one for each kind of request.
+/// The most histograms in a message: a run has a few, one for each kind of request.
 const MOST_HISTOGRAMS: usize = 64;
-/// Samples of a run over time: an agent keeps half of that.
+/// The most samples of a run over time; an agent keeps half of this number.
 const MOST_SAMPLES: usize = 1024;
 
 /// From a coordinator.
@@ -30,34 +31,34 @@ pub enum AgentRequest {
     Alive,
     /// Ends the agent's work; the pending request fails.
     Stop,
-    /// How late is it?
+    /// Asks for the time by the agent's clock.
     Clock,
-    /// The case is to be planned.
+    /// Asks the agent to plan the case.
     Plan(Assignment),
-    /// Prepares for all runs.
+    /// Asks the agent to prepare for all runs.
     Prepare,
-    /// Prepares for the next run of this variant.
+    /// Asks the agent to prepare for the next run of this variant.
     Ready {
         /// The number of the variant.
         variant: usize,
     },
-    /// The run that was made ready is to begin.
+    /// Asks the agent to start the run that was prepared.
     Start {
-        /// The number of the run: it makes chance differ from run to run.
+        /// The number of the run; it makes random choices differ from run to run.
         order: u64,
-        /// When, by the agent's clock that is never set back.
+        /// When the run starts, by the agent's clock that is never set back.
         at_ns: u64,
-        /// Whether it is a warm-up run, whose results are discarded.
+        /// Whether the run is a warm-up, whose results are discarded.
         is_warm_up: bool,
     },
-    /// The result of the run is to be checked.
+    /// Asks the agent to check the result of the run.
     Check,
-    /// Everything that was made is to be removed.
+    /// Asks the agent to remove everything that it created.
     Clean,
 }
 
 impl AgentRequest {
-    /// Whether this is what an agent says when it has done that.
+    /// Whether this answer is what an agent sends when it has done what was asked.
     pub(crate) fn is_answered_by(&self, answer: &AgentReply) -> bool {
         match self {
             AgentRequest::Alive | AgentRequest::Stop => false,
@@ -76,20 +77,20 @@ impl AgentRequest {
     }
 }
 
-/// A case with what decides its plan.
+/// A case with the settings that determine its plan.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assignment {
     /// The name of the case.
     pub case: String,
-    /// The options as they were typed: name and value.
+    /// The options as the user typed them: name and value.
     pub options: Vec<(String, String)>,
-    /// Directories of the agent: full paths, or names below its first directory. If empty, the
-    /// first directory itself.
+    /// Directories of the agent: full paths, or names below the agent's first directory. If the
+    /// list is empty, the agent's first directory itself is used.
     pub dirs: Vec<String>,
     /// A device of the agent.
     pub device: Option<String>,
-    /// The seed of all chance.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Seconds to wait for a quiet machine before each run.
     pub patience_s: f64,
@@ -103,33 +104,33 @@ pub enum AgentReply {
     Alive {
         /// Bytes moved so far.
         bytes: u64,
-        /// Things done so far.
+        /// Items processed so far.
         items: u64,
     },
-    /// So late it is.
+    /// The time by the agent's clock.
     Clock {
-        /// When the question came, in nanoseconds of a clock that is never set back.
+        /// When the question arrived, in nanoseconds of a clock that is never set back.
         received_ns: u64,
-        /// When this was sent, by the same clock.
+        /// When this answer was sent, in nanoseconds of the same clock.
         answered_ns: u64,
-        /// How far the time of day, in nanoseconds since 1970, is ahead of that clock.
+        /// How far the time of day, in nanoseconds since 1970, is ahead of the agent's clock.
         wall_ahead_ns: i64,
     },
     /// The plan that was made.
     Planned(Box<Planned>),
-    /// Done; with the notes on all results as they are now.
+    /// The request was carried out; contains the notes on all results as they are now.
     Done {
         /// For people.
         notes: Vec<String>,
     },
     /// The run has ended.
     Ran {
-        /// When it began, by the agent's clock that is never set back.
+        /// When the run began, by the agent's clock that is never set back.
         began_ns: u64,
         /// The measured run; `None` for a warm-up.
         run: Option<Box<Run>>,
     },
-    /// It could not be done.
+    /// The request could not be carried out.
     Failed(AgentError),
 }
 
@@ -139,7 +140,7 @@ pub enum AgentReply {
 pub struct Planned {
     /// The program and its version.
     pub program: String,
-    /// The machine's own name.
+    /// The name that the machine has for itself.
     pub name: String,
     /// The machine and the places that will be measured.
     pub fingerprint: Fingerprint,
@@ -147,9 +148,10 @@ pub struct Planned {
     pub parameters: Vec<Parameter>,
     /// The variants, without runs.
     pub variants: Vec<Variant>,
-    /// Whether values are found by counting.
+    /// Whether the values are counts and so exact.
     pub is_exact: bool,
-    /// Descriptions of the files and devices that will be made and overwritten.
+    /// Descriptions of the files that will be created and of the files and devices that will be
+    /// overwritten.
     pub intents: Vec<String>,
     /// Notes on all results, for people.
     pub notes: Vec<String>,
@@ -159,16 +161,16 @@ pub struct Planned {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentError {
-    /// The name of its kind.
+    /// The name of the error's kind.
     pub kind: String,
-    /// All of it, for people.
+    /// The full text of the error, for people.
     pub what: String,
     /// Advice for the user.
     pub advice: Option<String>,
 }
 
 impl AgentError {
-    /// An error as it is sent.
+    /// Converts an error to the form in which it is sent.
     pub fn of(error: &Error) -> AgentError {
         AgentError {
             kind: error.kind().name().to_owned(),
@@ -188,19 +190,19 @@ impl AgentError {
     }
 }
 
-/// A message as the payload of a frame.
+/// Encodes a message as the payload of a frame.
 ///
 /// # Errors
-/// [`Kind::Io`] for one that JSON cannot hold.
+/// [`Kind::Io`] for a message that JSON cannot represent.
 pub fn encode(message: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(message)
-        .map_err(|error| Error::new(Kind::Io, format!("cannot write a message: {error}")))
+        .map_err(|error| Error::new(Kind::Io, format!("cannot encode a message: {error}")))
 }
 
 /// Decodes a message of a coordinator.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] if it is invalid.
+/// [`Kind::Corrupt`] if the message is invalid.
 pub fn decode_ask(payload: &[u8]) -> Result<AgentRequest> {
     decode(payload)
 }
@@ -208,7 +210,7 @@ pub fn decode_ask(payload: &[u8]) -> Result<AgentRequest> {
 /// Decodes a message of an agent.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] if it is invalid, or larger than permitted.
+/// [`Kind::Corrupt`] if the message is invalid, or larger than permitted.
 pub fn decode_answer(payload: &[u8]) -> Result<AgentReply> {
     let answer: AgentReply = decode(payload)?;
     let is_sound = match &answer {
@@ -226,7 +228,8 @@ pub fn decode_answer(payload: &[u8]) -> Result<AgentReply> {
     }
 }
 
-/// Whether a run can be one: of one machine, in times and amounts that can be.
+/// Whether a decoded run is plausible: it is from one machine, and its times and amounts are
+/// possible.
 fn is_run(run: &Run) -> bool {
     let times = [run.seconds, run.at_s, run.cpu_s];
     run.parts.is_empty()
@@ -237,22 +240,17 @@ fn is_run(run: &Run) -> bool {
 
 fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T> {
     let wrong = |error: serde_json::Error| {
-        Error::new(
-            Kind::Corrupt,
-            format!(
-                "sent an invalid message: \
-                                                                      {error}"
-            ),
-        )
+        Error::new(Kind::Corrupt, format!("the peer sent an invalid message: {error}"))
     };
     let value: Value = serde_json::from_slice(payload).map_err(wrong)?;
     if histograms(&value) > MOST_HISTOGRAMS {
-        return Err(Error::new(Kind::Corrupt, "sent more histograms than a run has"));
+        return Err(Error::new(Kind::Corrupt, "the peer sent more histograms than a run has"));
     }
     serde_json::from_value(value).map_err(wrong)
 }
 
-/// The number of objects that will be histograms. The parser bounds the depth.
+/// The number of objects in a JSON value that will be decoded as histograms. The JSON parser limits
+/// the depth of the value.
 fn histograms(value: &Value) -> usize {
     match value {
         Value::Object(fields) => {

@@ -1,14 +1,15 @@
-//! A case on several machines: agents that measure, and a coordinator that starts them together and puts
-//! their results together.
+//! Measures a case on several machines: agents measure, and a coordinator starts them together and
+//! merges their results.
 //!
 //! ```text
 //! coordinator: Coordinator (a Runner of the engine) --frames with MACs over TCP--> Agent: AgentSession: a Plan
 //! ```
-//! Invariants: nothing is done for a peer that has not proved that it knows the token; everything that
-//! waits for a peer has a deadline; an agent does what its owner has [permitted](Permits) and nothing
-//! else. What goes over the wire is authenticated, not secret.
 //!
-//! Not in this module: printing, and what a case does.
+//! Invariants: nothing is done for a peer that has not proved that it knows the token; everything
+//! that waits for a peer has a deadline; an agent does what its owner has [permitted](Permits) and
+//! nothing else. Messages between coordinator and agent are authenticated, but not encrypted.
+//!
+//! This module prints nothing, and does not know what a case does.
 
 mod agent;
 mod clocks;

@@ -1,9 +1,9 @@
 //! The actions that the owner of a machine permits to coordinators: cases in some directories, and
-//! nothing else unless it was named.
+//! on devices and pools only if the owner named them.
 //!
-//! Invariants: every path given to a case is within a directory of the agent, after all links are
-//! resolved; a device or a Ceph pool was named when the agent was started; no other program is run,
-//! no file system is made or mounted.
+//! Invariants: every path given to a case is within a directory of the agent, after all symbolic
+//! links are resolved; a device or a Ceph pool was named when the agent was started; no other
+//! program is run; no file system is created or mounted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::safety::{Consent, examine};
 /// The actions permitted to coordinators.
 #[derive(Debug, Clone, Default)]
 pub struct Permits {
-    /// Whole paths without links.
+    /// Absolute paths without symbolic links.
     dirs: Vec<PathBuf>,
     devices: Vec<PermittedDevice>,
     pools: Vec<String>,
@@ -43,11 +43,11 @@ pub struct Permitted {
 }
 
 impl Permits {
-    /// Cases in these directories, on these devices and in these pools of Ceph.
+    /// Permits cases in these directories, on these devices and in these Ceph pools.
     ///
     /// # Errors
-    /// [`Kind::Usage`] without a directory, and for a path that is not a directory; as the system
-    /// reports.
+    /// [`Kind::Usage`] if no directory is given, or a path is not a directory; other errors as the
+    /// system reports them.
     pub fn new(
         dirs: &[PathBuf],
         devices: Vec<PermittedDevice>,
@@ -55,33 +55,33 @@ impl Permits {
     ) -> Result<Permits> {
         if dirs.is_empty() {
             return Err(Error::new(Kind::Usage, "an agent needs a directory to work in")
-                .advice("name one with --dir"));
+                .advice("name a directory with --dir"));
         }
         let whole = |dir: &PathBuf| {
             let whole = fs::canonicalize(dir);
             let whole = whole.map_err(|error| Error::io("cannot be measured", dir, error))?;
             match whole.is_dir() {
                 true => Ok(whole),
-                false => Err(Error::new(Kind::Usage, "is not a directory").at(dir)),
+                false => Err(Error::new(Kind::Usage, "this is not a directory").at(dir)),
             }
         };
         let dirs = dirs.iter().map(whole).collect::<Result<_>>()?;
         Ok(Permits { dirs, devices, pools })
     }
 
-    /// The directories, by their whole paths.
+    /// The permitted directories, as absolute paths.
     pub fn dirs(&self) -> &[PathBuf] {
         &self.dirs
     }
 
-    /// The case of an assignment, where it is permitted.
+    /// Returns the case of an assignment, if the assignment is permitted.
     ///
     /// # Errors
-    /// [`Kind::Refused`] if it is not permitted; the errors of the case's options.
+    /// [`Kind::Refused`] if the assignment is not permitted; the errors of the case's options.
     pub fn check(&self, asked: &Assignment) -> Result<Permitted> {
         let case = cases::find(&asked.case)?;
         if case.name == "fs" {
-            return Err(refused("the case fs makes and mounts file systems"));
+            return Err(refused("the case 'fs' creates and mounts file systems"));
         }
         let options = self.options(case, &asked.options)?;
         let given: Vec<(&str, &str)> =
@@ -94,12 +94,12 @@ impl Permits {
             (None, dirs) => dirs.iter().map(|it| self.within(it)).collect::<Result<_>>()?,
         };
         if let Some(dir) = dirs.iter().find(|it| !it.is_dir()) {
-            return Err(Error::new(Kind::Usage, "is not a directory").at(dir));
+            return Err(Error::new(Kind::Usage, "this is not a directory").at(dir));
         }
         Ok(Permitted { case, values, setting: Setting { dirs, device, seed: asked.seed } })
     }
 
-    /// Options with paths as they are here.
+    /// Returns the options with their paths resolved on this machine.
     fn options(
         &self,
         case: &'static Case,
@@ -124,14 +124,15 @@ impl Permits {
             }
             (_, "cross-check") => Err(refused("--cross-check runs a program")),
             (_, "engine") if pool().is_some_and(|it| !self.pools.iter().any(|own| own == it)) => {
-                Err(refused("objects are written to a pool of Ceph")
+                Err(refused("the case would write objects to a pool of Ceph")
                     .advice("start the agent with --allow-ceph POOL"))
             }
             _ => Ok(value.to_owned()),
         }
     }
 
-    /// A path within one of the directories, links followed; names without a root are below the first.
+    /// Resolves a path, with its symbolic links, within one of the permitted directories; a
+    /// relative path is below the first directory.
     fn within(&self, path: &str) -> Result<PathBuf> {
         let path = self.dirs[0].join(path);
         let whole = fs::canonicalize(&path);
@@ -139,18 +140,18 @@ impl Permits {
         match self.dirs.iter().any(|dir| whole.starts_with(dir)) {
             true => Ok(whole),
             false => {
-                let error = refused("is not in a directory of the agent").at(path);
+                let error = refused("this path is not in a directory of the agent").at(path);
                 Err(error.advice("start the agent with --dir DIR"))
             }
         }
     }
 
-    /// A device that was named, and that may be overwritten now.
+    /// Returns a device that was named when the agent was started and that may be overwritten now.
     fn device(&self, asked: &Path) -> Result<PathBuf> {
         let own = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let found = self.devices.iter().find(|it| own(&it.path) == own(asked));
         let found = found.ok_or_else(|| {
-            let error = refused("the device would be overwritten").at(asked);
+            let error = refused("the case would overwrite the device").at(asked);
             error.advice("start the agent with --allow-device DEV=SERIAL")
         })?;
         let path = own(&found.path);

@@ -1,5 +1,5 @@
-//! A coordinator's connection to one agent: a thread that reads, one that sends a heartbeat every
-//! second, and the facts known about the machine.
+//! A coordinator's connection to one agent: a thread that reads, a thread that sends a heartbeat
+//! every second, and the known facts about the machine.
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -18,40 +18,40 @@ use crate::result::Host;
 /// Messages of the connection threads to the coordinator.
 #[derive(Debug)]
 pub enum Heard {
-    /// An agent has said this; when it came.
+    /// An agent has sent this answer at this time.
     AgentReply(usize, AgentReply, Instant),
-    /// An agent is gone.
+    /// The connection to an agent has ended.
     Gone(usize, Error),
-    /// The user wants it to end.
+    /// The user has interrupted the measurement.
     Interrupted,
 }
 
 /// One agent.
 pub struct Remote {
-    /// As it was named.
+    /// The address of the agent, as the user named it.
     pub address: String,
-    /// None once it was lost.
+    /// The connection; `None` after the agent was lost.
     link: Option<Arc<Link>>,
     /// The plan.
     pub planned: Option<Planned>,
-    /// The clock at first, which is what results keep.
+    /// The difference of the agent's clock at the beginning; results contain this one.
     pub first_clock: Option<ClockOffset>,
-    /// The clock as it was compared last.
+    /// The difference of the agent's clock at the latest comparison.
     pub clock: Option<ClockOffset>,
-    /// Why it was lost.
+    /// Why the agent was lost.
     pub lost: Option<String>,
-    /// Bytes and things that it has said to have moved.
+    /// Bytes and items that the agent has reported as moved.
     pub moved: (u64, u64),
-    /// When it last moved anything, or was asked.
+    /// When the agent last moved anything, or was asked for something.
     pub moved_at: Instant,
-    /// When it last reported that it is alive, without having moved more data.
+    /// When the agent last reported that it is alive without having moved more data.
     pub idle_at: Option<Instant>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Remote {
-    /// An agent with a connection; its messages are delivered with its number. `over` ends the
-    /// heartbeat.
+    /// An agent with a connection; its messages are delivered together with its number. Setting
+    /// `over` ends the heartbeat.
     pub fn new(
         number: usize,
         address: &str,
@@ -103,15 +103,15 @@ impl Remote {
         }
     }
 
-    /// Whether it is still there.
+    /// Whether the agent is still connected.
     pub fn is_there(&self) -> bool {
         self.link.is_some()
     }
 
-    /// Asks it for something.
+    /// Sends a request to the agent.
     ///
     /// # Errors
-    /// [`Kind::Io`] when it is gone.
+    /// [`Kind::Io`] if the agent has disconnected.
     pub fn ask(&mut self, ask: &AgentRequest) -> Result<()> {
         let gone = || Error::new(Kind::Io, "is gone");
         let link = self.link.as_ref().ok_or_else(gone)?;
@@ -120,7 +120,8 @@ impl Remote {
         link.send(&message::encode(ask)?)
     }
 
-    /// Gives it up. What it does then it ends by itself, as its coordinator is gone.
+    /// Gives it up. The agent then ends its current work by itself, because its coordinator has
+    /// disconnected.
     pub fn lose(&mut self, why: &Error) {
         if let Some(link) = self.link.take() {
             link.close();
@@ -128,14 +129,15 @@ impl Remote {
         }
     }
 
-    /// Ends the connection in order.
+    /// Closes the connection in the regular way.
     pub fn leave(&mut self) {
         if let Some(link) = self.link.take() {
             link.close();
         }
     }
 
-    /// Waits for its threads, whose connection was closed and whose beat was ended.
+    /// Waits for the threads of the agent, after its connection was closed and its heartbeat was
+    /// ended.
     pub fn join(&mut self) {
         for thread in self.threads.drain(..) {
             // They pass on messages and nothing more: a panic would be no reason to fail.
@@ -143,7 +145,7 @@ impl Remote {
         }
     }
 
-    /// The host as results record it; `None` before it has planned.
+    /// The machine as results record it; `None` before the agent has planned.
     pub fn host(&self) -> Option<Host> {
         let planned = self.planned.as_ref()?;
         Some(Host {

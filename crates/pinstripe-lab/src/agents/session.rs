@@ -1,12 +1,13 @@
-//! One coordinator's session at an agent: what it asks for is done, one thing after the other.
+//! A coordinator's session at an agent: the agent carries out its requests one after the other.
 //!
 //! ```text
 //! reader thread --asks--> this thread: plan, prepare, ready, start, check, clean --answers-->
 //!   clock: answered at once; stop, silence, end of the connection: the run is told to end
 //! beat thread: every second, that the agent is there and what it has moved
 //! ```
-//! Invariants: a session ends when its coordinator says nothing for [`SILENCE`], or closes the connection;
-//! whatever the reason, the case is told to end, and what it made is removed.
+//!
+//! Invariants: a session ends when its coordinator sends nothing for [`SILENCE`], or closes the
+//! connection; whatever the reason, the case is stopped, and the files that it created are removed.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -25,15 +26,15 @@ use crate::fingerprint::Fingerprint;
 use crate::result::{Run, Sample, Variant};
 use crate::run::{self, Effort, Live, Plan, Readied, VariantNo};
 
-/// The longest time in which a coordinator says nothing.
+/// The longest silence of a coordinator before its session ends.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
-/// The time between two messages that report that this side is alive.
+/// The time between two heartbeats of the agent.
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
-/// A start that is farther away is a mistake about clocks.
+/// A start that is further in the future than this is due to a mistake about clocks.
 const FARTHEST_START: Duration = Duration::from_secs(60);
-/// Samples of a run that are sent.
+/// The most samples of a run that are sent.
 const SAMPLES: usize = 300;
-/// Asks that wait: a coordinator waits for each answer.
+/// The most requests that wait; a coordinator waits for each answer before its next request.
 const WAITING: usize = 2;
 
 /// A session.
@@ -49,23 +50,24 @@ pub(crate) struct AgentSession<'a> {
     work: Option<PlannedCase>,
 }
 
-/// A case that was planned.
+/// The case that was planned.
 struct PlannedCase {
     plan: Box<dyn Plan>,
     station: run::Station,
     is_prepared: bool,
-    /// The variant that was made ready, until it is run.
+    /// The variant that was prepared, until it is run.
     ready: Option<(VariantNo, Readied)>,
     /// The variant that was run, until it is checked.
     ran: Option<VariantNo>,
 }
 
 impl AgentSession<'_> {
-    /// Serves a coordinator until it disconnects. `began` receives the name of each case.
+    /// Serves a coordinator until it disconnects. The function `began` is called with the name of
+    /// each case.
     ///
     /// # Errors
-    /// The reason for the end of the session, unless the coordinator closed it with no work left;
-    /// files that could not be removed.
+    /// Returns the reason for the end of the session, unless the coordinator closed it with no work
+    /// left; fails if files could not be removed.
     pub fn serve(
         link: &Link,
         permits: &Permits,
@@ -101,7 +103,7 @@ impl AgentSession<'_> {
         })
     }
 
-    /// Answers until nothing more is asked.
+    /// Answers requests until no more arrive.
     fn answer_all(&mut self, asked: &Receiver<AgentRequest>, began: &dyn Fn(&str)) -> Result<()> {
         while let Ok(ask) = asked.recv() {
             let answer = self.answer(ask, began);
@@ -211,23 +213,23 @@ impl AgentSession<'_> {
         Ok(AgentReply::Done { notes: Vec::new() })
     }
 
-    /// Removes what the case made; afterwards there is none.
+    /// Removes what the case created; afterwards the session has no case.
     fn clean(&mut self) -> Result<()> {
         self.work.take().map_or(Ok(()), |mut work| work.plan.clean())
     }
 }
 
-/// A run as it is sent.
+/// Reduces a run to what is sent.
 fn kept(run: Run) -> Run {
     Run { samples: Sample::coarser(&run.samples, SAMPLES), ..run }
 }
 
 fn out_of_turn(what: &str) -> Error {
-    Error::new(Kind::Usage, format!("the coordinator cannot {what} now"))
+    Error::new(Kind::Usage, format!("the coordinator may not {what} now"))
 }
 
-/// Reads the coordinator's messages until there are no more, and returns the reason. Then it stops
-/// the work in progress.
+/// Reads the coordinator's messages until the connection ends, and returns the reason for its end.
+/// Before it returns, it stops the work in progress.
 fn read(link: &Link, stop: &Stop, asks: SyncSender<AgentRequest>) -> Error {
     let turn = || -> Result<()> {
         let (payload, came) = link.receive(SILENCE)?;

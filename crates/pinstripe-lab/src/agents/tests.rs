@@ -342,7 +342,7 @@ fn whoever_does_not_know_the_token_gets_nothing_done() {
     let error =
         Coordinator::connect(&addresses, &other, &asked("0.02"), terms(LONG), never()).err();
     assert_eq!(error.unwrap().kind(), Kind::WrongKey);
-    assert!(agent.refused().contains("does not know the token"));
+    assert!(agent.refused().contains("this peer does not know the token"));
     // Garbage, a greeting of another version.
     let raw = || TcpStream::connect(&agent.address).unwrap();
     let _ = raw().write_all(&[b'x'; 1 << 16]);

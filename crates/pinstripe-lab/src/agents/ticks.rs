@@ -1,4 +1,4 @@
-//! Moments of this process as numbers that can be sent to another machine.
+//! Represents moments of this process as numbers that can be sent to another machine.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ pub fn nanos(moment: Instant) -> u64 {
     moment.saturating_duration_since(zero()).as_nanos() as u64
 }
 
-/// How far the time of day, in nanoseconds since 1970, is ahead of [`nanos`] now: of several readings the
-/// one that was least interrupted.
+/// How far the time of day, in nanoseconds since 1970, is ahead of [`nanos`] now. Several readings
+/// are made, and the one that took the shortest time is used.
 pub(crate) fn wall_ahead_ns() -> i64 {
     const READINGS: usize = 5;
     let reading = |_| {

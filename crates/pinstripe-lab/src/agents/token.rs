@@ -8,15 +8,16 @@ use std::path::Path;
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The context of the key that is made of a token: no other program makes the same of it.
+/// The context string for deriving a key from a token; no other program uses this string, so no
+/// other program derives the same key.
 const CONTEXT: &str = "pinstripe lab agent 2026-11-25 key of a token";
 /// A token of fewer bytes can be guessed by a host that has listened to one connection.
 const LEAST_BYTES: usize = 32;
 const MOST_BYTES: u64 = 4096;
-const ADVICE: &str =
-    "make one with 'openssl rand -hex 32 > FILE; chmod 600 FILE', the same for all";
+const ADVICE: &str = "create a token with 'openssl rand -hex 32 > FILE; chmod 600 FILE', and use \
+                      the same file on all machines";
 
-/// A key made of a token. It is never shown and never sent.
+/// A key derived from a token. The key is never shown and never sent.
 #[derive(Clone)]
 pub struct Token([u8; 32]);
 
@@ -27,14 +28,14 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// The key of a token: of its bytes without white space around them.
+    /// Derives the key from the bytes of a token, without leading and trailing white space.
     ///
     /// # Errors
-    /// [`Kind::Refused`] for one that is too short, or longer than 4096 bytes.
+    /// [`Kind::Refused`] if the token is too short, or longer than 4096 bytes.
     pub fn of(bytes: &[u8]) -> Result<Token> {
         let bytes = bytes.trim_ascii();
         if bytes.len() < LEAST_BYTES || bytes.len() as u64 > MOST_BYTES {
-            let error = Error::new(Kind::Refused, "does not hold a token");
+            let error = Error::new(Kind::Refused, "this file does not contain a token");
             let error = error.expected(
                 format!("{LEAST_BYTES} to {MOST_BYTES} bytes"),
                 format!("{} bytes", bytes.len()),
@@ -47,28 +48,33 @@ impl Token {
     /// Reads a token from a file.
     ///
     /// # Errors
-    /// [`Kind::Refused`] if others may read or write the file, if it belongs to another user, if it
-    /// is not a regular file, or if its token is too short; otherwise as the system reports.
+    /// [`Kind::Refused`] if other users may read or write the file, if it belongs to another user,
+    /// if it is not a regular file, or if its token is too short; other errors as the system
+    /// reports them.
     pub fn read(path: &Path) -> Result<Token> {
-        let failed = |error| Error::io("cannot read the token", path, error);
+        let failed = |error| Error::io("cannot read the token file", path, error);
         // Opening a FIFO must not block before its type is checked.
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
         let refuse = |what: &str| Err(Error::new(Kind::Refused, what.to_owned()).at(path));
         if !found.is_file() {
-            return refuse("is not a regular file, so it cannot hold a token");
+            return refuse("this is not a regular file, so it cannot contain a token");
         }
         let user = rustix::process::geteuid().as_raw();
         if found.uid() != user && found.uid() != 0 {
             let owner = found.uid();
-            return refuse(&format!("belongs to another user ({owner}), who knows the token"));
+            return refuse(&format!(
+                "the token file belongs to another user ({owner}), who knows the token"
+            ));
         }
         let mode = found.mode() & 0o7777;
         if mode & 0o077 != 0 {
             let path = path.display();
-            return refuse(&format!("can be read or changed by others (mode {mode:03o})"))
-                .map_err(|error: Error| error.advice(format!("chmod 600 {path}")));
+            return refuse(&format!(
+                "other users can read or change the token file (mode {mode:03o})"
+            ))
+            .map_err(|error: Error| error.advice(format!("chmod 600 {path}")));
         }
         Token::of(&read_at_most(file, MOST_BYTES + 64).map_err(failed)?).map_err(|it| it.at(path))
     }
@@ -105,7 +111,7 @@ mod tests {
         for mode in [0o604, 0o640, 0o602, 0o620, 0o666] {
             let error = with(long, mode).unwrap_err();
             assert_eq!(error.kind(), Kind::Refused, "{mode:o}");
-            assert!(error.to_string().contains("by others"), "{error}");
+            assert!(error.to_string().contains("other users"), "{error}");
         }
         let token = with(&format!("{long}\n"), 0o600).unwrap();
         assert_eq!(token.key(), Token::of(long.as_bytes()).unwrap().key());

@@ -1,27 +1,28 @@
-//! The command line that measures again what results hold: all of it, or one variant alone.
+//! The command line that repeats a measurement from its results: all of it, or one variant alone.
 //!
-//! It is made of parameters, which are options by their names, not of what was typed: that may name
-//! places relative to another directory, a file that is written over, and the serial number of a
-//! disk.
+//! The command line is built from the parameters, whose names are option names, not from what the
+//! user typed: that may contain paths relative to another directory, a file that would be
+//! overwritten, and the serial number of a disk.
 
 use pinstripe_base::units::parse_size;
 
 use super::{Case, CaseOption, ValueForm, Values, find, shared};
 use crate::result::{Parameter, Results, Variant};
 
-/// An option of a case by its name, with its value as it is typed.
+/// The name of an option of a case, and its value as it is typed.
 pub type Given = (&'static str, String);
 
-/// How the results of a case are measured again, where its options are not those that have the
-/// names of its parameters.
+/// Tells how to repeat the measurement of a case whose options do not all have the names of its
+/// parameters.
 #[derive(Debug)]
 pub struct Again {
-    /// The options that set a parameter of all variants; `None` for the option of the same name.
+    /// Returns the options that set a parameter for all variants; `None` stands for the option with
+    /// the parameter's name.
     pub of_all: fn(&Parameter) -> Option<Vec<Given>>,
-    /// The options that restrict the measurement to variants with a parameter; `None` for the
-    /// option of the same name, or of its plural.
+    /// Returns the options that restrict the measurement to variants with a parameter; `None`
+    /// stands for the option with the parameter's name or its plural.
     pub of_variant: fn(&Parameter) -> Option<Vec<Given>>,
-    /// The case that measures one variant alone where this one cannot.
+    /// Another case that measures one variant alone if this case cannot.
     pub elsewhere: Option<Elsewhere>,
 }
 
@@ -30,31 +31,34 @@ pub struct Again {
 pub struct Elsewhere {
     /// That case.
     pub case: &'static Case,
-    /// The options for a variant of results; `None` for an unknown variant.
+    /// The options for a variant of the results; `None` for an unknown variant.
     pub options: fn(&Results, &Variant) -> Option<Vec<Given>>,
 }
 
 impl Again {
-    /// By the options that have the names of the parameters.
+    /// The options have the names of the parameters.
     pub(crate) const BY_NAME: Again =
         Again { of_all: by_name, of_variant: by_name, elsewhere: None };
 }
 
-/// The parameter is set by the option of its name.
+/// The parameter is set by the option that has its name.
 fn by_name(_: &Parameter) -> Option<Vec<Given>> {
     None
 }
 
-/// Options of every case that say how long and how often, and are kept as they were typed.
+/// Options of every case that determine how long and how often to measure; the command line repeats
+/// them as they were typed.
 const EFFORT: [&str; 4] = ["--runs", "--time", "--warm-up", "--patience"];
 /// The flag that makes disturbed runs count.
 const ACCEPT_NOISE: &str = "--accept-noise";
-/// Options that say which machines measure, and where on them: kept as they were typed.
+/// Options that determine which machines measure, and where on them; the command line repeats them
+/// as they were typed.
 const AGENTS: [&str; 3] = ["--agents", "--token-file", "--agent-timeout"];
-/// The same of where they measure, unless that follows from the results.
+/// Options that determine where to measure; the command line repeats them as they were typed,
+/// unless the place follows from the results.
 const PLACES: [&str; 2] = ["--dir", "--device"];
 
-/// The words that repeat the measurement; `None` for an unknown case.
+/// The words of the command line that repeats the measurement; `None` for an unknown case.
 pub fn again(results: &Results) -> Option<Vec<String>> {
     let case = find(&results.case).ok()?;
     let own: Vec<Given> =
@@ -62,8 +66,9 @@ pub fn again(results: &Results) -> Option<Vec<String>> {
     line(results, case, &own)
 }
 
-/// The words that measure one variant alone, together with the variants that it depends on: a check
-/// by another program needs the variant it checks, an area needs the area next to it.
+/// The words of the command line that measures one variant, together with the variants that it
+/// depends on: a check by another program needs the variant that it checks, and an area needs the
+/// area next to it.
 pub fn alone(results: &Results, variant: &Variant) -> Option<Vec<String>> {
     let case = find(&results.case).ok()?;
     if let Some(Elsewhere { case, options }) = &case.again.elsewhere {
@@ -74,12 +79,13 @@ pub fn alone(results: &Results, variant: &Variant) -> Option<Vec<String>> {
     is_told.then(|| line(results, case, &own)).flatten()
 }
 
-/// Words as they are typed: in quotes where a shell would take them apart.
+/// Joins words as they are typed in a shell: a word is quoted if a shell would split it.
 pub fn command_line(words: &[String]) -> String {
     words.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ")
 }
 
-/// A line with the values in `own`, and for the other options the parameters of all variants.
+/// Builds a command line with the values in `own`; the other options are taken from the parameters
+/// of all variants.
 fn line(results: &Results, case: &'static Case, own: &[Given]) -> Option<Vec<String>> {
     let mut given: Vec<Given> = Vec::new();
     for option in case.options {
@@ -116,7 +122,7 @@ fn places(results: &Results) -> Vec<Given> {
     results.fingerprint.places.iter().map(|it| (option, it.path.clone())).collect()
 }
 
-/// The words, unless the case takes them no more.
+/// Appends the words; fails if the case no longer accepts them.
 fn in_words(
     results: &Results,
     case: &'static Case,
@@ -151,7 +157,7 @@ fn in_words(
     Some(words)
 }
 
-/// The words typed for these options of every case.
+/// The words that were typed for these options, which every case has.
 fn typed(command: &[String], options: &[&str]) -> Vec<String> {
     let mut kept = Vec::new();
     for (at, word) in command.iter().enumerate() {
@@ -164,7 +170,7 @@ fn typed(command: &[String], options: &[&str]) -> Vec<String> {
     kept
 }
 
-/// Whether an option has to be typed: it has a value, and that is not its default.
+/// Whether an option must be typed: it has a value that differs from its default.
 fn is_needed(option: &CaseOption, value: &str) -> bool {
     match option.default {
         None => value != "none",
@@ -180,7 +186,8 @@ fn is_same(form: ValueForm, one: &str, other: &str) -> bool {
         || form == ValueForm::Number && number(one).is_some() && number(one) == number(other)
 }
 
-/// The option that sets a parameter of a variant: of its name, or of a name for several of it.
+/// The option that sets a parameter of a variant: the option with its name, or the option with the
+/// plural of its name.
 fn options_of(case: &'static Case, parameter: &Parameter) -> Vec<Given> {
     if let Some(own) = (case.again.of_variant)(parameter) {
         return own;
@@ -206,7 +213,7 @@ fn options_of(case: &'static Case, parameter: &Parameter) -> Vec<Given> {
     option.and_then(value_of).into_iter().collect()
 }
 
-/// A word as a shell reads it back.
+/// Quotes a word so that a shell reads the same word.
 fn quoted(word: &str) -> String {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./=,:+@%".contains(it);
     match !word.is_empty() && word.chars().all(is_plain) {

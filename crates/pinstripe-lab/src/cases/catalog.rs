@@ -1,4 +1,5 @@
-//! Rows per second into the catalogue of a backup: by one writer, and by 37 at once.
+//! Measures how many rows per second can be written into the catalogue of a backup: by one writer,
+//! and by 37 at once.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ durable at the end of a run. The variant 'view' creates the SQL view of all snap
     again: AGAIN,
 };
 
-/// Variants are numbers of writers, and the view, which needs rows that a writer wrote.
+/// A variant is a number of writers, or the view; the view needs rows that a writer has written.
 const AGAIN: Again = Again {
     of_variant: |parameter| {
         let Parameter { name, value } = parameter;
@@ -76,9 +77,9 @@ const OPTIONS: &[CaseOption] = &[
     },
 ];
 
-/// Rows below which a stream would be nothing.
+/// With fewer rows, some streams would be nearly empty.
 const ROWS_MIN: u64 = STREAMS as u64 * 100;
-/// Bytes of a row on all members and in the view, and some more.
+/// Bytes that a row takes on all members and in the view, rounded up.
 const ROW_BYTES: u64 = 600;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -151,8 +152,10 @@ impl CatalogCase {
         })?;
         let seconds = began.elapsed().as_secs_f64();
         if found != self.rows {
-            let error =
-                Error::new(Kind::Corrupt, "the view does not have as many rows as were written");
+            let error = Error::new(
+                Kind::Corrupt,
+                "the number of rows in the view differs from the number of rows written",
+            );
             return Err(error.at(path).expected(self.rows, found));
         }
         let bytes = std::fs::metadata(&path).map_or(0, |it| it.len());
@@ -188,11 +191,13 @@ impl Plan for CatalogCase {
     fn variants(&self) -> Vec<VariantSpec> {
         let spec = |way: &CatalogWay| {
             let (name, group, about) = match way {
-                CatalogWay::Writers(1) => ("1 writer".to_owned(), "streams", "all streams in turn"),
+                CatalogWay::Writers(1) => {
+                    ("1 writer".to_owned(), "streams", "rows of all streams in turn")
+                }
                 CatalogWay::Writers(writers) => {
                     (format!("{writers} writers"), "streams", "streams at once")
                 }
-                CatalogWay::View => ("view".to_owned(), "view", "the SQL view, rebuilt"),
+                CatalogWay::View => ("view".to_owned(), "view", "rebuilding the SQL view"),
             };
             let (group, about) = (group.to_owned(), about.to_owned());
             let parameters = vec![Parameter::new("what", &name)];
@@ -266,8 +271,8 @@ fn tables(results: &Results) -> Vec<Table> {
             grid::cell(grid::figure(variant, grid::named("bytes_of_each_row"))),
         ]);
     }
-    let note = "From rows in memory until all is durable.";
-    vec![Table::from_rows("Rows into the catalogue", note, rows)]
+    let note = "The time begins with all rows in memory and ends when all rows are durable.";
+    vec![Table::from_rows("Inserting rows into the catalog", note, rows)]
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The savings of every sort of dedup on a tree: the library's survey of it.
+//! Measures the savings of every sort of dedup on a tree, by a survey of the library.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -97,36 +97,36 @@ fn refuse_nested(trees: &[PathBuf]) -> Result<()> {
     for (number, tree) in whole.iter().enumerate() {
         let others = whole.iter().enumerate().filter(|(other, _)| *other != number);
         if let Some((_, outer)) = others.into_iter().find(|(_, other)| tree.starts_with(other)) {
-            let what = format!("is inside {}, which is also named", outer.display());
+            let what = format!("this directory is inside {}, which is also named", outer.display());
             return Err(Error::new(Kind::Usage, what).at(&trees[number]));
         }
     }
     Ok(())
 }
 
-/// The name of trees in tables.
+/// The name under which a table lists several trees.
 fn name_of(trees: &[PathBuf]) -> String {
     match trees {
         [tree] => tree.to_string_lossy().into_owned(),
-        trees => format!("all {} trees as one", trees.len()),
+        trees => format!("all {} trees counted together", trees.len()),
     }
 }
 
 struct Dedup {
     parameters: Vec<Parameter>,
-    /// The trees read at a time: one tree, or several as one.
+    /// The corpora: each is one tree, or several trees read as one.
     corpora: Vec<Vec<PathBuf>>,
     one_file_system: bool,
     limits: Limits,
-    /// Bytes of the files of each corpus, about: some have several names, or holes.
+    /// Approximate bytes of the files of each corpus: some files have several names, or holes.
     expected: Vec<u64>,
 }
 
-/// The name of one sort of dedup in tables, and in the names of its figures.
+/// The methods of dedup, each with the name that it has in tables and in the names of its figures.
 fn methods(survey: &Survey) -> Vec<(String, Count)> {
     let files = [
-        ("whole files by name, size and content".to_owned(), survey.by_name),
-        ("whole files by content".to_owned(), survey.by_content),
+        ("complete files with the same name, size and content".to_owned(), survey.by_name),
+        ("complete files with the same content".to_owned(), survey.by_content),
     ];
     let named = |what: &str, counts: &[Count]| -> Vec<(String, Count)> {
         counts
@@ -140,12 +140,12 @@ fn methods(survey: &Survey) -> Vec<(String, Count)> {
     [files.to_vec(), fixed, defined].concat()
 }
 
-/// The name of a method by the length of its parts.
+/// The name of a method that depends on the length of its pieces.
 fn of_length(what: &str, bytes: u32) -> String {
     format!("{what} {}", format_size(u64::from(bytes)))
 }
 
-/// Share of bytes that need not be kept, in percent.
+/// The share of bytes that dedup saves, in percent.
 fn saved(all: f64, distinct: f64) -> f64 {
     if all > 0.0 { 100.0 * (1.0 - distinct / all) } else { 0.0 }
 }
@@ -186,7 +186,7 @@ impl Plan for Dedup {
 
     fn intents(&self) -> Vec<String> {
         let times = if self.corpora.iter().any(|it| it.len() > 1) { ", twice" } else { "" };
-        let intent = |tree: &PathBuf| format!("read all of {}{times}", tree.display());
+        let intent = |tree: &PathBuf| format!("read all files of {}{times}", tree.display());
         self.places().iter().map(intent).collect()
     }
 
@@ -262,9 +262,12 @@ fn tables(results: &Results) -> Vec<Table> {
     summary.into_iter().chain(measured.iter().map(|(it, run)| of_tree(it, run))).collect()
 }
 
-/// The trees side by side, by the methods that people ask for first.
+/// A table that compares the trees, with the most commonly requested methods first.
 fn summary(measured: &[(&Variant, &Run)]) -> Table {
-    let ways = ["whole files by name, size and content", "whole files by content"];
+    let ways = [
+        "complete files with the same name, size and content",
+        "complete files with the same content",
+    ];
     let defined = of_length(DEFINED, SURVEY_LENGTHS[SHOWN]);
     let ways = [ways[0], ways[1], defined.as_str()];
     let mut head =
@@ -285,13 +288,13 @@ fn summary(measured: &[(&Variant, &Run)]) -> Table {
         row.extend(ways.map(cell));
         rows.push(row);
     }
-    let note = "Distinct files are those that differ in name, size or content.";
+    let note = "Distinct files differ in name, size or content.";
     Table::from_rows("Trees side by side", note, rows)
 }
 
-/// Methods that cut by content.
+/// The beginning of the name of methods that cut by content.
 const DEFINED: &str = "content-defined chunks around";
-/// Which of [`LENGTHS`] the figure of a tree is by.
+/// The index in [`LENGTHS`] of the chunk length for which a tree's main figure is reported.
 const SHOWN: usize = 2;
 
 fn of_tree(variant: &Variant, run: &Run) -> Table {
@@ -321,7 +324,7 @@ fn of_tree(variant: &Variant, run: &Run) -> Table {
     Table::from_rows(&variant.name, note, rows)
 }
 
-/// A survey of nothing, for the names of its parts.
+/// An empty survey, which supplies the names of all methods.
 fn all_methods() -> Survey {
     let none = vec![Count::default(); SURVEY_LENGTHS.len()];
     Survey { fixed: none.clone(), defined: none, ..Survey::default() }
@@ -370,7 +373,7 @@ mod tests {
         let results = measured(&CASE, dir.path(), &given);
         let saved: Vec<f64> = results.variants.iter().map(|it| it.runs[0].measured.value).collect();
         assert_eq!(saved, [0.0, 0.0, 50.0]);
-        assert_eq!(results.variants[2].name, "all 2 trees as one");
+        assert_eq!(results.variants[2].name, "all 2 trees counted together");
         let tables = tables(&results);
         assert_eq!(tables.len(), 4);
         let row = tables[0].to_json()["rows"][2].clone();

@@ -1,6 +1,6 @@
-//! The parts of a device that cases measure, and whether it is long enough for them.
+//! Opens the parts of a device that cases measure, and checks that the device is long enough.
 //!
-//! Not in this module: whether it may be overwritten.
+//! This module does not decide whether the device may be overwritten.
 
 use std::path::Path;
 
@@ -10,11 +10,12 @@ use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 use crate::io::{Area, Content, Target};
 use crate::run::Live;
 
-/// Parts of a device of one length, by where they begin. Where anything will be read they are
-/// filled first: blocks that were never written are read without the disk.
+/// Opens several parts of a device that have the same length and begin at the given offsets. Before
+/// reads, the parts are filled, because the device returns blocks that were never written without
+/// accessing the medium.
 ///
 /// # Errors
-/// [`Kind::Usage`] where it is too short; as reported by the system; an interrupt.
+/// [`Kind::Usage`] if the device is too short; errors as the system reports them; an interrupt.
 pub fn area(
     path: &Path,
     starts: &[u64],
@@ -38,14 +39,14 @@ pub fn area(
 /// Refuses a device that ends before `end`.
 ///
 /// # Errors
-/// [`Kind::Usage`] where it does; as reported by the system.
+/// [`Kind::Usage`] if the device ends before `end`; other errors as the system reports them.
 pub(crate) fn refuse_short(path: &Path, end: u64) -> Result<()> {
     let bytes = FileDevice::open(path, Access::Read, Policy::Buffered)?.len()?;
     if bytes >= end { Ok(()) } else { Err(too_short(path)) }
 }
 
 fn too_short(path: &Path) -> Error {
-    Error::new(Kind::Usage, "is shorter than the size to measure")
+    Error::new(Kind::Usage, "the device is shorter than the size to measure")
         .at(path)
-        .advice("measure less: see the sizes in --help")
+        .advice("measure a smaller size: see the options for sizes in --help")
 }

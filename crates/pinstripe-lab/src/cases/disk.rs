@@ -1,5 +1,5 @@
-//! The plan of all cases that go over files or a device: `fileio`, `iozone` and `streams` are presets
-//! of it, each with options, modes and tables of its own.
+//! The plan of all cases that read or write files or a device: `fileio`, `iozone` and `streams` are
+//! presets of this plan, each with its own options, modes and tables.
 
 mod plan;
 
@@ -17,45 +17,45 @@ use crate::result::{Metric, Parameter};
 use crate::run::{Live, PlaceNo, VariantSpec};
 pub(crate) use plan::DiskPlan;
 
-/// One way to go over files.
+/// One way to read or write files.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Mode {
     /// The name.
     pub name: &'static str,
-    /// The purpose, in a line.
+    /// The purpose of the mode, in one line.
     pub about: &'static str,
-    /// The way to move bytes.
+    /// How the mode moves bytes.
     pub work: Work,
-    /// The state of the files when it begins.
+    /// The state of the files when the mode begins.
     pub initial: InitialState,
-    /// It ends when it has made as many requests as there are blocks.
+    /// Whether the mode ends after as many requests as there are blocks.
     pub is_once: bool,
 }
 
-/// The way to move bytes.
+/// How the mode moves bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Work {
-    /// By requests, in an order.
+    /// Requests in an order and a direction.
     Requests(Order, Direction),
-    /// As programs do that write by a buffer in the C library: fwrite(3).
+    /// Writes as programs do that use the buffer of the C library: fwrite(3).
     StreamWrite,
-    /// As they read: fread(3).
+    /// Reads as programs do that use the buffer of the C library: fread(3).
     StreamRead,
 }
 
 /// The state that a mode finds when it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InitialState {
-    /// Nothing: it makes files.
+    /// The mode needs no files, because it creates them.
     Nothing,
-    /// Files full of content; of the page cache what `--cache` says.
+    /// The mode needs files full of content; `--cache` determines what the page cache holds.
     Files,
-    /// Files that the page cache has.
+    /// The mode needs files that are in the page cache.
     CachedFiles,
 }
 
 impl Work {
-    /// In which order bytes are met, and where they go.
+    /// The order of the accesses, and their direction.
     pub(super) fn course(self) -> (Order, Direction) {
         match self {
             Work::Requests(order, direction) => (order, direction),
@@ -64,8 +64,8 @@ impl Work {
         }
     }
 
-    /// Transfers the bytes: requests on an area, or streams over spans of `span_bytes`. Also
-    /// returns whether all of them bypassed the page cache.
+    /// Transfers the bytes: by requests on an area, or by streams over spans of `span_bytes`. Also
+    /// returns whether all of the transfers bypassed the page cache.
     pub(super) fn run<'a>(
         self,
         job: &Job,
@@ -87,7 +87,7 @@ impl Work {
         matches!(self, Work::Requests(_, Direction::Write) | Work::StreamWrite)
     }
 
-    /// Whether it writes anything.
+    /// Whether the mode writes anything.
     pub(super) fn writes(self) -> bool {
         !matches!(self, Work::Requests(_, Direction::Read) | Work::StreamRead)
     }
@@ -96,13 +96,13 @@ impl Work {
 /// The threads or programs that make the requests of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
-    /// Those of the lab.
+    /// The threads of the lab.
     Us,
     /// fio(1).
     Fio,
 }
 
-/// The options of a case, read.
+/// The options of a case, parsed.
 pub(crate) struct DiskOptions {
     /// The case's name.
     pub case: &'static str,
@@ -110,9 +110,9 @@ pub(crate) struct DiskOptions {
     pub parameters: Vec<Parameter>,
     /// Notes on all results.
     pub notes: Vec<String>,
-    /// Directories, or one device.
+    /// The directories to measure, or one device.
     pub places: Vec<PathBuf>,
-    /// Whether it is one.
+    /// Whether the place is a device.
     pub is_device: bool,
     /// The modes to run, in this order.
     pub modes: Vec<Mode>,
@@ -120,41 +120,42 @@ pub(crate) struct DiskOptions {
     pub chosen_by: &'static str,
     /// Files in each directory; 1 on a device.
     pub files: u64,
-    /// Bytes of each, a multiple of the block's.
+    /// Bytes of each file, a multiple of the block size.
     pub file_bytes: u64,
-    /// The requests, without their order, direction and number.
+    /// The job without its order, direction and number of requests.
     pub job: Job,
-    /// The way to open files.
+    /// How the files are opened.
     pub policy: Policy,
-    /// Whether reads begin with an empty cache.
+    /// Whether reads begin with an empty page cache.
     pub drops_cache: bool,
-    /// Whether fio does the same in turns with the lab.
+    /// Whether fio measures the same in turn with the lab.
     pub checks: bool,
 }
 
 /// A variant, ready to be run.
 pub(crate) struct DiskVariant {
-    /// The name and group; its place is the number of a directory or device.
+    /// The name and group of the variant; its place is the number of a directory or device.
     pub spec: VariantSpec,
-    /// The way to go over files.
+    /// How the variant reads or writes files.
     pub mode: Mode,
     /// The program that makes the requests.
     pub by: By,
-    /// Requests; each run has a seed of its own.
+    /// The requests of the variant; each run has its own seed.
     pub job: Job,
-    /// The way to open files.
+    /// How the files are opened.
     pub policy: Policy,
-    /// The number of files that each thread writes, a block of each in turn; `None` if all threads
+    /// The number of files that each thread writes in turn, block by block; `None` if all threads
     /// write one file after the other.
     pub in_turn: Option<usize>,
 }
 
 impl DiskOptions {
-    /// Reads the options that presets share: modes, parameters and notes are the preset's own. `sizes`:
-    /// files in each directory, bytes of all of them, and bytes of a block.
+    /// Reads the options that presets share; modes, parameters and notes are supplied by the
+    /// preset. `sizes` contains the number of files in each directory, the total bytes of all
+    /// files, and the bytes of a block.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for what makes no sense together.
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for options that contradict each other.
     pub fn read(
         (case, chosen_by): (&'static str, &'static str),
         (setting, values): (&Setting, &Values),
@@ -210,7 +211,7 @@ impl DiskOptions {
         DiskVariant { spec, mode: mode.clone(), by, job, policy, in_turn: None }
     }
 
-    /// The job of a mode; the number makes chance differ from run to run.
+    /// The job of a mode; `number` makes random choices differ from run to run.
     pub fn job(&self, mode: &Mode, number: u64) -> Job {
         let job = &self.job;
         let (order, direction) = mode.work.course();

@@ -1,4 +1,4 @@
-//! The six modes of sysbench's fileio, with every parameter in sight.
+//! The six modes of sysbench's fileio, with an option for every parameter.
 
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -53,7 +53,7 @@ pub(crate) const MODES: CaseOption = CaseOption {
     more: "",
 };
 
-/// Among how many files bytes are shared out.
+/// The number of files over which the bytes are distributed.
 pub const FILES: CaseOption = CaseOption {
     name: "files",
     value: "N",
@@ -90,7 +90,7 @@ pub(crate) const RUN_TIME: CaseOption = CaseOption {
     ..shared::RUN_TIME
 };
 
-/// Reads among the requests of rndrw.
+/// The share of reads among the requests of the mode rndrw.
 pub(crate) const READ_SHARE: CaseOption = CaseOption {
     name: "read-share",
     value: "SHARE",
@@ -135,9 +135,10 @@ const OPTIONS: &[CaseOption] = &[
 ];
 
 /// The note on `--compat sysbench` in the results.
-const COMPAT_NOTE: &str = "as sysbench: after each 100 requests fsync of every file, written or not, one \
-    after the other, and sequential modes begin again until the time is over; figures of writing modes \
-    are those of fsync more than those of writing";
+const COMPAT_NOTE: &str = "like sysbench: every 100 requests, fsync is called for every file in \
+                           turn, written or not, and sequential modes start again at the beginning \
+                           until the time is over; the figures of writing modes show fsync more \
+                           than writing";
 
 /// The number of requests after which sysbench syncs every file (file-fsync-freq).
 const SYSBENCH_EVERY: u64 = 100;
@@ -159,10 +160,10 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     })?))
 }
 
-/// The shared options of all cases that go over files in these modes.
+/// The options that all cases with these modes share.
 ///
 /// # Errors
-/// [`Kind::Usage`] for what makes no sense together.
+/// [`Kind::Usage`] for options that contradict each other.
 pub(crate) fn layout(
     setting: &Setting,
     values: &Values,
@@ -181,26 +182,27 @@ pub(crate) fn layout(
     Ok(DiskOptions { modes, ..options })
 }
 
-/// A mode by its name; sysbench begins again where it is through.
+/// Returns the mode with this name; as in sysbench, a sequential mode starts again at the beginning
+/// when it reaches the end.
 fn mode(name: &str, read_share: f64, is_compat: bool) -> Option<Mode> {
     use Direction::{Mixed, Read, Write};
     use InitialState::{Files, Nothing};
     use Order::{Random, Sequential};
     let mixed = Mixed(read_share);
     let (name, about, order, direction, initial) = match name {
-        "seqwr" => ("seqwr", "write new files in order", Sequential, Write, Nothing),
-        "seqrewr" => ("seqrewr", "write over files in order", Sequential, Write, Files),
-        "seqrd" => ("seqrd", "read files in order", Sequential, Read, Files),
-        "rndrd" => ("rndrd", "read blocks at random places", Random, Read, Files),
-        "rndwr" => ("rndwr", "write blocks at random places", Random, Write, Files),
-        "rndrw" => ("rndrw", "read and write blocks at random places", Random, mixed, Files),
+        "seqwr" => ("seqwr", "write new files sequentially", Sequential, Write, Nothing),
+        "seqrewr" => ("seqrewr", "overwrite files sequentially", Sequential, Write, Files),
+        "seqrd" => ("seqrd", "read files sequentially", Sequential, Read, Files),
+        "rndrd" => ("rndrd", "read blocks at random offsets", Random, Read, Files),
+        "rndwr" => ("rndwr", "write blocks at random offsets", Random, Write, Files),
+        "rndrw" => ("rndrw", "read and write blocks at random offsets", Random, mixed, Files),
         _ => return None,
     };
     let is_once = order == Sequential && !is_compat;
     Some(Mode { name, about, work: Work::Requests(order, direction), initial, is_once })
 }
 
-/// Every option with its value; what is not set says so.
+/// Every option with its value; an option that is not set has a value that says so.
 fn parameters(values: &Values, is_compat: bool, bytes: u64) -> Vec<Parameter> {
     let value = |option: &CaseOption| match (option.name, values.text(option.name)) {
         ("sync", _) if is_compat => "end".to_owned(),
@@ -211,7 +213,7 @@ fn parameters(values: &Values, is_compat: bool, bytes: u64) -> Vec<Parameter> {
     OPTIONS.iter().map(|option| Parameter::new(option.name, value(option))).collect()
 }
 
-/// The usual figures of such measurements: requests per second, and their latency.
+/// Returns tables of the usual figures: requests per second, and the latency of requests.
 fn tables(results: &Results) -> Vec<Table> {
     let head = ["mode", "MB/s", "IOPS", "p50", "p99", "requests"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -227,12 +229,13 @@ fn tables(results: &Results) -> Vec<Table> {
             times.count().to_string(),
         ]);
     }
-    let note = "IOPS are requests a second, until all was durable; response times are those of all \
-                reads and writes, with --rate from when each was due.";
+    let note = "IOPS are requests per second, including the time until all data was durable. \
+                Response times are those of all reads and writes; with --rate, they are measured \
+                from the time at which the request was due.";
     vec![Table::from_rows("Requests", note, rows)]
 }
 
-/// Requests a second, in the same time as the figure's bytes.
+/// Requests per second, over the same time as the value in bytes.
 fn iops(run: &Run) -> Option<f64> {
     let bytes = run.measured.read_bytes + run.measured.written_bytes;
     (bytes > 0).then(|| run.measured.value * 1e6 * run.measured.operations as f64 / bytes as f64)
@@ -352,7 +355,7 @@ mod tests {
             let syncs = run.measured.latency["sync"].count();
             assert_eq!(syncs, 3 * (run.measured.operations / 100) + 3, "{}", variant.name);
         }
-        assert!(results.notes[0].contains("fsync of every file"));
+        assert!(results.notes[0].contains("fsync is called for every file"));
         let every = results.parameters.iter().find(|it| it.name == "sync-every").unwrap();
         assert_eq!(every.value, "100");
     }

@@ -7,7 +7,7 @@ use crate::histogram::Histogram;
 use crate::result::{Results, Run, Variant};
 use crate::table::Table;
 
-/// A figure of a variant, and whether it is of disturbed runs because there are no others.
+/// A figure of a variant, and whether it is from disturbed runs because there are no other runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Figure {
     pub value: f64,
@@ -15,24 +15,24 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// Derives a text from it; a text derived from disturbed runs is marked as such.
+    /// Converts the figure to text; the text is marked if the figure is from disturbed runs.
     pub fn derive(self, text: impl FnOnce(f64) -> String) -> String {
         marked(text(self.value), self.is_disturbed)
     }
 
-    /// The ratio of it to another one.
+    /// The ratio of this figure to another one.
     pub fn over(self, other: Figure) -> Figure {
         let is_disturbed = self.is_disturbed || other.is_disturbed;
         Figure { value: self.value / other.value, is_disturbed }
     }
 }
 
-/// In brackets where it is of disturbed runs.
+/// Puts the text in brackets if it is from disturbed runs.
 pub fn marked(text: String, is_disturbed: bool) -> String {
     if is_disturbed { format!("({text})") } else { text }
 }
 
-/// The median of something over the runs that count, or else over all.
+/// The median of a quantity over the runs that count, or over all runs if none counts.
 pub fn figure(variant: &Variant, of: impl Fn(&Run) -> Option<f64>) -> Option<Figure> {
     let counted: Vec<f64> =
         variant.runs.iter().filter(|it| it.is_valid()).filter_map(&of).collect();
@@ -43,8 +43,8 @@ pub fn figure(variant: &Variant, of: impl Fn(&Run) -> Option<f64>) -> Option<Fig
     median(&all).map(|value| Figure { value, is_disturbed: true })
 }
 
-/// The largest of something in the runs that count, or else in all: what a recording has to be
-/// ready for.
+/// The largest value of a quantity in the runs that count, or in all runs if none counts: a
+/// recording must be ready for this value.
 pub fn largest(variant: &Variant, of: impl Fn(&Run) -> Option<f64>) -> Option<Figure> {
     let counted = variant.runs.iter().filter(|it| it.is_valid()).filter_map(&of);
     let quiet = counted.reduce(f64::max).map(|value| Figure { value, is_disturbed: false });
@@ -52,17 +52,17 @@ pub fn largest(variant: &Variant, of: impl Fn(&Run) -> Option<f64>) -> Option<Fi
     quiet.or_else(|| all().map(|value| Figure { value, is_disturbed: true }))
 }
 
-/// The value of each run.
+/// Returns the main value of a run.
 pub fn value(run: &Run) -> Option<f64> {
     Some(run.measured.value)
 }
 
-/// A further figure of each run.
+/// Returns a function that selects an additional figure of a run by its name.
 pub fn named(name: &str) -> impl Fn(&Run) -> Option<f64> + '_ {
     move |run| run.measured.figures.get(name).copied()
 }
 
-/// A figure as a table shows it: in brackets if all runs were disturbed.
+/// Formats a figure for a table, in brackets if all of its runs were disturbed.
 pub fn cell(figure: Option<Figure>) -> String {
     match figure {
         None => "-".to_owned(),
@@ -70,10 +70,11 @@ pub fn cell(figure: Option<Figure>) -> String {
     }
 }
 
-/// Requests that have to lie beyond a quantile: of fewer it is the longest one by another name.
+/// The number of requests that must be slower than a quantile; with fewer, the quantile would only
+/// be the longest time.
 const BEYOND: f64 = 2.0;
 
-/// A quantile of times as a table shows it, or a sign that too few were measured.
+/// Formats a quantile of times for a table, or a sign that too few times were measured.
 pub(crate) fn quantile_text(times: &Histogram, q: f64) -> String {
     let is_known = q >= 1.0 || times.count() as f64 * (1.0 - q) >= BEYOND - 1e-9;
     let found = if q < 1.0 { times.quantile(q) } else { times.max() };
@@ -90,7 +91,8 @@ pub fn parameter<'a>(variant: &'a Variant, name: &str) -> &'a str {
     found.map_or("", |it| it.value.as_str())
 }
 
-/// A grid of one figure. The parameters of a variant select its row and column.
+/// One parameter of a variant selects the row, and another parameter selects the column. The
+/// parameters of a variant select its row and its column.
 pub(crate) fn grid(
     results: &Results,
     title: &str,
@@ -101,7 +103,7 @@ pub(crate) fn grid(
     laid_out(results, (title, note), ways, of, |row| row.to_vec())
 }
 
-/// A grid of how many times a figure each column has of the first one.
+/// A grid in which each column shows its figure as a multiple of the first column's figure.
 pub(crate) fn times_the_first(
     results: &Results,
     title: &str,
@@ -140,7 +142,7 @@ fn laid_out(
         rows.push(std::iter::once(row.to_owned()).chain(cells).collect());
     }
     let note = match is_disturbed {
-        true => format!("{note} In brackets: every run was disturbed.").trim().to_owned(),
+        true => format!("{note} Values in brackets: every run was disturbed.").trim().to_owned(),
         false => note.to_owned(),
     };
     Table::from_rows(title, note, rows)

@@ -1,4 +1,4 @@
-//! The panel of iozone: one file, gone over in every way.
+//! The panel of tests of iozone: one file, read and written in every way.
 
 use pinstripe_base::error::Result;
 
@@ -34,7 +34,7 @@ the sync at the end (iozone -e). Unlike in iozone, every read except reread begi
     again: Again::BY_NAME,
 };
 
-/// The panel, in the order in which it is gone through.
+/// The tests of the panel, in the order in which they are run.
 pub(super) const PANEL: [&str; 12] = [
     "write",
     "rewrite",
@@ -50,7 +50,7 @@ pub(super) const PANEL: [&str; 12] = [
     "mixed",
 ];
 
-/// The option of what to do.
+/// The option that selects the tests.
 pub(super) const TESTS: CaseOption = CaseOption {
     name: "tests",
     value: "NAME,...",
@@ -94,7 +94,7 @@ const OPTIONS: &[CaseOption] = &[
     shared::CROSS_CHECK,
 ];
 
-/// Share of reads in mixed.
+/// The share of reads in the test `mixed`.
 const MIX: f64 = 0.5;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
@@ -113,14 +113,14 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     })?))
 }
 
-/// The test of a name; with stride, every so-many-th record.
+/// Returns the test with this name; tests with a stride access only every `stride`-th record.
 pub(super) fn mode(name: &str, stride: u64) -> Option<Mode> {
     use Direction::{Mixed, Read, Write};
     use InitialState::{CachedFiles, Files, Nothing};
     use Order::{Backward, Random, Same, Sequential, Strided};
     let (name, about, work, initial) = match name {
         "write" => ("write", "write a new file", Work::Requests(Sequential, Write), Nothing),
-        "rewrite" => ("rewrite", "write over the file", Work::Requests(Sequential, Write), Files),
+        "rewrite" => ("rewrite", "overwrite the file", Work::Requests(Sequential, Write), Files),
         "read" => ("read", "read the file", Work::Requests(Sequential, Read), Files),
         "reread" => ("reread", "read it again", Work::Requests(Sequential, Read), CachedFiles),
         "random-read" => ("random-read", "read anywhere", Work::Requests(Random, Read), Files),
@@ -135,7 +135,9 @@ pub(super) fn mode(name: &str, stride: u64) -> Option<Mode> {
         "stride" => ("stride", "read in strides", Work::Requests(Strided(stride), Read), Files),
         "fwrite" => ("fwrite", "write through a buffer", Work::StreamWrite, Nothing),
         "fread" => ("fread", "read through a buffer", Work::StreamRead, Files),
-        "mixed" => ("mixed", "read and write anywhere", Work::Requests(Random, Mixed(MIX)), Files),
+        "mixed" => {
+            ("mixed", "read and write at random offsets", Work::Requests(Random, Mixed(MIX)), Files)
+        }
         _ => return None,
     };
     Some(Mode { name, about, work, initial, is_once: true })

@@ -1,7 +1,8 @@
-//! Directories that runs left which were killed: found, measured, and removed.
+//! Finds, measures and removes directories that killed runs have left.
 //!
-//! Invariant: a directory is removed only if its name is one of ours, the process that made it was on
-//! this machine and is gone, it is a directory and no link to one, and nothing is mounted in it.
+//! Invariant: a directory is removed only if its name is that of a lab directory, the process that
+//! created it was on this machine and has ended, it is a directory and not a link to one, and
+//! nothing is mounted in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,11 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::mounts::{self, MountInfo};
 use pinstripe_io::remove::remove_tree;
 
-/// The prefix of the names of our directories. They end with the name of the machine, since several may
-/// share a file system, and the number of the process there.
+/// The prefix of the names of lab directories. The names end with the name of the machine, since
+/// several machines may share a file system, and with the process number.
 const FOLDER: &str = "pinstripe-lab-";
 
-/// The name of a directory of this process.
+/// The name of a lab directory of this process.
 pub(super) fn name(case: &str) -> String {
     format!("{FOLDER}{case}@{}-{}", machine(), std::process::id())
 }
@@ -25,7 +26,7 @@ fn machine() -> String {
     name.chars().filter(|it| it.is_ascii_alphanumeric() || ".-_".contains(*it)).take(64).collect()
 }
 
-/// Directories in this one that were left by runs which were killed: their process is gone.
+/// Directories in `dir` that were left by killed runs: the processes that created them have ended.
 pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut left: Vec<PathBuf> = entries.map(|it| it.path()).filter(|it| is_left(it)).collect();
@@ -44,7 +45,8 @@ fn is_left(path: &Path) -> bool {
     is_gone && fs::symlink_metadata(path).is_ok_and(|it| it.is_dir())
 }
 
-/// Files and their bytes below a directory, without following links. Unreadable entries count as 0.
+/// The number of files below a directory and their total bytes; links are not followed. Unreadable
+/// entries count as 0.
 pub fn extent_of(dir: &Path) -> (u64, u64) {
     let (mut files, mut bytes) = (0, 0);
     let mut dirs = vec![dir.to_path_buf()];
@@ -63,20 +65,24 @@ pub fn extent_of(dir: &Path) -> (u64, u64) {
     (files, bytes)
 }
 
-/// Removes one of [`leftovers`], after checking it again.
+/// Removes one of the [`leftovers`] after checking again that it is one.
 ///
 /// # Errors
 /// [`Kind::Refused`] if `dir` is not a leftover; [`Kind::Busy`] while something is mounted in it;
-/// as the system reports.
+/// other errors as the system reports them.
 pub fn remove_leftover(dir: &Path) -> Result<()> {
     if !is_left(dir) {
-        return Err(Error::new(Kind::Refused, "was not left by a run that was killed").at(dir));
+        return Err(Error::new(
+            Kind::Refused,
+            "this directory was not left over from a killed run",
+        )
+        .at(dir));
     }
     let failed = |error| Error::io("cannot remove", dir, error);
     let whole = fs::canonicalize(dir).map_err(failed)?;
     if mounts_in(mounts::of_this_process(), &whole) {
-        let error = Error::new(Kind::Busy, "something is mounted in it").at(dir);
-        return Err(error.advice("unmount it first: see 'findmnt'"));
+        let error = Error::new(Kind::Busy, "a file system is mounted in this directory").at(dir);
+        return Err(error.advice("unmount the file system first: 'findmnt' lists mounts"));
     }
     remove_tree(dir).map_err(failed)
 }

@@ -1,8 +1,9 @@
-//! The experiments: each case has a file that says what it measures, with which options, and makes
-//! a [`Plan`] of them.
+//! The experiments: each case is a file that defines what it measures and with which options, and
+//! makes a [`Plan`] from them.
 //!
-//! Adding a case is a `mod` line and a line in [`ALL`]; the command line, its help and its manual
-//! follow from here. Not in this module: repeats, statistics, and what results look like.
+//! To add a case, add a `mod` line and a line in [`ALL`]; the command line, its help and its manual
+//! are generated from these. This module does not repeat runs, compute statistics or format
+//! results.
 
 mod again;
 mod catalog;
@@ -51,30 +52,30 @@ pub use walk::{OtherWalker, beside as walk_beside};
 pub struct Case {
     /// The name on the command line.
     pub name: &'static str,
-    /// The purpose, in a line.
+    /// The purpose of the case, in one line.
     pub about: &'static str,
-    /// The same at length.
+    /// The long description of the case.
     pub help: &'static str,
-    /// Command lines, as the end of its help shows them.
+    /// Example command lines, as the end of the help text shows them.
     pub examples: &'static str,
     /// Its own options.
     pub options: &'static [CaseOption],
     /// Reads its options.
     pub plan: fn(&Setting, &Values) -> Result<Box<dyn Plan>>,
-    /// The results in the customary form, in addition to the table of all variants.
+    /// Returns tables of the results in their usual form, in addition to the table of all variants.
     pub tables: fn(&Results) -> Vec<Table>,
-    /// How its results are measured again.
+    /// How the measurement of the case is repeated.
     pub again: Again,
 }
 
 /// The settings of a case besides its own options.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Setting {
-    /// Directories to work in, one at least unless there is a device.
+    /// Directories to work in: at least one, unless a device is given.
     pub dirs: Vec<PathBuf>,
-    /// A device that may be written to: the caller that sets this has made sure.
+    /// A device that may be overwritten; the caller has checked this.
     pub device: Option<PathBuf>,
-    /// The seed of all chance.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -97,7 +98,7 @@ pub static ALL: &[&Case] = &[
     &quick::CASE,
 ];
 
-/// The value of a parameter for people: a size that is a bare number of bytes has its unit.
+/// The value of a parameter as people read it: a plain number of bytes gets a unit.
 pub(crate) fn shown_value(case: &str, parameter: &Parameter) -> String {
     let Parameter { name, value } = parameter;
     let options = find(case).map(|it| it.options).unwrap_or_default();
@@ -108,20 +109,20 @@ pub(crate) fn shown_value(case: &str, parameter: &Parameter) -> String {
     }
 }
 
-/// The tables of the results' case; empty for an unknown case.
+/// Returns the tables of the case that the results belong to; empty for an unknown case.
 pub fn tables(results: &Results) -> Vec<Table> {
     find(&results.case).map_or_else(|_| Vec::new(), |case| (case.tables)(results))
 }
 
-/// For a case whose table of variants suffices.
+/// For a case that needs only the table of its variants.
 fn no_tables(_: &Results) -> Vec<Table> {
     Vec::new()
 }
 
-/// The case of a name.
+/// Returns the case with this name.
 ///
 /// # Errors
-/// [`Kind::NotFound`] with the names that there are.
+/// [`Kind::NotFound`], with the names of all cases.
 pub fn find(name: &str) -> Result<&'static Case> {
     let found = ALL.iter().find(|case| case.name == name).copied();
     found.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! The load of office programs on a file server, by a load file of dbench: time of each sort of
-//! operation.
+//! The load of office programs on a file server, replayed from a load file of dbench; measures the
+//! time of each sort of operation.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption { about: "Duration of a run in seconds", ..shared::RUN_TIME },
 ];
 
-/// Bytes that a client's files take at most, as far as one can tell.
+/// The most bytes that the files of a client take, as an estimate.
 const CLIENT_BYTES: u64 = 64 << 20;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
@@ -95,14 +95,14 @@ fn places(setting: &Setting) -> Result<Vec<(PathBuf, Option<Folder>)>> {
     }
 }
 
-/// Clients, and the number of the directory, of each variant.
+/// The number of clients and the number of the directory of each variant.
 fn ways(clients: &[u64], places: usize) -> Vec<(u64, usize)> {
     clients.iter().flat_map(|&it| (0..places).map(move |place| (it, place))).collect()
 }
 
 struct OpMix {
     parameters: Vec<Parameter>,
-    /// Directories, each with the folder that was made there.
+    /// Directories to work in, each with the lab directory that was created in it.
     places: Vec<(PathBuf, Option<Folder>)>,
     ways: Vec<(u64, usize)>,
     load: Vec<LoadOperation>,
@@ -150,7 +150,11 @@ impl Plan for OpMix {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec!["only Flush waits for the disk: all else is accepted, not durable".to_owned()]
+        vec![
+            "only the operation Flush waits for the disk: the data of all other operations is \
+             accepted, but not durable"
+                .to_owned(),
+        ]
     }
 
     fn intents(&self) -> Vec<String> {
@@ -222,8 +226,8 @@ fn tables(results: &Results) -> Vec<Table> {
     side_by_side.chain(alone).collect()
 }
 
-/// The mean and the longest time of each operation in the first directory and in each other one;
-/// none of one directory.
+/// Compares the mean and the longest time of each operation in the first directory and in each
+/// other directory; `None` if there is only one directory.
 fn before_and_after(variants: &[&Variant]) -> Option<Table> {
     let [first, _, ..] = variants else { return None };
     let mut head = vec!["Operation".to_owned()];
@@ -245,8 +249,11 @@ fn before_and_after(variants: &[&Variant]) -> Option<Table> {
     }
     let disturbed = variants.iter().any(|it| it.values().is_empty());
     let note = match disturbed {
-        true => "Every run of one directory was disturbed: its times include all its runs.",
-        false => "From all runs that count; directories take turns.",
+        true => {
+            "Every run of one directory was disturbed: the times of that directory include all its \
+             runs."
+        }
+        false => "The times are from all runs that count; the runs of the directories alternate.",
     };
     Some(Table::from_rows(&format!("{}, side by side", first.group), note, rows))
 }
@@ -255,7 +262,7 @@ fn millis(time: Option<Duration>) -> String {
     format!("{:.3}", time.unwrap_or_default().as_secs_f64() * 1e3)
 }
 
-/// As dbench shows it, with percentiles.
+/// A table of operations as dbench shows it, with percentiles added.
 fn operations(variant: &Variant) -> Table {
     let head = ["Operation", "Count", "AvgLat ms", "MaxLat ms", "p50", "p99", "p99.9"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -271,18 +278,18 @@ fn operations(variant: &Variant) -> Table {
     }
     let surprises = grid::figure(variant, grid::named("surprises")).map_or(0.0, |it| it.value);
     let mut note = match variant.values().is_empty() {
-        true => "All runs together: every one was disturbed.".to_owned(),
-        false => "All runs that count together.".to_owned(),
+        true => "The times are from all runs together, because every run was disturbed.".to_owned(),
+        false => "The times are from all runs that count, taken together.".to_owned(),
     };
     if surprises > 0.0 {
         note += &format!(
-            " Operations of a run with another result than in the load file: {surprises:.0}."
+            " Operations of a run whose result differed from the load file: {surprises:.0}."
         );
     }
     Table::from_rows(&variant.name, note, rows)
 }
 
-/// Times of one sort in the runs that count, or in all of them where none does.
+/// The times of one sort of operation in the runs that count, or in all runs if none counts.
 fn times_of(variant: &Variant, kind: &str) -> Histogram {
     let counts = !variant.values().is_empty();
     let runs = variant.runs.iter().filter(|run| run.is_valid() || !counts);

@@ -1,5 +1,5 @@
-//! Options of a case as data, so that help, completions and manual can be made of them, and their
-//! values, read.
+//! The options of a case as data, from which help, completions and the manual are generated and
+//! values are read.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -14,38 +14,39 @@ pub struct CaseOption {
     pub name: &'static str,
     /// The placeholder of its value in help.
     pub value: &'static str,
-    /// The way to read it.
+    /// How the value is read.
     pub form: ValueForm,
     /// The default value; `None` for a flag, and for values with a computed default.
     pub default: Option<&'static str>,
-    /// The purpose, in a line.
+    /// The purpose of the option, in one line.
     pub about: &'static str,
     /// Further help.
     pub more: &'static str,
 }
 
-/// The way to read a value.
+/// How the value of an option is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueForm {
     /// No value: the option is given or not.
     Flag,
     /// `64K`.
     Size,
-    /// A whole number from 1 on.
+    /// A positive whole number.
     Count,
-    /// A number from 0 on.
+    /// A number that is not negative.
     Number,
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// Some of these words with commas between them.
+    /// Some of these words, separated by commas.
     SomeOf(&'static [&'static str]),
-    /// Whole numbers from 0 on, with commas between them.
+    /// Whole numbers of 0 or more, separated by commas.
     Counts,
-    /// Sizes with commas between them.
+    /// Sizes separated by commas.
     Sizes,
-    /// A file or a directory, kept as an absolute path: a later run may be in another directory.
+    /// A file or a directory, stored as an absolute path, because a later run may be started in
+    /// another directory.
     Path,
-    /// The same several times: each time the option is given it adds one.
+    /// Several paths: the option may be given several times, and each time adds one path.
     Paths,
     /// A text that the case parses.
     Text,
@@ -67,15 +68,15 @@ impl CaseOption {
             ValueForm::Size => parse_size(text).map(drop),
             ValueForm::Count => match text.parse::<u64>() {
                 Ok(1..) => Ok(()),
-                _ => refuse("a whole number, 1 or more".to_owned()),
+                _ => refuse("a whole number of at least 1".to_owned()),
             },
             ValueForm::Number => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() && number >= 0.0 => Ok(()),
-                _ => refuse("a number, 0 or more".to_owned()),
+                _ => refuse("a number of at least 0".to_owned()),
             },
             ValueForm::Counts => match text.split(',').all(|it| it.parse::<u64>().is_ok()) {
                 true => Ok(()),
-                false => refuse("whole numbers, 0 or more, separated by commas".to_owned()),
+                false => refuse("whole numbers of at least 0, separated by commas".to_owned()),
             },
             ValueForm::Sizes => text.split(',').try_for_each(|it| parse_size(it).map(drop)),
             ValueForm::OneOf(words) => match words.contains(&text) {
@@ -84,7 +85,9 @@ impl CaseOption {
             },
             ValueForm::SomeOf(words) => match text.split(',').all(|word| words.contains(&word)) {
                 true => Ok(()),
-                false => refuse(format!("some of {}, separated by commas", words.join(", "))),
+                false => {
+                    refuse(format!("one or more of {}, separated by commas", words.join(", ")))
+                }
             },
         }
     }
@@ -95,7 +98,8 @@ impl CaseOption {
 pub struct Values(BTreeMap<&'static str, Vec<String>>);
 
 impl Values {
-    /// Takes what was given, and defaults for the rest. A flag that was given has any value.
+    /// Reads the given options, and uses defaults for the rest. For a flag, any value means that
+    /// the flag was given.
     ///
     /// # Errors
     /// [`Kind::Usage`] for an invalid value, or an option that the case does not have.
@@ -132,7 +136,7 @@ impl Values {
         }
     }
 
-    /// The value as it was typed (a path absolute), if there is one.
+    /// The value as it was typed (a path as an absolute path), or `None` if there is no value.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).and_then(|it| it.last()).map(String::as_str)
     }
@@ -142,17 +146,17 @@ impl Values {
         self.0.get(name).into_iter().flatten().map(String::as_str).collect()
     }
 
-    /// Whether a flag was given, or an option has any value.
+    /// Whether a flag was given, or whether an option has a value.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// A size in bytes; 0 where there is none.
+    /// A size in bytes; 0 if the option has no value.
     pub fn size(&self, name: &str) -> u64 {
         self.text(name).and_then(|text| parse_size(text).ok()).unwrap_or(0)
     }
 
-    /// A whole number; 0 where there is none.
+    /// A whole number; 0 if the option has no value.
     pub fn count(&self, name: &str) -> u64 {
         self.text(name).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
@@ -167,7 +171,7 @@ impl Values {
         self.words(name).into_iter().filter_map(|it| parse_size(it).ok()).collect()
     }
 
-    /// A number; 0 where there is none.
+    /// A number; 0 if the option has no value.
     pub fn number(&self, name: &str) -> f64 {
         self.text(name).and_then(|text| text.parse().ok()).unwrap_or(0.0)
     }
@@ -177,21 +181,24 @@ impl Values {
         self.text(name).map(|text| text.split(',').collect()).unwrap_or_default()
     }
 
-    /// A value that says itself how it is read.
+    /// Parses a value by the [`FromStr`] of its type.
     ///
     /// # Errors
-    /// Its own; [`Kind::Usage`] if there is no value.
+    /// Errors of the type's parser; [`Kind::Usage`] if there is no value.
     pub fn parsed<T: FromStr<Err = Error>>(&self, name: &str) -> Result<T> {
         let text = self.text(name);
-        text.ok_or_else(|| Error::new(Kind::Usage, format!("--{name} has no value")))?.parse()
+        text.ok_or_else(|| Error::new(Kind::Usage, format!("the option --{name} has no value")))?
+            .parse()
     }
 }
 
-/// The path from the root on, links as they are; as it is where that would be no UTF-8.
+/// The absolute path, without resolving links; the unchanged text if the absolute path would not be
+/// UTF-8.
 fn absolute(text: &str) -> Result<String> {
     let path = std::path::absolute(text);
-    let refuse =
-        |error| Error::new(Kind::Usage, format!("'{text}' cannot be made absolute: {error}"));
+    let refuse = |error| {
+        Error::new(Kind::Usage, format!("the path '{text}' cannot be made absolute: {error}"))
+    };
     let path = path.map_err(refuse)?;
     Ok(path.into_os_string().into_string().unwrap_or_else(|_| text.to_owned()))
 }

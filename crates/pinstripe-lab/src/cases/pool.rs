@@ -1,4 +1,5 @@
-//! Objects of a pool of Ceph in place of files: the options that name them, and how they are made.
+//! Objects of a Ceph pool in place of files: the options that name the pool, and how the objects
+//! are created.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(crate) const ENGINE: CaseOption = CaseOption {
            installed.",
 };
 
-/// How its cluster is reached.
+/// The option for the configuration file with which the Ceph cluster is reached.
 pub(crate) const CONF: CaseOption = CaseOption {
     name: "ceph-conf",
     value: "FILE",
@@ -43,14 +44,16 @@ pub const USER: CaseOption = CaseOption {
     more: "",
 };
 
-/// The default configuration and name of Ceph clients.
+/// The default configuration file of Ceph clients.
 const DEFAULT_CONF: &str = "/etc/ceph/ceph.conf";
+/// The default name of Ceph clients.
 const DEFAULT_USER: &str = "client.admin";
 
-/// Threads that make objects: a cluster that is far takes as long for one as for many.
+/// Threads that create objects in parallel; on a distant cluster, creating many objects then takes
+/// no longer than creating one.
 const WRITERS: usize = 32;
 
-/// A pool, and how its cluster is reached.
+/// A Ceph pool, and how its cluster is reached.
 pub(crate) struct CephPool {
     pool: String,
     conf: PathBuf,
@@ -61,7 +64,7 @@ impl CephPool {
     /// The pool of `--engine`, if it names one.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for an engine that there is not.
+    /// [`Kind::Usage`] for an unknown engine.
     pub fn of(values: &Values) -> Result<Option<Self>> {
         let engine = values.text("engine").unwrap_or("file");
         let pool = match engine.strip_prefix("ceph:") {
@@ -69,7 +72,7 @@ impl CephPool {
             None if engine == "file" => return Ok(None),
             _ => {
                 return Err(Error::new(Kind::Usage, format!("there is no engine '{engine}'"))
-                    .advice("file, ceph:POOL or ceph:POOL/NAMESPACE"));
+                    .advice("write the engine as file, ceph:POOL or ceph:POOL/NAMESPACE"));
             }
         };
         let conf = values.text("ceph-conf").unwrap_or(DEFAULT_CONF).into();
@@ -77,10 +80,11 @@ impl CephPool {
         Ok(Some(CephPool { pool, conf, user }))
     }
 
-    /// Full objects of `record_bytes` each for every client, who has a connection of its own.
+    /// Creates full objects of `record_bytes` each for every client; each client has its own
+    /// connection.
     ///
     /// # Errors
-    /// Those of connecting and writing; an interrupt.
+    /// Errors of connecting and writing; an interrupt.
     pub fn fill(
         &self,
         clients: u64,
@@ -106,10 +110,14 @@ impl CephPool {
         (0..clients).map(objects).collect()
     }
 
-    /// What it is about to do to the pool.
+    /// Describes what the case will do to the pool.
     pub fn intent(&self, clients: u64, record_bytes: usize, bytes: u64) -> String {
         let count = clients * bytes / record_bytes as u64;
-        format!("make {count} objects, {}, in the pool {}", format_size(clients * bytes), self.pool)
+        format!(
+            "create {count} objects, {}, in the pool {}",
+            format_size(clients * bytes),
+            self.pool
+        )
     }
 }
 
@@ -124,7 +132,7 @@ pub mod testing {
     }
 
     impl RealPool {
-        /// `None` where no cluster is named: the test counts as skipped.
+        /// Returns `None` if no cluster is named; the test then counts as skipped.
         pub fn of(test: &str, name: &str) -> Option<Self> {
             let Some(conf) = std::env::var_os("PINSTRIPE_CEPH_CONF") else {
                 let reason = "PINSTRIPE_CEPH_CONF names no cluster (its ceph.conf)";
@@ -135,12 +143,12 @@ pub mod testing {
             Some(RealPool { conf: conf.into_string().unwrap(), engine })
         }
 
-        /// The options that name it.
+        /// The options that name the pool.
         pub fn given(&self) -> [(&str, &str); 2] {
             [("engine", &self.engine), ("ceph-conf", &self.conf)]
         }
 
-        /// Asks the cluster's own tool.
+        /// Asserts that the pool is empty, by the cluster's own tool.
         #[track_caller]
         pub(crate) fn assert_empty(&self) {
             let namespace = self.engine.trim_start_matches("ceph:data/");

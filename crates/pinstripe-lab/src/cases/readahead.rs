@@ -1,4 +1,4 @@
-//! Reading in order with windows of read-ahead of several sizes, by several clients.
+//! Measures sequential reads with read-ahead windows of several sizes, by several clients.
 
 mod knob;
 mod options;
@@ -60,21 +60,21 @@ requires root. The old value of read_ahead_kb is restored at the end, also after
     again: Again::BY_NAME,
 };
 
-/// Memory for each client's records: as much as an overlay has for blocks.
+/// Memory for the records of each client, in records: as much as an overlay has for its blocks.
 const MEMORY_RECORDS: u64 = 80;
 
-/// The source of read-ahead.
+/// What reads ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReadAheadSource {
-    /// The kernel as it is set.
+    /// The kernel, with its current setting.
     Kernel,
     /// The kernel, set to this window.
     SetKernel(ReadAheadWindow),
-    /// This program, by advice.
+    /// This program, by posix_fadvise(2).
     Advice(ReadAheadWindow),
-    /// The read-ahead of overlays.
+    /// The read-ahead of pinstripe's overlays.
     Overlay,
-    /// The same of mounts, on a backup.
+    /// The read-ahead of pinstripe's mounts, on a backup of the same files.
     Store,
 }
 
@@ -89,7 +89,8 @@ impl ReadAheadSource {
         }
     }
 
-    /// The advised window; `None` leaves it to the kernel, as an overlay does below itself.
+    /// The advised window; `None` leaves read-ahead to the kernel, as an overlay does for the file
+    /// below it.
     fn advised(&self) -> Option<u64> {
         match self {
             ReadAheadSource::Advice(window) => Some(window.bytes),
@@ -104,13 +105,13 @@ impl ReadAheadSource {
 /// A window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ReadAheadWindow {
-    /// As it was typed.
+    /// The window as it was typed.
     word: String,
     bytes: u64,
 }
 
 impl ReadAheadWindow {
-    /// None for `kernel`, which stays as it is set.
+    /// Returns `None` for `kernel`, which leaves the kernel's setting unchanged.
     fn parse(word: &str) -> Result<Option<ReadAheadWindow>> {
         if word == "kernel" {
             return Ok(None);
@@ -119,7 +120,7 @@ impl ReadAheadWindow {
     }
 }
 
-/// The requested ways, each once.
+/// The requested sources of read-ahead, each once.
 fn ways(values: &Values) -> Result<Vec<ReadAheadSource>> {
     let windows: Vec<Option<ReadAheadWindow>> =
         values.words("windows").into_iter().map(ReadAheadWindow::parse).collect::<Result<_>>()?;
@@ -168,7 +169,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let record_bytes = values.size("record-size");
     let file_bytes = values.size("file-size") / record_bytes.max(1) * record_bytes;
     if file_bytes == 0 || clients.contains(&0) || ways.is_empty() {
-        return Err(Error::new(Kind::Usage, "there is nothing to read")
+        return Err(Error::new(Kind::Usage, "the options leave nothing to read")
             .advice("increase --file-size, --windows or --clients, or reduce --record-size"));
     }
     Ok(Box::new(ReadAheadCase {
@@ -195,37 +196,37 @@ struct ReadAheadCase {
     parameters: Vec<Parameter>,
     dir: PathBuf,
     folder: Option<Folder>,
-    /// Clients of each variant, and what reads ahead.
+    /// The number of clients of each variant, and what reads ahead.
     ways: Vec<(u64, ReadAheadSource)>,
     file_bytes: u64,
     record_bytes: usize,
     drops_cache: bool,
     ceph: Option<CephPool>,
     seed: u64,
-    /// One for each client.
+    /// The areas, one for each client.
     areas: Vec<Area>,
-    /// A backup of their files.
+    /// A backup of the clients' files.
     stored: Option<StoredFiles>,
-    /// Either through read-ahead that has seen nothing yet.
+    /// The areas or the backup, read through a new read-ahead that has no history.
     ahead: Vec<Area>,
     knob: Option<Knob>,
 }
 
 impl ReadAheadCase {
-    /// As many clients as there are at most.
+    /// The largest number of clients of a variant.
     fn clients(&self) -> u64 {
         self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0)
     }
 
-    /// Bytes that files take.
+    /// Bytes that the files take.
     fn needed(&self) -> u64 {
         let bytes = self.clients() * self.file_bytes;
         let is_stored = self.ways.iter().any(|(_, way)| *way == ReadAheadSource::Store);
         bytes + if is_stored { stored::needed_bytes(bytes) } else { 0 }
     }
 
-    /// The files of this many clients through read-ahead without any history; empty if they are
-    /// read directly.
+    /// Returns the files of this number of clients, read through a new read-ahead without history;
+    /// empty if the files are read directly.
     fn ahead(&self, clients: usize, way: &ReadAheadSource) -> Result<Vec<Area>> {
         let through = match (way, &self.stored) {
             (ReadAheadSource::Overlay, _) => ReadThrough::Overlay,
@@ -297,7 +298,8 @@ impl Plan for ReadAheadCase {
         let mut intents = vec![shared::intent(&self.dir, CASE.name, self.needed())];
         if self.sets_kernel() {
             intents.push(
-                "set read_ahead_kb of the disk or mount, and restore it at the end".to_owned(),
+                "set read_ahead_kb of the disk or mount, and restore its old value at the end"
+                    .to_owned(),
             );
         }
         intents
@@ -379,7 +381,13 @@ impl Plan for ReadAheadCase {
 fn tables(results: &Results) -> Vec<Table> {
     let note = "All clients together.";
     let ways = ["window", "clients"];
-    let grid = grid::grid(results, "MB/s by window and clients", note, ways, grid::value);
+    let grid = grid::grid(
+        results,
+        "MB/s by read-ahead window and number of clients",
+        note,
+        ways,
+        grid::value,
+    );
     std::iter::once(grid).chain(beside_published(results)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Common parts of cases about files: options, the place of files, and figures from a job.
+//! What cases about files share: options, the place of the files, and the figures of a job.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::io::{Done, Engine, Job, Pattern, Syncing};
 use crate::result::{Measured, Note, Parameter};
 use crate::run::{Outcome, Plan};
 
-/// The ways in which bytes go.
+/// The names of the write policies.
 pub(crate) const POLICY_NAMES: &[&str] =
     &["buffered", "dsync", "sync", "direct", "direct+dsync", "uncached"];
 
@@ -93,7 +93,7 @@ pub(crate) const RECORD_SIZE: CaseOption = CaseOption {
     more: "",
 };
 
-/// The option of how many clients work at once.
+/// The option for the number of clients that work at the same time.
 pub const CLIENTS: CaseOption = CaseOption {
     name: "clients",
     value: "N,...",
@@ -158,7 +158,7 @@ pub(crate) const CROSS_CHECK: CaseOption = CaseOption {
            --cross-check applies only to sequential and random reads and writes.",
 };
 
-/// Directories or the device, and whether it is one.
+/// Returns the directories or the device, and whether it is a device.
 pub fn places(setting: &Setting) -> (Vec<PathBuf>, bool) {
     match &setting.device {
         Some(device) => (vec![device.clone()], true),
@@ -166,7 +166,8 @@ pub fn places(setting: &Setting) -> (Vec<PathBuf>, bool) {
     }
 }
 
-/// `256K`: a number of bytes as an option takes it, in the largest unit that divides it.
+/// Formats a number of bytes as an option takes it, in the largest unit that divides it, for
+/// example `256K`.
 pub fn typed(bytes: u64) -> String {
     let units = [(30, "G"), (20, "M"), (10, "K")];
     let unit = units.into_iter().find(|(shift, _)| bytes >> shift << shift == bytes && bytes > 0);
@@ -185,10 +186,10 @@ pub fn file_bytes(total: u64, files: u64, block_bytes: u64) -> Result<u64> {
     })
 }
 
-/// A job by the options of these names.
+/// Makes a job from the options with the common names.
 ///
 /// # Errors
-/// [`Kind::Usage`] for what makes no sense together.
+/// [`Kind::Usage`] for options that contradict each other.
 pub fn job(setting: &Setting, values: &Values, pattern: Pattern, syncing: Syncing) -> Result<Job> {
     let engine = engine(values);
     let depth = values.count(DEPTH.name) as usize;
@@ -209,8 +210,8 @@ pub fn job(setting: &Setting, values: &Values, pattern: Pattern, syncing: Syncin
     })
 }
 
-/// Every option with its value as it was given, once for each where there may be several; what is
-/// not set says so.
+/// Every option with its value as it was given, once for each value if there are several; an option
+/// that is not set has a value that says so.
 pub fn parameters(options: &[CaseOption], values: &Values) -> Vec<Parameter> {
     let of = |option: &CaseOption| {
         let given = values.texts(option.name);
@@ -220,10 +221,10 @@ pub fn parameters(options: &[CaseOption], values: &Values) -> Vec<Parameter> {
     options.iter().flat_map(of).collect()
 }
 
-/// The one directory of a case that measures in one, and on no device.
+/// Returns the directory of a case that measures in one directory and on no device.
 ///
 /// # Errors
-/// [`Kind::Usage`] for a device, and for several.
+/// [`Kind::Usage`] if a device or several directories are given.
 pub(crate) fn one_directory(setting: &Setting) -> Result<PathBuf> {
     match (&setting.device, setting.dirs.as_slice()) {
         (None, [dir]) => Ok(dir.clone()),
@@ -232,7 +233,7 @@ pub(crate) fn one_directory(setting: &Setting) -> Result<PathBuf> {
                 .at(device))
         }
         _ => Err(Error::new(Kind::Usage, "this case measures one directory at a time")
-            .advice("run it once for each")),
+            .advice("run the case once for each directory")),
     }
 }
 
@@ -241,20 +242,20 @@ pub fn intent(dir: &Path, case: &str, bytes: u64) -> String {
     let (dir, size) = (dir.display(), format_size(bytes));
     format!(
         "create up to {size} of files in a directory pinstripe-lab-{case}@* in {dir}, and remove \
-            it at the end"
+         that directory at the end"
     )
 }
 
-/// Seconds of a run.
+/// The length of a run in seconds.
 ///
 /// # Errors
-/// [`Kind::Usage`] for more than a clock holds.
+/// [`Kind::Usage`] if the time is longer than a clock can represent.
 pub fn seconds(values: &Values, name: &str) -> Result<Duration> {
     Duration::try_from_secs_f64(values.number(name))
         .map_err(|_| Error::new(Kind::Usage, format!("--{name} is too long")))
 }
 
-/// Requests that took more than 100 ms: a stall for a recording.
+/// The number of requests that took more than 100 ms; for a recording each is a stall.
 pub fn stalls(times: &Histogram) -> f64 {
     const STALL_NANOS: u64 = 100_000_000;
     let stalled = times.buckets().filter(|(nanos, _)| *nanos > STALL_NANOS);
@@ -269,10 +270,10 @@ fn engine(values: &Values) -> Engine {
     }
 }
 
-/// Refuses a directory without room for this many bytes.
+/// Fails if a directory does not have space for this many bytes.
 ///
 /// # Errors
-/// [`Kind::NoSpace`]; otherwise as reported by the system.
+/// [`Kind::NoSpace`]; other errors as the system reports them.
 pub(crate) fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<()> {
     let free =
         rustix::fs::statvfs(dir).map_err(|errno| Error::io("cannot be measured", dir, errno))?;
@@ -280,16 +281,20 @@ pub(crate) fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<
     if free >= bytes {
         return Ok(());
     }
-    let error = Error::new(Kind::NoSpace, format!("has too little space for {what}")).at(dir);
+    let error =
+        Error::new(Kind::NoSpace, format!("this directory has too little space for {what}"))
+            .at(dir);
     let error = error.expected(format_size(bytes), format_size(free));
-    Err(error.advice("name another directory, or measure less: see the sizes in --help"))
+    Err(error.advice(
+        "name another directory, or measure a smaller size: see the options for sizes in --help",
+    ))
 }
 
-/// Refuses a plan whose directories lack room for what exists at one time; those of one file system
-/// share its room.
+/// Fails if the directories of a plan do not have space for the files that exist at the same time;
+/// directories on one file system share its space.
 ///
 /// # Errors
-/// [`Kind::NoSpace`]; otherwise as reported by the system.
+/// [`Kind::NoSpace`]; other errors as the system reports them.
 pub fn refuse_plan_without_room(plan: &dyn Plan) -> Result<()> {
     let mut needed: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
     for (dir, bytes) in plan.room() {
@@ -301,16 +306,16 @@ pub fn refuse_plan_without_room(plan: &dyn Plan) -> Result<()> {
     needed.values().try_for_each(|(dir, bytes)| refuse_without_room(dir, *bytes, "the files"))
 }
 
-/// A directory of our own below one that was named; removed with all that is in it by
-/// [`Folder::remove`].
+/// A lab directory below a directory that the user named; [`Folder::remove`] removes it with its
+/// content.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes the folder if there is room for this many bytes.
+    /// Creates the lab directory if the file system has space for this many bytes.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] if there is no room; otherwise as the system reports.
+    /// [`Kind::NoSpace`] if there is not enough space; other errors as the system reports them.
     pub fn make(below: &Path, case: &str, bytes: u64) -> Result<Folder> {
         refuse_without_room(below, bytes, "the files")?;
         let path = below.join(leftovers::name(case));
@@ -318,12 +323,12 @@ impl Folder {
         Ok(Folder(path))
     }
 
-    /// Names of files in it.
+    /// The names of files in the lab directory.
     pub fn files(&self, name: &str, count: u64) -> Vec<PathBuf> {
         (0..count).map(|number| self.0.join(format!("{name}.{number:04}"))).collect()
     }
 
-    /// A path in it.
+    /// A path in the lab directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -331,7 +336,7 @@ impl Folder {
     /// Removes it.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn remove(&self) -> Result<()> {
         remove_tree(&self.0).map_err(|error| Error::io("cannot remove", &self.0, error))
     }
@@ -340,7 +345,7 @@ impl Folder {
 /// Removes existing files.
 ///
 /// # Errors
-/// As reported by the system.
+/// Returns errors as the system reports them.
 pub(crate) fn remove_files(paths: &[PathBuf]) -> Result<()> {
     for path in paths {
         match fs::remove_file(path) {
@@ -353,8 +358,8 @@ pub(crate) fn remove_files(paths: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Figures of a job. The value is millions of bytes per second, with the sync at the end counted
-/// in.
+/// Returns the figures of a job. The value is in millions of bytes per second; the time includes
+/// the sync at the end.
 pub fn outcome(done: &Done, job: &Job, policy: Policy, is_direct: bool) -> Outcome {
     let rate = |seconds: f64| done.bytes() as f64 / seconds.max(1e-9) / 1e6;
     let mut notes = Vec::new();

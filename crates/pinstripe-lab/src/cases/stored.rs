@@ -1,4 +1,4 @@
-//! A backup of what a case reads, to read it from there.
+//! A backup of the files that a case reads; the case then reads them from the backup.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::catalog;
 use crate::io::{AheadDevice, Area, StoredFiles, Target};
 use crate::run::Live;
 
-/// The bytes that a backup of this many bytes takes: nothing compresses, a quarter of the stored
-/// bytes is parity, and they are written in packs.
+/// The space that a backup of this number of bytes needs: the content does not compress, a quarter
+/// of the stored bytes is parity, and packs are written in full.
 pub fn needed_bytes(bytes: u64) -> u64 {
     bytes / 2 * 3 + (256 << 20)
 }
 
-/// Backs files up into a store in a folder, to be read back with this memory. Each read of its
-/// members follows the plan of faults.
+/// Backs up files into a store in a folder, and opens the backup for reading with this amount of
+/// memory. The fault plan is applied to each read of the store's members.
 ///
 /// # Errors
-/// Whatever ends a backup; an interrupt.
+/// Errors that end a backup; an interrupt.
 pub fn back_up(
     folder: &Folder,
     paths: &[PathBuf],
@@ -49,15 +49,15 @@ pub fn back_up(
 pub(crate) enum ReadThrough<'a> {
     /// That of overlays.
     Overlay,
-    /// That of mounts, on a backup of the same files.
+    /// The read-ahead of pinstripe's mounts, on a backup of the same files.
     Store(&'a StoredFiles),
 }
 
-/// What clients read, of `bytes` each, through read-ahead that has seen nothing yet. In an overlay it
-/// fetches records of this length.
+/// Opens what clients read, `bytes` for each client, through a new read-ahead that has no history.
+/// In an overlay, read-ahead fetches records of this length.
 ///
 /// # Errors
-/// Those of opening the files.
+/// The errors of opening the files.
 pub(crate) fn read_through(
     way: ReadThrough<'_>,
     clients: &[Area],

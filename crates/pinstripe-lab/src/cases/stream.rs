@@ -1,5 +1,5 @@
-//! Files written and read as the C library does it: through a buffer of 4 KiB, which larger pieces
-//! pass by (fwrite(3), fread(3)).
+//! Writes and reads files as the C library does: through a buffer of 4 KiB, which larger pieces
+//! bypass (fwrite(3), fread(3)).
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -11,7 +11,7 @@ use pinstripe_base::error::{Error, Result};
 use crate::io::{Done, Job};
 use crate::run::Live;
 
-/// The buffer of glibc: st_blksize of the file, which is 4 KiB for nearly all.
+/// The buffer size of glibc: the file's st_blksize, which is 4 KiB on nearly all file systems.
 const BUFFER_BYTES: usize = 4096;
 
 /// The target of a stream: a file, or a part of a device.
@@ -30,10 +30,10 @@ impl Span {
     }
 }
 
-/// Makes files and writes `span_bytes` of each sequentially, one piece of each file in turn.
+/// Creates files and writes `span_bytes` of each sequentially, one piece of each file in turn.
 ///
 /// # Errors
-/// As reported by the system; an interrupt.
+/// Errors as the system reports them; an interrupt.
 pub fn write(job: &Job, spans: &[Span], span_bytes: u64, live: &Live) -> Result<Done> {
     let mut piece = vec![0; job.pattern.block_bytes];
     job.content.fill(&mut piece, job.seed);
@@ -91,7 +91,7 @@ fn sync(path: &Path, file: &File, done: &mut Done) -> Result<()> {
 /// Reads `span_bytes` of each file sequentially, one piece of each file in turn.
 ///
 /// # Errors
-/// As reported by the system; an interrupt.
+/// Errors as the system reports them; an interrupt.
 pub fn read(job: &Job, spans: &[Span], span_bytes: u64, live: &Live) -> Result<Done> {
     let mut piece = vec![0; job.pattern.block_bytes];
     let mut streams = Vec::new();

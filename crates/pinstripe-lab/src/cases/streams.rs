@@ -1,5 +1,5 @@
-//! Many files written at once: by one thread in turn, and by a thread for each, in every way there
-//! is.
+//! Writes many files at the same time: by one thread in turn, and by one thread for each file, with
+//! every write policy.
 
 use pinstripe_base::error::Result;
 use pinstripe_io::device::Policy;
@@ -96,8 +96,9 @@ const OPTIONS: &[CaseOption] = &[
 ];
 
 /// The note on all results.
-const NOTE: &str = "rates are until all was durable; before the sync at the end, what was written \
-    buffered or uncached was accepted, not durable";
+const NOTE: &str = "rates include the time until all data was durable; before the sync at the end, \
+                    data written with the policies buffered or uncached was accepted, but not \
+                    durable";
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let (files, block_bytes) = (values.count("files"), values.size("block-size"));
@@ -136,7 +137,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     Ok(Box::new(DiskPlan::of(layout, variants)))
 }
 
-/// New files, written by one thread in turn, or by a thread for each.
+/// A variant that writes new files, by one thread in turn, or by one thread for each file.
 fn variant(
     layout: &DiskOptions,
     is_one: bool,
@@ -188,11 +189,12 @@ fn tables(results: &Results) -> Vec<Table> {
         grid("MB/s until durable", "", &grid::value),
         grid(
             "MB/s accepted",
-            "Without the sync at the end: what the program sees, and may lose.",
+            "Rates without the sync at the end: the program sees these rates, but may lose the \
+             data.",
             &grid::named("accepted_mb_per_s"),
         ),
-        grid("Seconds of the sync at the end", "", &grid::named("sync_s")),
-        grid("Writes of more than 100 ms, in a run", "", &grid::named("stalls")),
+        grid("Duration of the sync at the end, in seconds", "", &grid::named("sync_s")),
+        grid("Writes of more than 100 ms per run", "", &grid::named("stalls")),
     ]
 }
 

@@ -1,5 +1,5 @@
-//! Reading every 17th record while the next ones are advised ahead: what the kernel's own
-//! read-ahead does not see.
+//! Reads every 17th record and advises the kernel of the next ones, because the kernel's own
+//! read-ahead does not recognize this pattern.
 
 mod options;
 mod published;
@@ -57,17 +57,17 @@ published in 2013 for a cluster of 24 servers.",
     again: Again::BY_NAME,
 };
 
-/// Memory for records of a backup: as much as an overlay has for blocks.
+/// Memory for records of a backup, in records: as much as an overlay has for its blocks.
 const MEMORY_RECORDS: u64 = 80;
 
-/// The source of knowledge about the next records.
+/// What knows the next records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StrideSource {
-    /// The program, for this many records ahead.
+    /// The program advises this number of records ahead.
     Advised(u64),
     /// The read-ahead of overlays.
     Overlay,
-    /// The same of mounts, on a backup.
+    /// The read-ahead of pinstripe's mounts, on a backup of the same files.
     Store,
 }
 
@@ -81,7 +81,7 @@ impl StrideSource {
     }
 }
 
-/// The requested ways, each once.
+/// The requested sources, each once.
 fn ways(values: &Values) -> Vec<StrideSource> {
     let mut ways = Vec::new();
     for word in values.words("through") {
@@ -129,7 +129,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let (ways, ceph) = (ways(values), pool(setting, values)?);
     let clients = values.counts("clients");
     if clients.contains(&0) || clients.iter().any(|it| *it > 1) && setting.device.is_some() {
-        return Err(Error::new(Kind::Usage, "each client reads a file of its own")
+        return Err(Error::new(Kind::Usage, "each client must read its own file")
             .advice("use one client or more, and --device with only one client"));
     }
     if ways.contains(&StrideSource::Store) && (setting.device.is_some() || ceph.is_some()) {
@@ -162,7 +162,7 @@ struct Stride {
     folder: Option<Folder>,
     stride: u64,
     record_bytes: usize,
-    /// The bytes of each client.
+    /// The number of bytes that each client reads.
     bytes: u64,
     /// The number of clients of each variant, and the source of knowledge about their next records.
     ways: Vec<(u64, StrideSource)>,
@@ -173,9 +173,9 @@ struct Stride {
     seed: u64,
     /// The area that each client reads, while it exists.
     areas: Vec<Area>,
-    /// A backup of it.
+    /// A backup of the areas.
     stored: Option<StoredFiles>,
-    /// Either through read-ahead that has seen nothing yet.
+    /// The areas or the backup, read through a new read-ahead that has no history.
     ahead: Vec<Area>,
 }
 
@@ -202,7 +202,7 @@ impl Stride {
         }
     }
 
-    /// As many clients as there are at most.
+    /// The largest number of clients of a variant.
     fn clients(&self) -> u64 {
         self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0)
     }
@@ -211,13 +211,14 @@ impl Stride {
         self.ways.iter().any(|(_, way)| *way == StrideSource::Store)
     }
 
-    /// Bytes that files take.
+    /// Bytes that the files take.
     fn needed(&self) -> u64 {
         let bytes = self.clients() * self.bytes;
         bytes + if self.has_store() { stored::needed_bytes(bytes) } else { 0 }
     }
 
-    /// The device, or files that are made, one for each client; either is full.
+    /// The device, or files that are created, one for each client; the device or the files are full
+    /// of content.
     fn paths(&mut self, live: &Live) -> Result<Vec<PathBuf>> {
         if self.is_device {
             let full = Some((Content::Noise, live));
@@ -248,8 +249,8 @@ impl Stride {
         self.paths(live)?.iter().map(target).collect()
     }
 
-    /// The areas of this many clients, through read-ahead without any history; empty if they are
-    /// read directly.
+    /// Returns the areas of this number of clients, read through a new read-ahead without history;
+    /// empty if the areas are read directly.
     fn ahead(&self, clients: usize, way: StrideSource) -> Result<Vec<Area>> {
         let through = match (way, &self.stored) {
             (StrideSource::Overlay, _) => ReadThrough::Overlay,
@@ -273,11 +274,12 @@ impl Plan for Stride {
                     (format!("{ahead} ahead"), format!("{ahead} advised ahead"))
                 }
                 StrideSource::Overlay => {
-                    ("overlay".to_owned(), "found by the overlay's read-ahead".to_owned())
+                    ("overlay".to_owned(), "detected by the read-ahead of the overlay".to_owned())
                 }
-                StrideSource::Store => {
-                    ("store".to_owned(), "found by the mount's, of a backup".to_owned())
-                }
+                StrideSource::Store => (
+                    "store".to_owned(),
+                    "detected by the read-ahead of a mounted backup".to_owned(),
+                ),
             };
             let group = match clients {
                 1 => "1 client".to_owned(),
@@ -305,7 +307,7 @@ impl Plan for Stride {
     fn notes(&self) -> Vec<String> {
         let delay = self.parameters.iter().find(|it| it.name == "delay" && it.value != "none");
         let note =
-            |it: &Parameter| format!("each read takes {} longer than the disk does", it.value);
+            |it: &Parameter| format!("each read takes {} longer than the disk needs", it.value);
         delay.map(note).into_iter().collect()
     }
 

@@ -1,5 +1,5 @@
-//! The speed of walking a tree, every entry with its statistics: by pinstripe, by nftw(3), by
-//! find(1).
+//! Measures how fast a tree is walked, with the metadata of every entry: by pinstripe, by nftw(3),
+//! and by find(1).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -77,20 +77,21 @@ const OPTIONS: &[CaseOption] = &[
     },
 ];
 
-/// The program that walks, and its threads.
+/// A program that walks, and its number of threads.
 type WalkProgram = (&'static str, usize);
 
-/// Another walker: its name, its threads, and its walk, which answers how many entries it saw.
+/// Another walker: its name, its number of threads, and its function, which returns the number of
+/// entries that it saw.
 pub type OtherWalker = (&'static str, usize, fn(&Path) -> Result<u64>);
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     beside(setting, values, &[])
 }
 
-/// The case, with other walkers in turn with its own.
+/// Returns the case with other walkers, which are run in turn with its own walker.
 ///
 /// # Errors
-/// [`Kind::Usage`] for options that make no sense.
+/// [`Kind::Usage`] for invalid options.
 pub fn beside(
     setting: &Setting,
     values: &Values,
@@ -102,7 +103,7 @@ pub fn beside(
         false => vec![1, recommended_threads(false, cores) as u64],
     };
     if threads.contains(&0) {
-        return Err(Error::new(Kind::Usage, "a walker has at least one thread"));
+        return Err(Error::new(Kind::Usage, "a walker needs at least one thread"));
     }
     let known = |name: &str| WALKERS.iter().find(|it| **it == name).copied();
     let mut ways: Vec<WalkProgram> = Vec::new();
@@ -130,7 +131,7 @@ pub fn beside(
 
 struct WalkCase {
     parameters: Vec<Parameter>,
-    /// The place where a tree is made; `None` if an existing tree is used.
+    /// The directory in which a tree is created; `None` if an existing tree is used.
     dir: Option<PathBuf>,
     tree: Option<PathBuf>,
     directories: u64,
@@ -160,7 +161,9 @@ impl Plan for WalkCase {
                 other => other.to_owned(),
             },
             group: "walk".to_owned(),
-            about: format!("every entry with its statistics, by {walker}, threads: {threads}"),
+            about: format!(
+                "every entry read with its attributes (stat), by {walker}, threads: {threads}"
+            ),
             parameters: vec![Parameter::new("walker", walker), Parameter::new("threads", threads)],
             metric: Metric {
                 name: "entries".to_owned(),
@@ -183,7 +186,9 @@ impl Plan for WalkCase {
     fn intents(&self) -> Vec<String> {
         match (&self.dir, &self.tree) {
             (Some(dir), _) => vec![shared::intent(dir, CASE.name, 0)],
-            (None, tree) => tree.iter().map(|it| format!("walk all of {}", it.display())).collect(),
+            (None, tree) => {
+                tree.iter().map(|it| format!("walk the complete tree {}", it.display())).collect()
+            }
         }
     }
 
@@ -220,7 +225,8 @@ impl Plan for WalkCase {
             live.counted(seen);
         }
         if seen != self.entries {
-            let error = Error::new(Kind::Changed, "has another number of entries than before");
+            let error =
+                Error::new(Kind::Changed, "the tree has another number of entries than before");
             return Err(error.at(tree).expected(self.entries, seen));
         }
         Ok(Outcome {
@@ -240,7 +246,7 @@ impl Plan for WalkCase {
     }
 }
 
-/// Processor time of the programs that were run and have ended.
+/// Processor time of the child processes that have ended.
 fn children_cpu() -> Duration {
     // SAFETY: getrusage fills the struct, for which zeros are a value, and keeps no pointer to it.
     let usage = unsafe {
@@ -253,7 +259,7 @@ fn children_cpu() -> Duration {
 }
 
 fn tables(results: &Results) -> Vec<Table> {
-    let head = ["walker", "threads", "entries", "entries/s", "CPU us of each"];
+    let head = ["walker", "threads", "entries", "entries/s", "CPU time of each entry, us"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for variant in &results.variants {
         let of_each = |run: &crate::result::Run| {
@@ -267,7 +273,7 @@ fn tables(results: &Results) -> Vec<Table> {
             grid::cell(grid::figure(variant, of_each)),
         ]);
     }
-    vec![Table::from_rows("Walks", "Processor time is that of all threads.", rows)]
+    vec![Table::from_rows("Walks", "The processor time is that of all threads together.", rows)]
 }
 
 #[cfg(test)]

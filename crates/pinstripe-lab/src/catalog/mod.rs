@@ -1,5 +1,5 @@
-//! The catalogue of many machines, written into a new store: rows that are in memory before the
-//! clock starts, streams one after the other or all at once.
+//! Writes the catalogue of many machines into a new store: the rows are in memory before the clock
+//! starts, and the streams are written one after the other or all at once.
 
 mod workload;
 
@@ -23,22 +23,22 @@ pub use workload::{NODES, ROWS, STREAMS, Workload};
 use crate::io::at_once;
 use crate::run::Live;
 
-/// Members of the store; it tolerates the loss of one.
+/// The number of members of the store, which tolerates the loss of one member.
 pub const MEMBERS: usize = 4;
 
 /// The cost of writing streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WriteCost {
-    /// From rows in memory to snapshots that are synced.
+    /// The time from rows in memory to snapshots that are synced.
     pub seconds: f64,
     /// Bytes stored on the members.
     pub bytes: u64,
 }
 
-/// Makes an empty store, replacing anything at this path.
+/// Creates an empty store, replacing anything at this path.
 ///
 /// # Errors
-/// As reported by the system.
+/// Returns errors as the system reports them.
 pub fn new_store(at: &Path) -> Result<Store> {
     match remove_tree(at) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -60,11 +60,11 @@ pub fn new_store(at: &Path) -> Result<Store> {
     Store::open(&at.join("m0"), &Plan::default())
 }
 
-/// Writes all streams into an empty store, by as many writers at once: each takes the streams of
-/// its number, that number and all writers on, and so forth.
+/// Writes all streams into an empty store, by several writers at once. Writer i of n writes the
+/// streams i, i + n, i + 2n and so on.
 ///
 /// # Errors
-/// Whatever ends a backup; an interrupt.
+/// Errors that end a backup; an interrupt.
 pub fn write_streams(
     workload: &Workload,
     store: &Store,
@@ -108,7 +108,7 @@ fn write_stream(
     commit_stream(store, index, monitor, &mut fill, &host, number, 0)
 }
 
-/// Writes one snapshot of a separate source, this many days after the first.
+/// Writes one snapshot of a source of its own, dated this number of days after the first snapshot.
 ///
 /// # Errors
 /// Errors that end a backup.

@@ -1,9 +1,10 @@
-//! The catalogue of a backup of fifteen machines, as a paper of 2009 tells it: 13,753,410 files,
-//! 7,037,848 distinct (name, size, hash), 37 file systems that are inserted at once.
+//! The catalogue of a backup of fifteen machines, as a paper of 2009 describes it: 13,753,410
+//! files, 7,037,848 distinct triples (name, size, hash), and 37 file systems that are inserted at
+//! the same time.
 //!
-//! Shape: names by Zipf's law with a long tail of names used once, log-normal sizes with a mean
-//! of about 120 KB, popular objects first among the duplicates, streams of unequal size, about
-//! twelve files in a directory. The same arguments give the same rows.
+//! The data is generated with names by Zipf's law with a long tail of names used once, log-normal
+//! sizes with a mean of about 120 KB, duplicates mostly of popular objects, streams of unequal
+//! size, and about twelve files in a directory. The same arguments give the same rows.
 
 use std::collections::HashSet;
 use std::f64::consts::TAU;
@@ -14,14 +15,14 @@ use pinstripe_member::entry::{Content, Entry, ListRow};
 use pinstripe_member::meta::{FileKind, Metadata, Time};
 use pinstripe_member::record::{ChunkRow, RECORD_MAX_RAW_BYTES};
 
-/// Rows of the whole catalogue.
+/// The number of rows of the complete catalogue.
 pub const ROWS: usize = 13_753_410;
 const OBJECTS: usize = 7_037_848;
-/// File systems: streams, that may be written at once.
+/// The number of file systems; each is a stream, and the streams may be written at the same time.
 pub const STREAMS: usize = 37;
-/// Machines that they belong to.
+/// The number of machines that the file systems belong to.
 pub const NODES: usize = 15;
-/// When the files were changed, at the earliest: March 2009.
+/// The earliest modification time of the files: March 2009.
 const BEGAN_SECONDS: i64 = 1_236_000_000;
 const DEPTH_MAX: usize = 10;
 const SPAN_SECONDS: u64 = 30_000_000;
@@ -35,7 +36,7 @@ const ENDINGS: [&str; 16] = [
     ".jpg", ".log", "", ".mo",
 ];
 
-/// Small, good enough, the same everywhere.
+/// A small random number generator of sufficient quality, with the same numbers on every machine.
 struct Random(u64);
 
 impl Random {
@@ -47,7 +48,7 @@ impl Random {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    /// From 0 up to, but without, 1.
+    /// Returns a number from 0 up to, but not including, 1.
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -65,7 +66,7 @@ impl Random {
     }
 }
 
-/// Draws by Zipf's law: the cumulated weights of `1 / (rank + shift)^exponent`.
+/// Draws numbers by Zipf's law, from the cumulated weights of `1 / (rank + shift)^exponent`.
 struct Zipf(Vec<f64>);
 
 impl Zipf {
@@ -89,7 +90,7 @@ impl Zipf {
     }
 }
 
-/// Byte strings end to end.
+/// Byte strings, stored one after the other in one buffer.
 #[derive(Default)]
 struct StringPool {
     bytes: Vec<u8>,
@@ -119,7 +120,7 @@ struct FileRow {
 
 /// The rows of one file system, in path order.
 pub struct RowStream {
-    /// The machine it belongs to.
+    /// The machine that the file system belongs to.
     pub node: usize,
     directories: StringPool,
     rows: Vec<FileRow>,
@@ -132,7 +133,7 @@ impl RowStream {
     }
 }
 
-/// All of it, in memory.
+/// The complete catalogue, in memory.
 pub struct Workload {
     names: StringPool,
     sizes: Vec<u64>,
@@ -175,13 +176,13 @@ impl Workload {
         self.streams.iter().map(|stream| stream.rows.len()).sum()
     }
 
-    /// Distinct (name, size, hash), counted and not believed.
+    /// The number of distinct triples (name, size, hash), by counting them.
     pub fn distinct_objects(&self) -> usize {
         let rows = self.streams.iter().flat_map(|stream| &stream.rows);
         rows.map(|row| self.ids[row.object as usize].0).collect::<HashSet<_>>().len()
     }
 
-    /// Fills `entry` with row `at` of a stream; false behind the last.
+    /// Fills `entry` with row `at` of a stream; returns false after the last row.
     pub fn fill(&self, stream: &RowStream, at: usize, entry: &mut Entry) -> bool {
         let Some(row) = stream.rows.get(at) else { return false };
         let object = row.object as usize;
@@ -201,7 +202,8 @@ impl Workload {
     }
 }
 
-/// One chunk, or one list where no chunk is so long: content itself is not stored here.
+/// Sets the content to one chunk, or to one content list if no chunk is so long; the content itself
+/// is not stored here.
 fn set_content(content: &mut Content, id: ChunkId, size: u64) {
     if size > u64::from(RECORD_MAX_RAW_BYTES) {
         *content = Content::Lists(vec![ListRow { id, content_bytes: size }]);
@@ -253,7 +255,7 @@ fn objects_of(
     (names, sizes, ids)
 }
 
-/// Directory by directory, then in path order.
+/// Generates a stream directory by directory, then sorts it in path order.
 fn stream(number: usize, objects: &[u32], names: &StringPool, random: &mut Random) -> RowStream {
     let mut stream = RowStream {
         node: number % NODES,
@@ -289,7 +291,8 @@ fn stream(number: usize, objects: &[u32], names: &StringPool, random: &mut Rando
     stream
 }
 
-/// One directory holds one file of a name; further ones go to `d1`, `d2` below it.
+/// A directory holds only one file with a given name; further files with this name go to the
+/// directories `d1`, `d2` below it.
 fn add_directory(
     stream: &mut RowStream,
     path: &[u8],
@@ -326,7 +329,7 @@ fn sort(stream: &mut RowStream, names: &StringPool) {
     stream.rows = rows.collect();
 }
 
-/// Paths with `/` below every other byte, so that their byte order is path order.
+/// Paths in which `/` is encoded below every other byte, so that their byte order is path order.
 #[derive(Default)]
 struct Pool64 {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A disk in sysfs: what it is, and its settings.
+//! Describes a disk from sysfs: its identity and its settings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,25 +13,26 @@ use super::{number_of, text};
 pub struct DiskDescription {
     /// The kernel's name: `sda`, `nvme0n1`, `dm-0`.
     pub name: String,
-    /// The maker's and the model's name.
+    /// The names of the maker and of the model.
     pub model: Option<String>,
-    /// The version of its maker's program in it.
+    /// The version of the firmware.
     #[serde(default)]
     pub firmware: Option<String>,
-    /// Distinguishes the disk from others of the same model without its serial number: `#` and
-    /// eight hex digits derived from it, too few to recover the number. Results of an older format
-    /// have the number itself; then the digits are derived on reading.
+    /// Distinguishes the disk from others of the same model without revealing its serial number:
+    /// `#` and eight hex digits derived from the number, too few to recover it. Results of an older
+    /// format contain the serial number itself; the digits are then derived when the results are
+    /// read.
     #[serde(default, alias = "serial", deserialize_with = "identity")]
     pub identity: Option<String>,
     /// The length in bytes.
     pub bytes: Option<u64>,
-    /// Whether it has an arm that moves.
+    /// Whether the disk has a moving arm.
     pub is_rotational: Option<bool>,
     /// Settings by their names in `/sys/block/NAME/queue`.
     pub settings: BTreeMap<String, String>,
 }
 
-/// Settings of a disk that change what it is measured to do.
+/// Settings of a disk that affect measured values.
 const SETTINGS: [&str; 9] = [
     "logical_block_size",
     "max_sectors_kb",
@@ -44,7 +45,8 @@ const SETTINGS: [&str; 9] = [
     "write_cache",
 ];
 
-/// The place in sysfs of the disk with these numbers, or of the one that it is a partition of.
+/// The directory in sysfs of the disk with these device numbers, or of the disk that contains the
+/// partition with these numbers.
 pub(super) fn folder_of(root: &Path, (major, minor): (u32, u32)) -> Option<PathBuf> {
     let folder = fs::canonicalize(root.join(format!("sys/dev/block/{major}:{minor}"))).ok()?;
     match folder.join("partition").exists() {
@@ -72,8 +74,8 @@ pub(super) fn disk_of(root: &Path, number: (u32, u32)) -> Option<DiskDescription
     })
 }
 
-/// The serial number of the disk in a directory of sysfs: of NVMe and virtio, or of SCSI's page
-/// 0x80.
+/// The serial number of the disk in a directory of sysfs: of an NVMe or virtio disk, or from page
+/// 0x80 of a SCSI disk.
 fn serial(folder: &Path) -> Option<String> {
     let plain = text(folder, "device/serial").or_else(|| text(folder, "serial"));
     plain.or_else(|| {
@@ -84,18 +86,19 @@ fn serial(folder: &Path) -> Option<String> {
     })
 }
 
-/// The serial number of the disk that a path is, or is a partition of.
+/// The serial number of the disk that a path names, or that contains the partition that the path
+/// names.
 pub(crate) fn serial_of(path: &Path) -> Option<String> {
     serial(&folder_of(Path::new("/"), number_of(path)?)?)
 }
 
-/// The replacement of a serial number.
+/// Derives the digits that replace a serial number.
 fn made_of(serial: &str) -> String {
     let hash = blake3::derive_key("pinstripe lab: identity of a disk", serial.trim().as_bytes());
     format!("#{:02x}{:02x}{:02x}{:02x}", hash[0], hash[1], hash[2], hash[3])
 }
 
-/// Reads what stands for a serial number, or makes it of the number.
+/// Reads the replacement of a serial number, or derives it if the results contain the number.
 fn identity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let is_made = |it: &str| {
         let digits = it.strip_prefix('#').unwrap_or_default();

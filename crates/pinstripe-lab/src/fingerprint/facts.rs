@@ -6,15 +6,15 @@ use pinstripe_base::units::format_size;
 
 use super::{DiskDescription, Fingerprint, Place};
 
-/// The facts that may change figures, by name: `kernel`, `scheduler`, `mount options`. From the
-/// second place on, its number follows the name: `scheduler (2)`.
+/// The facts that may affect measured values, by name: `kernel`, `scheduler`, `mount options`. From
+/// the second place on, the name ends with the number of the place: `scheduler (2)`.
 pub type Facts = BTreeMap<String, String>;
 
 /// The prefix of the facts about a place: its path.
 pub const PLACE: &str = "place";
 
 impl Fingerprint {
-    /// All that is known and does not change by itself, as free space does.
+    /// All known facts except those that change by themselves, such as free space.
     pub fn facts(&self) -> Facts {
         let machine = &self.machine;
         let mut facts = Facts::from([
@@ -62,7 +62,7 @@ fn of_disk(disk: &DiskDescription) -> Vec<(&str, String)> {
     known.chain(settings).collect()
 }
 
-/// The differences, for people: `kernel: 6.1 before, 6.12 now`.
+/// Describes the differences for people, for example `kernel: 6.1 before, 6.12 now`.
 pub fn differences(before: &Facts, now: &Facts) -> Vec<String> {
     let new = now.keys().filter(|name| !before.contains_key(*name));
     let names = before.keys().chain(new).filter(|name| before.get(*name) != now.get(*name));

@@ -1,9 +1,9 @@
-//! The ground of a measurement: machine, kernel, disk and its settings, file system and its
+//! The environment of a measurement: machine, kernel, disk and its settings, file system and its
 //! options.
 //!
-//! A fact that cannot be read is left out; nothing here is an error. Not in this module: a
-//! judgement, and anything that identifies a person's machine or disk, because results are mailed
-//! around.
+//! A fact that cannot be read is left out; this module returns no errors. This module judges
+//! nothing, and contains nothing that identifies a person's machine or disk, because results are
+//! sent by mail.
 
 mod disk;
 mod facts;
@@ -26,7 +26,7 @@ pub use facts::{Facts, PLACE, differences};
 /// The machine and the places that were measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fingerprint {
-    /// Tells machines apart without naming them: 16 hex digits made of the machine's id.
+    /// Distinguishes machines without naming them: 16 hex digits derived from the machine's id.
     pub host: Option<String>,
     /// Processor, memory, kernel.
     pub machine: Machine,
@@ -41,19 +41,19 @@ pub struct Fingerprint {
 /// A directory or device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Place {
-    /// The path; what is not UTF-8 in it is replaced.
+    /// The path; bytes that are not UTF-8 are replaced.
     pub path: String,
-    /// The type of the file system that it is on.
+    /// The type of the file system that contains the place.
     pub file_system: Option<String>,
-    /// The mount options, of the mount and of the file system.
+    /// The options of the mount and of the file system.
     pub mount_options: Option<String>,
-    /// Bytes of the file system, and of these free for us.
+    /// The size of the file system in bytes, and the bytes that are free for this user.
     pub space: Option<(u64, u64)>,
     /// The disk below.
     pub disk: Option<DiskDescription>,
 }
 
-/// Settings of the page cache that decide when writes are held up.
+/// Settings of the page cache that determine when writes are delayed.
 const PAGE_CACHE: [&str; 6] = [
     "dirty_background_bytes",
     "dirty_background_ratio",
@@ -64,12 +64,12 @@ const PAGE_CACHE: [&str; 6] = [
 ];
 
 impl Fingerprint {
-    /// Takes it, of this machine and some places.
+    /// Takes the fingerprint of this machine and some places.
     pub fn take(places: &[PathBuf]) -> Self {
         Self::below(Path::new("/"), places)
     }
 
-    /// The same for a system below another root.
+    /// Takes the fingerprint of a system below another root directory.
     fn below(root: &Path, places: &[PathBuf]) -> Self {
         let host = text(root, "etc/machine-id")
             .map(|id| format!("{:016x}", twox_hash::XxHash3_128::oneshot(id.as_bytes()) as u64));
@@ -105,7 +105,7 @@ impl Place {
     }
 }
 
-/// The numbers of the device that a path is on, or is.
+/// The numbers of the device that a path names, or that contains the path.
 pub fn number_of(path: &Path) -> Option<(u32, u32)> {
     let found = fs::metadata(path).ok()?;
     let number = match found.file_type().is_block_device() {
@@ -115,8 +115,8 @@ pub fn number_of(path: &Path) -> Option<(u32, u32)> {
     Some((rustix::fs::major(number), rustix::fs::minor(number)))
 }
 
-/// The numbers of the whole disk that a path is on, or is: by those the kernel counts what it
-/// moves.
+/// The numbers of the disk (not of its partition) that a path names, or that contains the path;
+/// under these numbers the kernel counts transferred bytes.
 pub(crate) fn disk_number_of(path: &Path) -> Option<(u32, u32)> {
     let root = Path::new("/");
     let numbers = |(major, minor): (u32, u32)| {

@@ -1,4 +1,4 @@
-//! The same job by fio.
+//! Runs the same job with fio.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -26,7 +26,7 @@ pub(crate) fn can_do(order: Order) -> bool {
     matches!(order, Order::Sequential | Order::Random)
 }
 
-/// Refuses what cannot be checked.
+/// Fails if fio cannot check the job.
 ///
 /// # Errors
 /// [`Kind::Usage`] with the reason.
@@ -38,14 +38,15 @@ pub fn refuse(job: &Job, places: usize, is_device: bool) -> Result<()> {
     } else if job.syncing.every.is_some() {
         "fio has no option to sync every file after N requests"
     } else if job.threads > 1 {
-        "fio gives each thread its own requests: with several threads, the loads would differ"
+        "fio gives each thread its own requests: with several threads, the loads of fio and \
+         pinstripe would differ"
     } else {
         return Ok(());
     };
     Err(Error::new(Kind::Usage, what).advice("leave out --cross-check"))
 }
 
-/// The arguments of fio.
+/// The command-line arguments of fio.
 pub fn arguments(job: &Job, paths: &[PathBuf], file_bytes: u64, policy: Policy) -> Vec<OsString> {
     let (order, read_percent) = match job.pattern.direction {
         Direction::Read => ("read", None),
@@ -102,7 +103,7 @@ pub fn arguments(job: &Job, paths: &[PathBuf], file_bytes: u64, policy: Policy) 
     options.into_iter().map(OsString::from).chain([filename(paths)]).collect()
 }
 
-/// Names with `:` between them, and a backslash before those that are in them.
+/// Joins the names by `:`; a `:` within a name is preceded by a backslash.
 fn filename(paths: &[PathBuf]) -> OsString {
     let mut option = b"--filename=".to_vec();
     for (at, path) in paths.iter().enumerate() {
@@ -119,10 +120,10 @@ fn filename(paths: &[PathBuf]) -> OsString {
     OsString::from_vec(option)
 }
 
-/// Has fio carry out a job on files.
+/// Runs fio for a job on files.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when it is missing, [`Kind::Io`] with its words when it fails,
+/// [`Kind::NotFound`] if fio is missing, [`Kind::Io`] with the message of fio if it fails,
 /// [`Kind::Interrupted`] after a stop.
 pub fn run(
     job: &Job,
@@ -145,7 +146,7 @@ pub fn run(
     Ok(outcome)
 }
 
-/// Both sides of a job as one.
+/// Combines the reads and the writes of a job into one outcome.
 fn outcome(runs: Vec<Run>) -> Outcome {
     let (mut all, mut other_cpu_s) = (Measured::default(), 0.0_f64);
     for run in runs {

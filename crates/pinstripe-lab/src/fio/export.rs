@@ -1,4 +1,4 @@
-//! Results of ours in the shape of fio's JSON, for programs that read that.
+//! Exports lab results in the format of fio's JSON, for programs that read that format.
 
 use pinstripe_base::units::KIB;
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ const PERCENTILES: [f64; 17] = [
     99.99,
 ];
 
-/// A document as `fio --output-format=json+` prints it: a job for each run that counts.
+/// Returns a document as `fio --output-format=json+` prints it: one job for each run that counts.
 pub fn export(results: &Results) -> Value {
     let jobs = |variant: &Variant| {
         let runs = variant.runs.iter().filter(|run| run.is_valid());
@@ -51,7 +51,7 @@ fn job(results: &Results, variant: &Variant, run: &Run) -> Value {
     })
 }
 
-/// One direction. Where a run has both, each has its share of the value.
+/// One direction. If a run has both reads and writes, each direction gets its share of the value.
 fn side(run: &Run, bytes: u64, latency: Option<&Histogram>) -> Value {
     let all = (run.measured.read_bytes + run.measured.written_bytes).max(1) as f64;
     let rate = run.measured.value * 1e6 * bytes as f64 / all;

@@ -1,4 +1,4 @@
-//! Results of fio as results of ours.
+//! Imports results of fio as lab results.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,20 @@ use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::result::{FORMAT, Measured, Metric, Note, Parameter, Results, Run, VERSION, Variant};
 
-/// Reads what fio printed with `--output-format=json` or `json+`, several times: jobs of one name
-/// are runs of one variant, in the order of the texts.
+/// Reads several outputs of fio with `--output-format=json` or `json+`. Jobs with the same name
+/// become the runs of one variant, in the order of the texts.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for what is no such thing.
+/// [`Kind::Corrupt`] if a text is not an output of fio.
 pub fn import(texts: &[&str]) -> Result<Results> {
     let mut results = empty();
     for text in texts {
         let document = text::document(text)?;
         let version = document["fio version"].as_str().ok_or_else(|| {
-            Error::new(Kind::Corrupt, "is JSON, but not a result of fio: it has no 'fio version'")
+            Error::new(
+                Kind::Corrupt,
+                "the file is JSON, but not a result of fio: it has no 'fio version'",
+            )
         })?;
         results.program = version.to_owned();
         let time = document["timestamp"].as_i64().unwrap_or(0);
@@ -29,12 +32,16 @@ pub fn import(texts: &[&str]) -> Result<Results> {
             results.started_seconds = time;
         }
         let jobs = document["jobs"].as_array().or(document["client_stats"].as_array());
-        let jobs = jobs.ok_or_else(|| Error::new(Kind::Corrupt, "contains no fio jobs"))?;
+        let jobs =
+            jobs.ok_or_else(|| Error::new(Kind::Corrupt, "the file contains no fio jobs"))?;
         let at_s = (time - results.started_seconds) as f64;
         jobs.iter().for_each(|job| add(&mut results, job, &document["global options"], at_s));
     }
     if results.variants.is_empty() {
-        return Err(Error::new(Kind::Corrupt, "contains no fio job that transferred data"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the file contains no fio job that transferred data",
+        ));
     }
     results.judge();
     Ok(results)
@@ -62,11 +69,13 @@ fn empty() -> Results {
         },
         variants: Vec::new(),
         verdicts: Vec::new(),
-        notes: vec!["read from fio's results: disturbances were not monitored".to_owned()],
+        notes: vec![
+            "the results were read from those of fio: disturbances were not monitored".to_owned(),
+        ],
     }
 }
 
-/// Adds each direction in which a job moved something.
+/// Adds a run for each direction in which a job transferred data.
 fn add(results: &mut Results, job: &Value, global: &Value, at_s: f64) {
     let name = job["jobname"].as_str().unwrap_or("job");
     // fio's own sum over clients.
@@ -142,7 +151,8 @@ fn run(job: &Value, direction: &str, side: &Value) -> Run {
     }
 }
 
-/// Times by buckets (json+), or by percentiles, between which nothing is known.
+/// Reads the times from buckets (json+), or from percentiles, between which the distribution is
+/// unknown.
 pub(super) fn histogram(side: &Value, operations: u64) -> Option<Histogram> {
     let times = ["clat_ns", "lat_ns"].iter().map(|name| &side[*name]);
     let times = times.into_iter().find(|it| it["N"].as_u64().is_some_and(|count| count > 0))?;

@@ -1,6 +1,7 @@
-//! fio, the common benchmark of disks: its results read and written, and a second opinion from it.
+//! Works with fio, the common disk benchmark: imports and exports its results, and runs it as a
+//! second measurement.
 //!
-//! Not in this module: adjusting either result so that both agree.
+//! This module does not adjust either result to make both agree.
 
 pub mod check;
 mod export;

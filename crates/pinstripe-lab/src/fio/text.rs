@@ -4,10 +4,10 @@
 use pinstripe_base::error::{Error, Kind, Result};
 use serde_json::Value;
 
-/// The first document in a text.
+/// Returns the first JSON document in a text.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] with the line when there is none or it is cut off.
+/// [`Kind::Corrupt`], with the line, if the text has no document or its document is cut off.
 pub fn document(text: &str) -> Result<Value> {
     let lines: Vec<&str> = text.lines().collect();
     let first = lines.iter().position(|line| line.trim() == "{").or_else(|| {
@@ -15,8 +15,8 @@ pub fn document(text: &str) -> Result<Value> {
         lines.iter().position(|line| line.trim_start().starts_with("{\""))
     });
     let Some(first) = first else {
-        return Err(Error::new(Kind::Corrupt, "contains no JSON from fio")
-            .advice("create it with 'fio --output-format=json' or 'json+'"));
+        return Err(Error::new(Kind::Corrupt, "the file contains no JSON from fio")
+            .advice("create the file with 'fio --output-format=json' or 'json+'"));
     };
     let kept = lines[first..].iter().filter(|line| is_json(line)).copied();
     let whole = kept.collect::<Vec<_>>().join("\n");
@@ -28,11 +28,11 @@ pub fn document(text: &str) -> Result<Value> {
             let what = format!("the JSON of fio cannot be read near line {line}: {error}");
             Err(Error::new(Kind::Corrupt, what).advice("is the file cut off?"))
         }
-        None => Err(Error::new(Kind::Corrupt, "contains no JSON from fio")),
+        None => Err(Error::new(Kind::Corrupt, "the file contains no JSON from fio")),
     }
 }
 
-/// Whether a line can be one of fio's JSON, which has a name or a bracket at the beginning of each.
+/// Whether a line can belong to fio's JSON, in which every line begins with a name or a bracket.
 fn is_json(line: &str) -> bool {
     let line = line.trim();
     match line.chars().next() {

@@ -1,4 +1,5 @@
-//! Work that is counted by task: that of the kernel's own threads, and that of the idle class.
+//! Work that is counted for each task: the work of the kernel's own threads, and of tasks in the
+//! idle class.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,8 +7,9 @@ use std::path::Path;
 
 /// Processor time of each of the kernel's threads at one moment.
 ///
-/// They compress, write back and serve loop devices for any process, and the kernel does not say
-/// for which one: where a run leaves much work to them, their time counts as its own.
+/// Kernel threads compress, write back and serve loop devices for any process, and the kernel does
+/// not report for which process; if a run leaves much work to them, their time counts as the run's
+/// own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct KernelThreads(BTreeMap<u32, u64>);
 
@@ -15,7 +17,8 @@ pub(crate) struct KernelThreads(BTreeMap<u32, u64>);
 const PARENT: &str = "2";
 
 impl KernelThreads {
-    /// Reads them below `root`. None are seen from a container that has processes of its own.
+    /// Reads the processor times of kernel threads below `root`. In a container with its own
+    /// process namespace no kernel threads are visible.
     pub fn read(root: &Path) -> Self {
         let found = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
         let nanos = |process: fs::DirEntry| {
@@ -30,7 +33,8 @@ impl KernelThreads {
         KernelThreads(found.filter_map(nanos).collect())
     }
 
-    /// Seconds that they worked since then; of those that ended meanwhile nothing is known.
+    /// Seconds that the kernel threads worked since the other reading; threads that have ended in
+    /// between are not included.
     pub(crate) fn seconds_since(&self, before: &KernelThreads) -> f64 {
         let then = |number: &u32| before.0.get(number).copied().unwrap_or(0);
         let worked = self.0.iter().map(|(number, nanos)| nanos.saturating_sub(then(number)));
@@ -38,20 +42,22 @@ impl KernelThreads {
     }
 }
 
-/// Processor time, in ticks, of each task of the idle class (SCHED_IDLE) at one moment. The kernel
-/// counts it with that of all others.
+/// Processor time, in ticks, of each task of the idle class (SCHED_IDLE) at one moment. In its
+/// totals, the kernel counts this time together with that of all other tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct IdleTasks(BTreeMap<u32, u64>);
 
 /// The number of the idle class (sched(7)).
 const SCHED_IDLE: &str = "5";
-/// Where proc(5) has times and policy in `stat`, counted from behind the name.
+/// The position of times and policy in the `stat` file of proc(5), counted from the field after the
+/// name.
 const USER: usize = 11;
 const SYSTEM: usize = 12;
 const POLICY: usize = 38;
 
 impl IdleTasks {
-    /// Reads them below `root`; those of processes that are over are not seen.
+    /// Reads the processor times of idle-class tasks below `root`; ended processes are not
+    /// included.
     pub fn read(root: &Path) -> Self {
         let found = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
         let ticks = |process: fs::DirEntry| {
@@ -65,7 +71,7 @@ impl IdleTasks {
         IdleTasks(found.filter_map(ticks).collect())
     }
 
-    /// Ticks that they worked since then; of those that are new, since they began.
+    /// Ticks that the tasks worked since the other reading; a new task counts from its start.
     pub(crate) fn ticks_since(&self, before: &IdleTasks) -> u64 {
         let then = |number: &u32| before.0.get(number).copied().unwrap_or(0);
         self.0.iter().map(|(number, ticks)| ticks.saturating_sub(then(number))).sum()

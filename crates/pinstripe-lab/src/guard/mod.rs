@@ -1,9 +1,9 @@
 //! The noise guard: finds out whether a run had the machine and the disk to itself.
 //!
-//! The kernel's counters are read before and after a run, and in a short wait before it in which
-//! the machine should be idle. A run that other processes disturbed is marked with the finding and
-//! the [limit](Limits) that it exceeds. Not in this module: dropping a run, or calling a disturbed
-//! one valid.
+//! The kernel's counters are read before and after a run. They are also read during a short wait
+//! before the run, in which the machine should be idle. A run that other processes disturbed is
+//! marked with the finding and the [limit](Limits) that it exceeds. This module does not drop runs,
+//! and never calls a disturbed run valid.
 
 mod kernel;
 mod reading;
@@ -17,29 +17,29 @@ use serde::{Deserialize, Serialize};
 pub(crate) use kernel::KernelThreads;
 pub use reading::Reading;
 
-/// Beyond which of these a run is disturbed.
+/// Limits; a run that exceeds one of them is disturbed.
 ///
-/// Shares are of one: 0.2 is 20 %.
+/// Shares are fractions of 1: 0.2 is 20 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// Processor time of other processes, as a share of all processors' time. A fifth of the time
     /// changes results by some percent on few processors, and less on many. Processes that are
-    /// niced or in the idle class count for a quarter.
+    /// niced or in the idle class count only for a quarter of their time.
     pub others_cpu: f64,
     /// Processor time that the hypervisor gave to other machines.
     pub steal: f64,
     /// Time in which any process waited for memory.
     pub memory_pressure: f64,
-    /// Before a run: time in which any process waited for a disk.
+    /// The share of the time before a run in which any process waited for a disk.
     pub idle_io_pressure: f64,
-    /// Before a run: processor time of others.
+    /// The share of processor time that other processes used before a run.
     pub idle_cpu: f64,
-    /// Before a run: time in which any process waited for a processor.
+    /// The share of the time before a run in which any process waited for a processor.
     pub idle_cpu_pressure: f64,
-    /// Bytes that others moved on the disk, as a share of ours.
+    /// Bytes that other processes moved on the disk, as a share of the run's own bytes.
     pub others_io: f64,
-    /// Bytes per second on the disk that count for no process: the file system's own, occasional
-    /// logs.
+    /// Bytes per second on the disk that are not attributed to other processes: the file system's
+    /// own writes, and occasional logs.
     pub free_io: u64,
 }
 
@@ -61,32 +61,32 @@ impl Default for Limits {
 /// A disturbance of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
-    /// Which of the limits: a name to count by.
+    /// The name of the exceeded limit; disturbances are counted under this name.
     pub kind: String,
     /// The finding, for people.
     pub what: String,
 }
 
-/// A run's own work, so that it is not taken for that of others.
+/// A run's own work, so that it is not counted as the work of other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct OwnUsage {
     /// Processor time, in seconds.
     pub cpu_s: f64,
-    /// Bytes that it requested.
+    /// Bytes that the run requested for reading.
     pub read_bytes: u64,
-    /// Bytes that it wrote.
+    /// Bytes that the run wrote.
     pub written_bytes: u64,
-    /// The number of waits until bytes were durable: each time the file system may write its
+    /// The number of waits until bytes were durable; at each wait the file system may write its
     /// journal.
     pub syncs: u64,
 }
 
-/// The journal and metadata that a sync may cost.
+/// The bytes of journal and metadata that a sync may write.
 const SYNC_BYTES: u64 = 64 << 10;
-/// A shorter run has the same limits as a run of this length: a single write of metadata proves
+/// A shorter run is judged as if it had this length, because a single write of metadata proves
 /// nothing.
 const LEAST_SECONDS: f64 = 0.25;
-/// The time in which the machine is observed to be quiet.
+/// The time for which the machine is observed before it counts as quiet.
 const WINDOW: Duration = Duration::from_millis(150);
 
 /// Watches one machine and one disk.
@@ -98,7 +98,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard over this machine and the device with these numbers, if a device is measured at all.
+    /// A guard for this machine, and for the device with these numbers if a device is measured.
     pub fn new(device: Option<(u32, u32)>, limits: Limits) -> Self {
         Guard { root: PathBuf::from("/"), device, limits }
     }
@@ -108,12 +108,13 @@ impl Guard {
         Reading::take(&self.root, self.device)
     }
 
-    /// The counters now, without a pass over every task.
+    /// Reads the counters now, without reading every task.
     pub fn glance(&self) -> Reading {
         Reading::glance(&self.root, self.device)
     }
 
-    /// Waits until the machine is quiet, as long as `patience`, and says what still was not.
+    /// Waits until the machine is quiet, but at most `patience`; returns the disturbances that
+    /// remain.
     pub(crate) fn wait_for_quiet(&self, patience: Duration) -> Vec<Disturbance> {
         let began = Instant::now();
         loop {
@@ -135,11 +136,11 @@ impl Guard {
         });
         let cpu = after.pressure_since(before, |now| now.cpu_pressure);
         found.share(limits.idle_cpu_pressure, cpu, "cpu_busy", |it| {
-            format!("before the run, tasks waited for a processor {it} of the time")
+            format!("before the run, tasks waited for a processor during {it} of the time")
         });
         let disk = after.pressure_since(before, |now| now.io_pressure);
         found.share(limits.idle_io_pressure, disk, "disk_busy", |it| {
-            format!("before the run, tasks waited for a disk {it} of the time")
+            format!("before the run, tasks waited for a disk during {it} of the time")
         });
         found.0
     }
@@ -159,7 +160,7 @@ impl Guard {
         });
         let memory = after.pressure_since(before, |now| now.memory_pressure);
         found.share(limits.memory_pressure, memory, "memory", |it| {
-            format!("tasks waited for memory {it} of the time")
+            format!("tasks waited for memory during {it} of the time")
         });
         if after.throttled_since(before) > 0 {
             let times =

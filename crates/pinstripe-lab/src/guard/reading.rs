@@ -10,9 +10,9 @@ use super::kernel::IdleTasks;
 /// (Documentation/accounting/psi.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Pressure {
-    /// At least one process waited.
+    /// Time in which at least one process waited.
     pub some_us: u64,
-    /// All processes that were not idle waited.
+    /// Time in which all processes that were not idle waited.
     pub full_us: u64,
 }
 
@@ -30,14 +30,14 @@ pub(crate) struct DiskTransfer {
 pub struct Reading {
     /// When.
     pub at: Instant,
-    /// Processes that run or want to, over the last minute.
+    /// Processes that run or want to run, as a mean over the last minute (the load average).
     pub load: Option<f64>,
-    /// Processor time of all processors, of that busy - niced tasks count less - and of that
-    /// stolen; in ticks of 10 ms.
+    /// Processor time of all processors: the total, the busy time (niced tasks count less), and the
+    /// stolen time, in ticks of 10 ms.
     pub ticks: Option<(u64, u64, u64)>,
-    /// Waiting for a processor.
+    /// Time in which processes waited for a processor.
     pub cpu_pressure: Option<Pressure>,
-    /// Waiting for a disk.
+    /// Time in which processes waited for a disk.
     pub io_pressure: Option<Pressure>,
     /// Waiting for memory.
     pub memory_pressure: Option<Pressure>,
@@ -45,19 +45,19 @@ pub struct Reading {
     pub transfer: Option<DiskTransfer>,
     /// Bytes of the page cache that wait to be written.
     pub dirty_bytes: Option<u64>,
-    /// Bytes of it that are being written.
+    /// Bytes of the page cache that are being written.
     pub writeback_bytes: Option<u64>,
-    /// The number of times that processors were slowed down since they were too hot.
+    /// The number of times that processors were throttled because of heat.
     pub throttles: Option<u64>,
-    /// Processor time of tasks of the idle class; of none in a mere [glance](Reading::glance).
+    /// Processor time of tasks in the idle class; empty in a [glance](Reading::glance).
     pub idle_class: IdleTasks,
 }
 
-/// The part of their processor time for which niced tasks and those of the idle class count: they
-/// give way to a run, and take from it what caches and memory they use.
+/// The factor for the processor time of niced tasks and of tasks in the idle class: they yield to a
+/// run, but still take caches and memory bandwidth from it.
 const NICED: f64 = 0.25;
 
-/// Ticks of a second in `/proc/stat` (USER_HZ, which is 100 on every system that has Rust).
+/// Ticks per second in `/proc/stat` (USER_HZ, which is 100 on every system that Rust supports).
 const TICKS_PER_SECOND: f64 = 100.0;
 /// The unit of `/proc/diskstats`, independent of the disk's block size.
 const SECTOR_BYTES: u64 = 512;
@@ -68,7 +68,7 @@ impl Reading {
         Reading { idle_class: IdleTasks::read(root), ..Reading::glance(root, device) }
     }
 
-    /// The same without a pass over every task, which takes some milliseconds.
+    /// Reads the counters without reading every task, which would take some milliseconds.
     pub fn glance(root: &Path, device: Option<(u32, u32)>) -> Self {
         let text = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
         let memory = text("proc/meminfo");
@@ -92,7 +92,7 @@ impl Reading {
         self.at.duration_since(before.at).as_secs_f64()
     }
 
-    /// Time of all processors together.
+    /// The time of all processors together, in seconds.
     pub(super) fn cpu_seconds_since(&self, before: &Reading) -> Option<f64> {
         let (now, then) = (self.ticks?, before.ticks?);
         let ticks = now.0.checked_sub(then.0).filter(|ticks| *ticks > 0)?;
@@ -107,7 +107,7 @@ impl Reading {
         Some((busy - idle_class * (1.0 - NICED)).max(0.0))
     }
 
-    /// The share that was stolen by a hypervisor.
+    /// The share of all processors' time that was stolen by a hypervisor.
     pub(crate) fn steal_since(&self, before: &Reading) -> Option<f64> {
         self.share_of_ticks(before, |it| it.2)
     }
@@ -150,8 +150,8 @@ impl Reading {
     }
 }
 
-/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, and
-/// guests, which are in user already.
+/// The fields of the first line of `/proc/stat` are user, nice, system, idle, iowait, irq, softirq,
+/// steal, and the guest times, which are included in user.
 fn ticks(stat: &str) -> Option<(u64, u64, u64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let fields: Vec<u64> =
@@ -172,8 +172,8 @@ fn pressure(text: &str) -> Option<Pressure> {
     Some(Pressure { some_us: total("some ")?, full_us: total("full ").unwrap_or(0) })
 }
 
-/// Fields of `/proc/diskstats` (Documentation/admin-guide/iostats.rst): sectors read are the third
-/// behind the name, sectors written the seventh.
+/// Fields of `/proc/diskstats` (Documentation/admin-guide/iostats.rst): the third field after the
+/// name is the number of sectors read, the seventh the number of sectors written.
 fn transfer(diskstats: &str, (major, minor): (u32, u32)) -> Option<DiskTransfer> {
     diskstats.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -1,5 +1,5 @@
-//! A device read through the read-ahead of overlays and mounts, in this process: the same planner
-//! and runner, without a file system between.
+//! Reads a device through the read-ahead of overlays and mounts in this process: the same planner
+//! and runner, but without a file system above them.
 
 use std::ops::Range;
 use std::path::Path;
@@ -8,14 +8,15 @@ use pinstripe_base::error::Result;
 use pinstripe_io::device::{Caps, Device, SharedDevice, write_parts};
 use pinstripe_prefetch::{Ahead, Bounds, FetchSource, Readers, Runner};
 
-/// Units ahead of a reader at most, and threads that fetch them: those of an overlay.
+/// The most units that are read ahead of a reader, and the number of threads that fetch them; both
+/// are as in an overlay.
 const WINDOW: u32 = 64;
-/// Units in memory: those ahead, and those that are read.
+/// The number of units in memory: those read ahead, and those being read.
 const UNITS: u64 = 80;
 /// The only object.
 const OBJECT: u64 = 0;
 
-/// Reads ahead of a device's readers.
+/// A device with read-ahead for its readers.
 pub(crate) struct AheadDevice {
     runner: Runner<AheadUnits>,
     readers: Readers,
@@ -48,10 +49,10 @@ impl FetchSource for AheadUnits {
 }
 
 impl AheadDevice {
-    /// An empty cache over the device, which is read in units of this length.
+    /// A device with an empty cache, which is read in units of this length.
     ///
     /// # Errors
-    /// Errors of reading its length.
+    /// Errors of reading the length of the device.
     pub fn new(device: SharedDevice, unit_bytes: u64) -> Result<Self> {
         let bytes = device.len()?;
         let total = u64::from(WINDOW) * unit_bytes;
@@ -61,7 +62,7 @@ impl AheadDevice {
         Ok(AheadDevice { runner, readers: Readers::default(), bounds })
     }
 
-    /// Sends out what comes next, before the read itself.
+    /// Starts the prefetch of the units that follow, before the read itself.
     fn plan(&self, range: Range<u64>) {
         let units = self.runner.source();
         let found = self.runner.found(&(range.start / units.unit_bytes));
@@ -134,7 +135,7 @@ impl Device for AheadDevice {
 }
 
 pub(super) fn read_only(place: &Path) -> pinstripe_base::error::Error {
-    let what = "is only read while it is read ahead";
+    let what = "a file that is read ahead can only be read";
     pinstripe_base::error::Error::new(pinstripe_base::error::Kind::Unsupported, what).at(place)
 }
 

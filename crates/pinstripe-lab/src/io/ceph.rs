@@ -1,4 +1,4 @@
-//! The objects of a Ceph pool as a device: what `--engine ceph:POOL` measures.
+//! Makes the objects of a Ceph pool a device, which `--engine ceph:POOL` measures.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,20 @@ use pinstripe_rados::{Cluster, Pool};
 
 use super::at_once;
 
-/// The time for one request.
+/// The time limit for one request.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The default namespace in the pool: it contains no objects of other programs.
 const NAMESPACE: &str = "pinstripe-lab";
-/// Threads that remove objects at the end.
+/// The number of threads that remove objects at the end.
 const REMOVERS: usize = 16;
-/// The alignment that means none.
+/// The alignment value that means no alignment is required.
 const ALIGN_BYTES: u32 = 1;
 
 /// An operation on an object: its name, the offset in it, and the part of the caller's range.
 type ObjectOperation<'a> = &'a mut dyn FnMut(&str, u64, Range<usize>) -> Result<()>;
 
-/// Equal objects, one behind the other. They are removed when it is dropped.
+/// Objects of equal length that together form a device, one after the other. The objects are
+/// removed when the device is dropped.
 pub(crate) struct CephDevice {
     pool: Pool,
     place: PathBuf,
@@ -33,11 +34,11 @@ pub(crate) struct CephDevice {
 }
 
 impl CephDevice {
-    /// A device without bytes in `POOL` or `POOL/NAMESPACE`, as objects of this length. Devices
+    /// An empty device in `POOL` or `POOL/NAMESPACE`, stored as objects of this length. Devices
     /// with different numbers have different objects.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] without librados; those of connecting.
+    /// [`Kind::Unsupported`] without librados; errors of connecting to the cluster.
     pub fn new(
         pool: &str,
         conf: &Path,
@@ -47,7 +48,7 @@ impl CephDevice {
         let (name, namespace) = pool.split_once('/').unwrap_or((pool, NAMESPACE));
         if name.is_empty() || object_bytes == 0 {
             return Err(Error::new(Kind::Usage, "there is no pool of that name")
-                .advice("write --engine ceph:POOL or ceph:POOL/NAMESPACE"));
+                .advice("write the engine as ceph:POOL or ceph:POOL/NAMESPACE"));
         }
         let place = PathBuf::from(format!("ceph:{name}/{namespace}"));
         let pool = Cluster::connect(conf, user, DEADLINE)?.pool(name, namespace)?;
@@ -60,7 +61,8 @@ impl CephDevice {
         format!("{}.{number:08}", self.prefix)
     }
 
-    /// Calls `act` for each object in a range, with the offset in it and the part of the range.
+    /// Calls `act` for each object that a range covers, with the offset in the object and the
+    /// corresponding part of the range.
     fn each(&self, offset: u64, length: usize, act: ObjectOperation<'_>) -> Result<()> {
         let mut done = 0;
         while done < length {
@@ -80,10 +82,8 @@ impl Device for CephDevice {
             let wanted = part.len();
             match self.pool.read(object, at, &mut buf[part])? {
                 read if read == wanted => Ok(()),
-                read => {
-                    Err(Error::corrupt("an object is too short", &self.place)
-                        .expected(wanted, read))
-                }
+                read => Err(Error::corrupt("an object is shorter than expected", &self.place)
+                    .expected(wanted, read)),
             }
         })
     }
@@ -105,16 +105,16 @@ impl Device for CephDevice {
     }
 
     fn set_len(&self, _: u64) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "objects are not cut").at(&self.place))
+        Err(Error::new(Kind::Unsupported, "objects cannot be truncated").at(&self.place))
     }
 
-    /// Data that a cluster has confirmed is durable.
+    /// Does nothing, because data that the cluster has confirmed is durable.
     fn sync(&self) -> Result<()> {
         Ok(())
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "objects are removed at the end").at(&self.place))
+        Err(Error::new(Kind::Unsupported, "objects are removed only at the end").at(&self.place))
     }
 
     fn caps(&self) -> Caps {

@@ -1,5 +1,5 @@
-//! The content of writes: made once for each buffer, and then marked for each request, so that no
-//! disk finds the same bytes twice and making them costs almost nothing.
+//! The content of writes. It is generated once for each buffer and then marked for each request, so
+//! that no disk sees the same bytes twice and generating them costs almost nothing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,18 +7,18 @@ use std::str::FromStr;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::random::Noise;
 
-/// The content of writes.
+/// The kind of content that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Bytes that nothing makes smaller, none like another.
+    /// Random bytes that cannot be compressed or deduplicated.
     Noise,
     /// Zeros: many file systems and disks do not write them at all.
     Zeros,
-    /// In each 4 KiB this percentage is zeros, the rest is noise.
+    /// Each 4 KiB contains this percentage of zeros; the rest is noise.
     PartZeros(u8),
 }
 
-/// Bytes generated in the same way; each unit has a mark of its own.
+/// The unit in which content is generated, in bytes; each unit has its own mark.
 const UNIT: usize = 4096;
 const MARKED: usize = 512;
 
@@ -35,7 +35,7 @@ impl Content {
         }
     }
 
-    /// Makes a filled buffer unlike all that were written before.
+    /// Changes a filled buffer so that it differs from all buffers that were written before.
     pub fn mark(self, buffer: &mut [u8], request: u64, seed: u64) {
         let mark = Noise(seed ^ request).next();
         let in_unit = UNIT * self.noisy_percent() / 100;
@@ -78,7 +78,7 @@ impl FromStr for Content {
             _ => match text.strip_prefix("zeros:").and_then(percent) {
                 Some(zeros) => Ok(Content::PartZeros(zeros)),
                 None => Err(Error::new(Kind::Usage, format!("'{text}' is not a kind of content"))
-                    .advice("one of noise, zeros, zeros:PERCENT as in zeros:50%")),
+                    .advice("choose noise, zeros, or zeros:PERCENT as in zeros:50%")),
             },
         }
     }

@@ -1,4 +1,5 @@
-//! Several things at once: a job on several areas, or whatever a case does by several threads.
+//! Runs several things at the same time: a job on several areas, or other work of a case on several
+//! threads.
 
 use std::thread;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use super::work::{run, sync_all};
 use super::{Area, Done, Job, Syncing};
 use crate::run::Live;
 
-/// Calls `act` with each number below `count`, each on a thread of its own, and waits for all.
+/// Calls `act` with each number below `count`, each call on its own thread, and waits for all.
 pub fn at_once<T: Send>(count: usize, act: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let act = &act;
     thread::scope(|scope| {
@@ -22,11 +23,11 @@ pub fn at_once<T: Send>(count: usize, act: impl Fn(usize) -> T + Sync) -> Vec<T>
     })
 }
 
-/// Carries out a job on each of these areas at once. The time is that of the last to end; the sync
-/// comes when all have ended.
+/// Carries out a job on each of these areas at the same time. The time is that of the last area to
+/// finish; the sync is made after all have finished.
 ///
 /// # Errors
-/// The errors of [`run`]: of several the first area's.
+/// The errors of [`run`]; if several areas fail, the error of the first one.
 pub(crate) fn run_each(job: &Job, areas: &[Area], live: &Live) -> Result<Done> {
     let alone = Job { syncing: Syncing { at_end: false, ..job.syncing }, ..job.clone() };
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Operations of office programs on a file server, as dbench's load files list them (client.txt):
-//! one a line, the answer that the server gave at its end.
+//! Operations of office programs on a file server, as the load files of dbench (client.txt) list
+//! them: one operation on each line, with the server's answer at the end of the line.
 //!
 //! ```text
 //! NTCreateX "\clients\client1\filler.000" 0x40 0x2 9938 NT_STATUS_OK
@@ -32,37 +32,38 @@ pub const KINDS: [&str; 16] = [
 /// One operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoadOperation {
-    /// The sort: a place in [`KINDS`].
+    /// The sort of the operation: an index in [`KINDS`].
     pub kind: usize,
     /// The operation.
     pub act: FileAction,
-    /// Whether it is to succeed.
+    /// Whether the operation is expected to succeed.
     pub succeeds: bool,
 }
 
-/// The operation. Paths are relative, handles are numbers of the file's own.
+/// The operation. An action on a file; paths are relative, and handles are the numbers in the load
+/// file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FileAction {
-    /// Opens or makes a file or directory.
+    /// Opens or creates a file or directory.
     Open {
         /// What.
         path: String,
         /// A directory.
         is_directory: bool,
-        /// It is made if it is missing.
+        /// Whether it is created if it is missing.
         makes: bool,
-        /// The content is dropped.
+        /// Whether the content is truncated.
         truncates: bool,
         /// The new name.
         handle: u32,
     },
     /// Closes.
     Close(u32),
-    /// Gives another name, in place of what has it.
+    /// Renames a path, and replaces a file that has the new name.
     Rename(String, String),
     /// Removes a file.
     Unlink(String),
-    /// Removes a directory with all in it.
+    /// Removes a directory with its content.
     Deltree(String),
     /// Makes a directory.
     Mkdir(String),
@@ -86,8 +87,8 @@ pub(crate) enum FileAction {
     Flush(u32),
 }
 
-/// Values of NTCreateX, as in SMB: the option for a directory; the dispositions that create a
-/// missing file; those that truncate.
+/// Values of NTCreateX, as in SMB: the option for a directory, the dispositions that create a
+/// missing file, and the dispositions that truncate.
 const DIRECTORY: u64 = 1;
 const MAKES: [u64; 3] = [2, 3, 5];
 const TRUNCATES: [u64; 2] = [4, 5];
@@ -104,7 +105,7 @@ pub fn parse(text: &str) -> Result<Vec<LoadOperation>> {
         }
         let refuse = || {
             Error::new(Kind::Corrupt, format!("line {} is not an operation: {line}", number + 1))
-                .advice("a load file is one like dbench's client.txt")
+                .advice("a load file has the format of dbench's client.txt")
         };
         operations.push(operation(line).ok_or_else(refuse)?);
     }
@@ -187,13 +188,14 @@ fn integer(text: &str) -> Option<u64> {
     }
 }
 
-/// A path below the client's own directory: nothing in it leads out of there.
+/// Returns a path below the client's own directory; no path of the load file leads out of it.
 fn relative(path: &str) -> String {
     let parts = path.split(['\\', '/']).filter(|it| !matches!(*it, "" | "." | ".."));
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// A load for users without a file: documents that are made, written, listed, saved and renamed.
+/// A load for users without a load file: documents that are created, written, listed, saved and
+/// renamed.
 pub fn made_up() -> String {
     let mut text = String::from(
         "Deltree \"\\clients\\client1\" NT_STATUS_OK\nMkdir \"\\clients\" NT_STATUS_OK\n\

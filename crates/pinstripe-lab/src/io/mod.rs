@@ -1,10 +1,10 @@
-//! The engine that the cases share: requests on files or devices, by threads or by io_uring, each
-//! of them timed.
+//! The engine that cases share: it makes requests on files or devices, by threads or by io_uring,
+//! and measures the time of each.
 //!
-//! The n-th request follows from the job alone, whichever thread carries it out: see [`Pattern`].
-//! With a rate, times count from when a request was due, so that a stalled one does not hide those
-//! behind it. Bytes go through [`pinstripe_io::device`], as those of the other verbs do. Not in
-//! this module: repeats, statistics, and a judgement.
+//! The n-th request depends only on the job, not on the thread that carries it out: see
+//! [`Pattern`]. If a rate is set, a request's time counts from when it was due, so that a stalled
+//! request does not hide the delay of those after it. Bytes go through [`pinstripe_io::device`], as
+//! in the other verbs. This module does not repeat jobs, compute statistics or judge results.
 
 mod ahead;
 mod ceph;
@@ -40,20 +40,22 @@ pub use work::run;
 /// The engine that carries out requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// Threads, one request of each at a time (pread(2), pwrite(2)).
+    /// Threads that each make one request at a time (pread(2), pwrite(2)).
     Psync,
     /// Threads that leave several requests at a time to the kernel (io_uring(7)).
     Uring,
 }
 
-/// When and how it is waited until bytes are durable.
+/// When and how the job waits until bytes are durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Syncing {
-    /// The number of requests between syncs, of all threads together; `None` for never.
+    /// The number of requests between syncs, counted over all threads; `None` for no syncs between
+    /// requests.
     pub every: Option<u64>,
-    /// At the end, when all requests are done.
+    /// Whether a sync is made at the end, when all requests are done.
     pub at_end: bool,
-    /// With all metadata (fsync(2)), or only what is needed to read the bytes (fdatasync(2)).
+    /// Whether a sync includes all metadata (fsync(2)), or only what is needed to read the bytes
+    /// (fdatasync(2)).
     pub is_full: bool,
 }
 
@@ -69,31 +71,32 @@ impl Syncing {
 pub struct Job {
     /// Which requests.
     pub pattern: Pattern,
-    /// The engine that carries them out.
+    /// The engine that carries out the requests.
     pub engine: Engine,
     /// Threads.
     pub threads: usize,
-    /// Requests of each thread at a time, with [`Engine::Uring`].
+    /// The number of requests that each thread has in flight, with [`Engine::Uring`].
     pub depth: usize,
-    /// It ends after this number of requests,
+    /// The number of requests after which the job ends, unless its time elapses first.
     pub requests: Option<u64>,
-    /// or after this time, whichever comes first.
+    /// The time after which the job ends, unless its requests are done first.
     pub time: Option<Duration>,
-    /// When it is waited until bytes are durable.
+    /// When the job waits until bytes are durable.
     pub syncing: Syncing,
     /// The content written.
     pub content: Content,
-    /// The seed of all chance.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Requests per second, of all threads together; `None` for the full speed.
+    /// Requests per second, counted over all threads; `None` for the highest speed.
     pub rate: Option<f64>,
-    /// The number of requests for which the kernel is advised ahead of each request, with
+    /// The number of requests beyond the current one for which the kernel is advised, with
     /// [`Engine::Psync`].
     pub ahead: u64,
 }
 
 impl Job {
-    /// A job of one thread, as fast as possible, once over the area, noise.
+    /// A job of one thread that goes over the area once at the highest speed, with noise as
+    /// content.
     pub fn new(pattern: Pattern) -> Self {
         Job {
             pattern,
@@ -114,18 +117,22 @@ impl Job {
         let refuse = |what: &str| Err(Error::new(Kind::Usage, what));
         let block = self.pattern.block_bytes;
         if block == 0 || self.threads == 0 || self.depth == 0 {
-            return refuse("block size, threads and depth are at least 1");
+            return refuse("the block size, the threads and the depth must be at least 1");
         }
         if area.blocks(block) == 0 {
             return refuse("a file is smaller than one block");
         }
         if self.requests.is_none() && self.time.is_none() {
-            return refuse("a job ends after some requests or some time");
+            return refuse("a job needs a number of requests or a time after which it ends");
         }
         if self.engine == Engine::Psync && self.depth > 1 {
-            return refuse("a depth above 1 needs the engine uring").map_err(|error: Error| {
-                error.advice("with psync, each thread has one request at a time: use more threads")
-            });
+            return refuse("a depth greater than 1 needs the engine uring").map_err(
+                |error: Error| {
+                    error.advice(
+                        "with psync, each thread has one request at a time: use more threads",
+                    )
+                },
+            );
         }
         Ok(())
     }
@@ -134,7 +141,7 @@ impl Job {
 /// The outcome of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Done {
-    /// From the first request to the end of the last, without the sync at the end.
+    /// Seconds from the first request to the end of the last one, without the sync at the end.
     pub seconds: f64,
     /// The time of the sync at the end.
     pub sync_s: f64,
@@ -148,11 +155,11 @@ pub struct Done {
     pub reads: Histogram,
     /// Times of writes.
     pub writes: Histogram,
-    /// Times of syncs, those at the end too.
+    /// Times of syncs, including those at the end.
     pub syncs: Histogram,
-    /// Times from when a request was due, with a rate.
+    /// Response times, counted from when a request was due; empty without a rate.
     pub responses: Histogram,
-    /// Requests began again from the first.
+    /// Whether the requests started again from the first block.
     pub has_wrapped: bool,
 }
 

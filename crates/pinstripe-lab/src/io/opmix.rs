@@ -1,9 +1,9 @@
-//! Plays a load file by several clients at once, each in a directory of its own, and times every
-//! operation.
+//! Replays a load file by several clients at the same time, each in its own directory, and measures
+//! the time of every operation.
 //!
-//! An operation in progress when the time has elapsed is awaited and counts with all of its time,
-//! so that the longest stall is never cut off. An operation that does not end as the load file says
-//! is only counted: file systems differ. Only a full or broken disk ends the replay.
+//! An operation in progress when the time has elapsed is awaited, and its full time counts, so that
+//! the longest stall is never cut off. An operation whose result differs from the load file is only
+//! counted, because file systems differ. Only a full or failing disk ends the replay.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -31,16 +31,16 @@ pub struct Replay {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Operations that did not end as the load file says.
+    /// Operations whose result differs from the load file.
     pub surprises: u64,
-    /// From the first operation to the end of the last.
+    /// Seconds from the first operation to the end of the last one.
     pub seconds: f64,
 }
 
 /// Replays a load with this many clients, repeatedly, for this time.
 ///
 /// # Errors
-/// A full or broken disk; an interrupt.
+/// Errors of a full or failing disk; an interrupt.
 pub fn replay(
     load: &[LoadOperation],
     base: &Path,
@@ -118,7 +118,7 @@ impl<'a> MixClient<'a> {
         self.open.get(&handle).ok_or_else(|| io::Error::from(ErrorKind::NotFound))
     }
 
-    /// Does it; returns bytes read and written.
+    /// Carries out an action; returns the bytes read and the bytes written.
     fn act(&mut self, act: &FileAction) -> io::Result<(u64, u64)> {
         let at = |path: &String| self.base.join(path);
         match act {
@@ -188,8 +188,8 @@ fn open_file(path: &Path, makes: bool, truncates: bool) -> io::Result<File> {
     }
 }
 
-/// Finds a name that matches a pattern: a directory is listed to its end, as a client wants all of
-/// it. Without a wildcard, only the attributes of one path are read.
+/// Finds names that match a pattern: the directory is listed completely, as a client would. Without
+/// a wildcard, only the attributes of one path are read.
 fn find(folder: &Path, pattern: &str) -> io::Result<()> {
     if !pattern.contains(['*', '?', '<', '>']) {
         return fs::symlink_metadata(folder.join(pattern)).map(drop);
@@ -202,8 +202,8 @@ fn find(folder: &Path, pattern: &str) -> io::Result<()> {
     if has_found { Ok(()) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-/// Whether a name matches an SMB pattern, ignoring case: `*` and `<` match any characters, `?` and
-/// `>` match one (MS-FSCC, 2.1.4.4, without its rules for dots).
+/// Whether a name matches an SMB pattern, ignoring case: `*` and `<` match any number of
+/// characters, `?` and `>` match one character (MS-FSCC, 2.1.4.4, without its rules for dots).
 fn is_like(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern, name) {
         ([], []) => true,
@@ -235,7 +235,7 @@ fn lock(file: &File, start: u64, bytes: u64, locks: bool) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// After which nothing that follows would say anything.
+/// Whether an error makes all later operations meaningless.
 fn is_fatal(error: &io::Error) -> bool {
     let fatal = [libc::EIO, libc::ENOSPC, libc::EROFS, libc::EDQUOT, libc::EMFILE, libc::ENFILE];
     error.raw_os_error().is_some_and(|it| fatal.contains(&it))

@@ -1,19 +1,19 @@
-//! The n-th request: a pure function of a job and its seed.
+//! Computes the n-th request: a pure function of a job and its seed.
 
 use pinstripe_base::random::Noise;
 
-/// In which order blocks are gone through.
+/// The order in which blocks are accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// From the first to the last, then again.
+    /// From the first block to the last, then again from the first.
     Sequential,
-    /// From the last to the first.
+    /// From the last block to the first.
     Backward,
-    /// Any block, each as likely as the others, whatever was before.
+    /// Any block, each with the same probability, independent of earlier requests.
     Random,
-    /// Every so-many-th block, in as many laps, until each was met once.
+    /// Every n-th block, in n passes, until each block was accessed once.
     Strided(u64),
-    /// Always the one in the middle.
+    /// Always the block in the middle.
     Same,
 }
 
@@ -24,32 +24,32 @@ pub enum Direction {
     Read,
     /// Writes only.
     Write,
-    /// Both, with this share of reads from 0 to 1, as evenly mixed as it goes.
+    /// Reads and writes, mixed evenly; the number is the share of reads, from 0 to 1.
     Mixed(f64),
 }
 
-/// Which requests a job makes.
+/// The requests that a job makes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pattern {
     /// In which order.
     pub order: Order,
     /// Which way.
     pub direction: Direction,
-    /// Bytes of each request; offsets are multiples of it.
+    /// Bytes of each request; its offset is a multiple of this number.
     pub block_bytes: usize,
 }
 
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// The block, counted over all files.
+    /// The number of the block, counted over all files.
     pub block: u64,
-    /// Whether it is written.
+    /// Whether the request is a write.
     pub is_write: bool,
 }
 
 impl Pattern {
-    /// The `n`-th request, from 0, over `blocks` blocks.
+    /// The `n`-th request, counted from 0, over `blocks` blocks.
     pub fn request(&self, n: u64, blocks: u64, seed: u64) -> Request {
         let block = match self.order {
             Order::Sequential => n % blocks,
@@ -69,13 +69,14 @@ impl Pattern {
         Request { block, is_write }
     }
 
-    /// Whether it goes over the same blocks again after all of them.
+    /// Whether the order accesses the same blocks again after it has accessed all of them.
     pub fn wraps(&self) -> bool {
         !matches!(self.order, Order::Random | Order::Same)
     }
 }
 
-/// The n-th block of laps 0, s, 2s, ..., then 1, s + 1, ...: the first laps may be longer by one.
+/// The n-th block of the passes 0, s, 2s, ..., then 1, s + 1, ...; the first passes may be longer
+/// by one block.
 fn strided(n: u64, blocks: u64, stride: u64) -> u64 {
     let (short, longer) = (blocks / stride, blocks % stride);
     let in_longer = longer * (short + 1);

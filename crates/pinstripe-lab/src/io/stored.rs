@@ -1,5 +1,5 @@
-//! Files of a backup, read as a mount reads them: through the index, the packs and the read-ahead
-//! of their store, in this process and without a file system between.
+//! Reads the files of a backup as a mount reads them: through the index, the packs and the
+//! read-ahead of their store, but in this process and without a file system above them.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -18,9 +18,9 @@ use rustix::fs::Advice;
 
 use super::ahead::read_only;
 
-/// Threads that fetch ahead: those of a mount.
+/// The number of threads that prefetch, as in a mount.
 const FETCHERS: usize = 64;
-/// The longest piece that the kernel asks a mount for.
+/// The longest read that the kernel requests from a mount.
 const REQUEST_BYTES: usize = 1 << 20;
 
 /// A store with one snapshot, whose files are to be read.
@@ -31,17 +31,17 @@ pub(crate) struct StoredFiles {
 }
 
 impl StoredFiles {
-    /// The files of a store, for readers who share so much memory. The store stays open until the
-    /// process ends, as that of a mount does.
+    /// The files of a store, for readers who share this amount of memory. The store stays open
+    /// until the process ends, as in a mount.
     pub fn new(store: Store, memory_bytes: u64) -> Self {
         let monitor: &'static Monitor = Box::leak(Box::default());
         StoredFiles { store: Box::leak(Box::new(store)), monitor, memory_bytes }
     }
 
-    /// The files at these full paths, which share read-ahead that has seen nothing yet.
+    /// Opens the files at these absolute paths; they share a new read-ahead that has no history.
     ///
     /// # Errors
-    /// Those of opening the snapshot, and of finding the paths in it.
+    /// Errors of opening the snapshot, and of finding the paths in it.
     pub fn open(&self, paths: &[PathBuf]) -> Result<Vec<SharedDevice>> {
         let options = SnapshotTreeOptions {
             budget: self.memory_bytes,
@@ -62,14 +62,15 @@ impl StoredFiles {
         paths.iter().map(device).collect()
     }
 
-    /// Drops what the page cache holds of the packs.
+    /// Drops the pages of the packs from the page cache.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub(crate) fn drop_cache(&self) -> Result<()> {
         for slot in &self.store.member_slots {
-            let failed =
-                |error| Error::io("cannot drop what the page cache holds", &slot.place, error);
+            let failed = |error| {
+                Error::io("cannot drop the file's pages from the page cache", &slot.place, error)
+            };
             for pack in packs_of(&slot.place).map_err(failed)? {
                 let file = File::open(pack).map_err(failed)?;
                 let dropped = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
@@ -80,10 +81,11 @@ impl StoredFiles {
     }
 }
 
-/// The files of all packs of a member, which are in directories by the beginnings of their names.
+/// The files of all packs of a member; they are in directories named after the beginnings of the
+/// pack names.
 ///
 /// # Errors
-/// As reported by the system.
+/// Returns errors as the system reports them.
 pub fn packs_of(member: &Path) -> std::io::Result<Vec<PathBuf>> {
     let (mut open, mut files) = (vec![member.join(Room::Packs.dir())], Vec::new());
     while let Some(directory) = open.pop() {

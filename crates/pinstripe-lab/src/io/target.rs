@@ -1,4 +1,4 @@
-//! The target of requests: files of one length, or a device, opened by one policy.
+//! The target of requests: files of equal length, or a device, opened with one write policy.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,27 +18,28 @@ pub struct Target {
     device: SharedDevice,
     /// The start.
     start: u64,
-    /// The same, where io_uring can be used on it.
+    /// The file device, if io_uring can be used on it.
     pub(super) file: Option<Arc<FileDevice>>,
 }
 
-/// Targets of one length, gone through as if they were one.
+/// Targets of equal length, which are accessed as one.
 pub struct Area {
     targets: Vec<Target>,
     target_bytes: u64,
-    /// Blocks are striped over the targets in turn, instead of filling one target after the other.
+    /// Whether blocks are striped over the targets in turn; otherwise one target is filled after
+    /// the other.
     is_striped: bool,
 }
 
-/// Bytes written at a time while files are made.
+/// Bytes written at a time while files are created.
 const FILL_BYTES: usize = 1 << 20;
 
-/// The kernel limits one advice to its read-ahead, 128 KiB by default
+/// The kernel limits one advice call to its read-ahead size, 128 KiB by default
 /// (`force_page_cache_ra` in mm/readahead.c).
 const ADVICE_BYTES: u64 = 128 << 10;
 
 impl Target {
-    /// Any device: a wrapper, for example.
+    /// A target on any device, for example on a wrapper.
     pub fn of(device: SharedDevice) -> Self {
         Target { device, start: 0, file: None }
     }
@@ -52,12 +53,12 @@ impl Target {
         Ok(Target { device: Arc::clone(&file) as SharedDevice, start: 0, file: Some(file) })
     }
 
-    /// The destination of bytes.
+    /// The device that the target reads and writes.
     pub fn device(&self) -> &dyn Device {
         &*self.device
     }
 
-    /// The same, to be held longer.
+    /// The device as a shared reference.
     pub fn shared(&self) -> SharedDevice {
         Arc::clone(&self.device)
     }
@@ -67,11 +68,11 @@ impl Target {
         if len >= wanted {
             return Ok(());
         }
-        let error = Error::new(Kind::Corrupt, "is shorter than the size to measure");
+        let error = Error::new(Kind::Corrupt, "the file is shorter than the size to measure");
         Err(error.at(self.device.place()).expected(wanted, len))
     }
 
-    /// Waits until all that was written is durable, and says how long that took.
+    /// Waits until everything that was written is durable, and returns how long this took.
     ///
     /// # Errors
     /// The errors of the device.
@@ -89,12 +90,13 @@ impl Target {
         Ok(began.elapsed())
     }
 
-    /// Whether requests go past the page cache, where that was asked for.
+    /// Whether requests bypass the page cache; `None` if this was not requested.
     pub fn is_direct(&self) -> Option<bool> {
         self.file.as_ref().map(|file| file.policy().is_direct())
     }
 
-    /// Tells the kernel that these bytes will be read soon. Without a file this does nothing.
+    /// Tells the kernel that these bytes will be read soon. Does nothing if the target is not a
+    /// file.
     pub(super) fn will_read(&self, offset: u64, bytes: usize) {
         let Some(file) = &self.file else { return };
         let end = offset + bytes as u64;
@@ -103,34 +105,37 @@ impl Target {
         }
     }
 
-    /// Whether the kernel reads ahead by itself.
+    /// Enables or disables the kernel's own read-ahead.
     pub fn read_ahead(&self, is_wanted: bool) {
         self.file.iter().for_each(|file| file.read_ahead(is_wanted));
     }
 
-    /// Writes back what the page cache holds of it and drops it: the next read is from the disk.
+    /// Writes the target's pages in the page cache back and drops them, so that the next read is
+    /// from the disk.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub(crate) fn drop_cache(&self) -> Result<()> {
         self.device.sync()?;
         if self.file.is_none() {
             return Ok(());
         }
         let place = self.device.place();
-        let failed = |error| Error::io("cannot drop what the page cache holds", place, error);
+        let failed =
+            |error| Error::io("cannot drop the file's pages from the page cache", place, error);
         let file = File::open(place).map_err(failed)?;
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| failed(errno.into()))
     }
 }
 
 impl Area {
-    /// An area of targets that all are at least so long.
+    /// An area of targets that all have at least this length.
     pub fn new(targets: Vec<Target>, target_bytes: u64) -> Self {
         Area { targets, target_bytes, is_striped: false }
     }
 
-    /// The same with blocks in turn: the first of each target, then the second of each.
+    /// The area with its blocks in turn: the first block of each target, then the second block of
+    /// each.
     #[must_use]
     pub fn striped(self) -> Self {
         Area { is_striped: true, ..self }
@@ -141,17 +146,17 @@ impl Area {
         &self.targets
     }
 
-    /// Bytes of all targets.
+    /// The total bytes of all targets.
     pub fn bytes(&self) -> u64 {
         self.target_bytes * self.targets.len() as u64
     }
 
-    /// Whole blocks of all targets.
+    /// The total number of complete blocks of all targets.
     pub fn blocks(&self, block_bytes: usize) -> u64 {
         self.target_bytes / block_bytes as u64 * self.targets.len() as u64
     }
 
-    /// The place of a block.
+    /// The target of a block, and the offset in it.
     pub(super) fn place(&self, block: u64, block_bytes: usize) -> (&Target, u64) {
         let (in_target, targets) =
             (self.target_bytes / block_bytes as u64, self.targets.len() as u64);
@@ -163,10 +168,10 @@ impl Area {
         (target, target.start + within * block_bytes as u64)
     }
 
-    /// Makes files of `target_bytes` full of content, and opens them.
+    /// Creates files of `target_bytes` bytes full of content, and opens them.
     ///
     /// # Errors
-    /// As reported by the system; [`Kind::Interrupted`] when it was asked to stop.
+    /// [`Kind::Interrupted`] after a stop request; other errors as the system reports them.
     pub fn make(
         paths: &[PathBuf],
         target_bytes: u64,
@@ -181,10 +186,10 @@ impl Area {
         Self::open(paths, target_bytes, Access::Write, policy)
     }
 
-    /// Writes content everywhere, and drops it from the page cache.
+    /// Fills the area with content, and drops it from the page cache.
     ///
     /// # Errors
-    /// As reported by the system; [`Kind::Interrupted`] when it was asked to stop.
+    /// [`Kind::Interrupted`] after a stop request; other errors as the system reports them.
     pub fn fill(&self, content: Content, live: &Live) -> Result<()> {
         let mut buffer = AlignedBuf::new(FILL_BYTES);
         buffer.set_len(FILL_BYTES);
@@ -210,7 +215,7 @@ impl Area {
     /// Opens files.
     ///
     /// # Errors
-    /// The errors of [`Target::open`]; [`Kind::Corrupt`] for one that is too short.
+    /// The errors of [`Target::open`]; [`Kind::Corrupt`] for a target that is too short.
     pub fn open(
         paths: &[PathBuf],
         target_bytes: u64,
@@ -228,17 +233,17 @@ impl Area {
         Ok(Area::new(targets, target_bytes))
     }
 
-    /// Parts of one target, by where they begin.
+    /// Makes an area of the parts of one target that begin at these offsets.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] where it is too short; as reported by the system.
+    /// [`Kind::Corrupt`] if the target is too short; other errors as the system reports them.
     pub fn parts(target: &Target, starts: &[u64], bytes: u64) -> Result<Self> {
         target.holds(starts.iter().max().unwrap_or(&0) + bytes)?;
         let part = |start: &u64| Target { start: *start, ..target.clone() };
         Ok(Area::new(starts.iter().map(part).collect(), bytes))
     }
 
-    /// Drops what the page cache holds of all targets.
+    /// Drops the pages of all targets from the page cache.
     ///
     /// # Errors
     /// The errors of [`Target::drop_cache`].
@@ -246,7 +251,7 @@ impl Area {
         self.targets.iter().try_for_each(Target::drop_cache)
     }
 
-    /// Whether all requests go past the page cache.
+    /// Whether all requests bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.targets.iter().all(|target| target.is_direct() == Some(true))
     }

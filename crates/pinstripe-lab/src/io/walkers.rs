@@ -1,4 +1,4 @@
-//! Ways to walk a tree, with statistics of every entry, and a tree to walk.
+//! Ways to walk a tree that read the metadata of every entry, and a generated tree to walk.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs::{self, File};
@@ -17,16 +17,16 @@ use pinstripe_member::meta::FileKind;
 
 use crate::run::Live;
 
-/// Walks by pinstripe's walker, with `threads` in all: who consumes is one of them, for it works
-/// while it has nothing to consume. Answers how many entries there are, and how long it took until
-/// the last one was there.
+/// Walks a tree with pinstripe's walker and `threads` threads in total. The consumer is one of the
+/// threads: it also walks while it has no entries to consume. Returns the number of entries, and
+/// the time until the last entry was delivered.
 ///
-/// Threads that have nothing left to do are waited for, and are not part of that time: on a machine
-/// that has other work each of them first has to get a processor to end on, which is a matter of
-/// its scheduler and would make a walk by many threads look slower than by one.
+/// The wait for the threads to end is not part of that time. On a busy machine each thread must
+/// first be scheduled before it can end, which would make a walk by many threads look slower than a
+/// walk by one.
 ///
 /// # Errors
-/// The first that an entry gives; an interrupt.
+/// The first error of an entry; an interrupt.
 pub(crate) fn by_walker(tree: &Path, threads: usize, live: &Live) -> Result<(u64, Duration)> {
     let began = Instant::now();
     let prefix = tree.as_os_str().as_bytes().to_vec();
@@ -59,8 +59,8 @@ fn count(walker: &Walker, live: &Live) -> Result<u64> {
     Ok(entries)
 }
 
-/// The approximate number of bytes of a tree's files, to estimate how long reading it takes: a file
-/// that cannot be examined counts as empty.
+/// The approximate number of bytes of a tree's files, to estimate how long it takes to read them; a
+/// file that cannot be examined counts as empty.
 ///
 /// # Errors
 /// An interrupt.
@@ -81,10 +81,11 @@ pub fn bytes_of(tree: &Path, one_file_system: bool, live: &Live) -> Result<u64> 
     Ok(bytes)
 }
 
-/// Walks by find(1), which prints statistics of every entry to nowhere. It does not say how many.
+/// Walks by find(1), which prints the metadata of every entry to /dev/null. find(1) does not return
+/// the number of entries.
 ///
 /// # Errors
-/// When the program is missing or fails.
+/// Fails if find(1) is missing or fails.
 pub(crate) fn by_find(tree: &Path) -> Result<()> {
     let format = "%y %m %U %G %s %b %T@ %C@ %i %P\n";
     let status = Command::new("find")
@@ -96,11 +97,11 @@ pub(crate) fn by_find(tree: &Path) -> Result<()> {
         .map_err(|error| Error::io("cannot be run", "find", error))?;
     match status.success() {
         true => Ok(()),
-        false => Err(Error::new(Kind::Io, "find(1) could not read all of it").at(tree)),
+        false => Err(Error::new(Kind::Io, "find(1) could not read the complete tree").at(tree)),
     }
 }
 
-/// The C library hands no state to whom it calls: one walk at a time.
+/// nftw(3) passes no state to its callback, so only one walk runs at a time.
 static NFTW: Mutex<()> = Mutex::new(());
 static NFTW_SEEN: AtomicU64 = AtomicU64::new(0);
 
@@ -115,18 +116,18 @@ unsafe extern "C" {
     fn nftw(path: *const c_char, visit: Visit, descriptors: c_int, flags: c_int) -> c_int;
 }
 
-/// Symlinks are entries themselves (<ftw.h>).
+/// The flag that makes nftw(3) report symlinks as entries instead of following them (<ftw.h>).
 const FTW_PHYS: c_int = 1;
-/// Directories that it keeps open.
+/// The number of directories that nftw(3) keeps open.
 const DESCRIPTORS: c_int = 64;
 
-/// Walks by nftw(3) of the C library. Answers how many entries there are.
+/// Walks by nftw(3) of the C library. Returns the number of entries.
 ///
 /// # Errors
-/// As reported by the system.
+/// Returns errors as the system reports them.
 pub(crate) fn by_nftw(tree: &Path) -> Result<u64> {
     let path = CString::new(tree.as_os_str().as_bytes())
-        .map_err(|_| Error::new(Kind::Usage, "is not a path").at(tree))?;
+        .map_err(|_| Error::new(Kind::Usage, "this is not a valid path").at(tree))?;
     let _alone = lock(&NFTW);
     NFTW_SEEN.store(0, Ordering::Relaxed);
     // SAFETY: `nftw` is the C library's, declared as in <ftw.h> with the pointers to `struct stat`
@@ -135,15 +136,15 @@ pub(crate) fn by_nftw(tree: &Path) -> Result<u64> {
     let answer = unsafe { nftw(path.as_ptr(), seen, DESCRIPTORS, FTW_PHYS) };
     match answer {
         0 => Ok(NFTW_SEEN.load(Ordering::Relaxed)),
-        _ => Err(Error::io("cannot be walked by nftw", tree, std::io::Error::last_os_error())),
+        _ => Err(Error::io("nftw cannot walk this tree", tree, std::io::Error::last_os_error())),
     }
 }
 
-/// Makes a tree: directories in tens, as many empty files in each. The root is one of the
-/// directories.
+/// Creates a tree: each directory has up to ten subdirectories and `files_of_each` empty files. The
+/// root counts as one of the directories.
 ///
 /// # Errors
-/// As reported by the system; an interrupt.
+/// Errors as the system reports them; an interrupt.
 pub fn make_tree(tree: &Path, directories: u64, files_of_each: u64, live: &Live) -> Result<()> {
     for number in 0..directories {
         live.check()?;
@@ -157,7 +158,8 @@ pub fn make_tree(tree: &Path, directories: u64, files_of_each: u64, live: &Live)
     Ok(())
 }
 
-/// Directory 0 is the root; the parent of any other is its number divided by ten.
+/// Directory 0 is the root; the number of any other directory divided by ten is the number of its
+/// parent.
 fn directory_path(tree: &Path, number: u64) -> PathBuf {
     match number {
         0 => tree.to_path_buf(),

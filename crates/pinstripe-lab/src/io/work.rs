@@ -1,4 +1,4 @@
-//! Carries out a job: workers take the next request, make it, time it.
+//! Carries out a job: each worker takes the next request, makes it, and measures its time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::run::Live;
 ///
 /// # Errors
 /// [`Kind::Usage`] for an inconsistent job; [`Kind::Interrupted`] after a stop request; otherwise
-/// those of the device: the first error ends the job.
+/// the errors of the device. The first error ends the job.
 pub fn run(job: &Job, area: &Area, live: &Live) -> Result<Done> {
     job.check(area)?;
     let shared = JobShared {
@@ -77,7 +77,7 @@ struct JobShared<'a> {
     blocks: u64,
     /// The number of the next request.
     next: AtomicU64,
-    /// The time has elapsed, or a request failed.
+    /// Whether the time has elapsed or a request failed.
     is_over: AtomicBool,
     failure: Mutex<Option<Error>>,
     start: Barrier,
@@ -109,7 +109,8 @@ impl JobShared<'_> {
         WorkerPart { done, began, ended: Instant::now() }
     }
 
-    /// The next request with its number, until there are enough or the time has elapsed.
+    /// The next request with its number; `None` when there were enough requests or the time has
+    /// elapsed.
     fn next(&self, began: Instant, now: Instant) -> Option<(u64, Request)> {
         let is_late = self.job.time.is_some_and(|time| now.duration_since(began) >= time);
         if is_late || self.is_ended() {
@@ -122,12 +123,12 @@ impl JobShared<'_> {
         Some((n, self.job.pattern.request(n, self.blocks, self.job.seed)))
     }
 
-    /// Whether a request failed, or it was asked to stop.
+    /// Whether a request failed, or a stop was requested.
     fn is_ended(&self) -> bool {
         self.is_over.load(Ordering::Relaxed) || self.live.is_stopped()
     }
 
-    /// The completions that land until a request is due, or none.
+    /// Returns a completion that arrives before a request is due; `None` if there is none.
     fn land_until(&self, ring: &mut Ring, due: Instant) -> Result<Option<Completion>> {
         if ring.in_flight() > 0 {
             return ring.reap_until(due);
@@ -136,13 +137,13 @@ impl JobShared<'_> {
         Ok(None)
     }
 
-    /// When a request is due, with a rate.
+    /// When a request is due; `None` without a rate.
     fn due(&self, n: u64, began: Instant) -> Option<Instant> {
         self.job.rate.map(|rate| began + Duration::from_secs_f64(n as f64 / rate))
     }
 
     /// Advises the kernel about future reads, so that it knows `ahead` requests beyond this one.
-    /// Each request is advised once.
+    /// The kernel is advised only once about each request.
     fn advise(&self, n: u64) {
         let ahead = self.job.ahead;
         let first = if n == 0 { 1 } else { n + ahead };
@@ -155,8 +156,8 @@ impl JobShared<'_> {
         }
     }
 
-    /// Accounts for a request: its bytes, and the steps that follow it, in addition to its own
-    /// time.
+    /// Records a finished request: its bytes and its time, and carries out the steps that follow
+    /// it.
     fn account(&self, n: u64, request: Request, time: Duration, done: &mut Done) -> Result<()> {
         let bytes = self.job.pattern.block_bytes as u64;
         done.requests += 1;
@@ -179,7 +180,7 @@ impl JobShared<'_> {
 
 struct JobWorker<'a> {
     shared: &'a JobShared<'a>,
-    /// One for each request at a time.
+    /// One buffer for each request in flight.
     buffers: Vec<AlignedBuf>,
     ring: Option<Ring>,
 }
@@ -200,7 +201,7 @@ impl<'a> JobWorker<'a> {
         Ok(JobWorker { shared, buffers, ring })
     }
 
-    /// Each request when the one before it is done.
+    /// Makes each request after the previous one is done.
     fn one_by_one(&mut self, began: Instant, done: &mut Done) -> Result<()> {
         let shared = self.shared;
         let job = shared.job;
@@ -230,7 +231,7 @@ impl<'a> JobWorker<'a> {
         Ok(())
     }
 
-    /// As many requests at a time as there are buffers.
+    /// Keeps as many requests in flight as there are buffers.
     fn side_by_side(&mut self, began: Instant, done: &mut Done) -> Result<()> {
         let shared = self.shared;
         let mut ring = self.ring.take().expect("the engine has made a ring");
@@ -298,7 +299,7 @@ fn submit(
     let job = shared.job;
     let (target, offset) = shared.area.place(request.block, job.pattern.block_bytes);
     let file = target.file.as_ref().ok_or_else(|| {
-        Error::new(Kind::Usage, "io_uring works on files and disks only").advice("use psync")
+        Error::new(Kind::Usage, "io_uring works only on files and disks").advice("use psync")
     })?;
     if request.is_write {
         job.content.mark(&mut buffer, n, job.seed);
@@ -309,7 +310,7 @@ fn submit(
     Ok(())
 }
 
-/// Sleeps in pieces, so that it ends soon after a stop.
+/// Sleeps in short pieces, so that it ends soon after a stop request.
 fn sleep_until(due: Instant, live: &Live) {
     const PIECE: Duration = Duration::from_millis(100);
     while !live.is_stopped() {

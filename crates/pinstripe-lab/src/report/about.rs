@@ -8,7 +8,7 @@ use crate::fingerprint::{Fingerprint, Place};
 use crate::result::{Results, Variant};
 use crate::show::{clock_line, parameters_text};
 
-/// The information besides the figures: notes of the case, and the disturbances of runs.
+/// The information in addition to the figures: notes of the case, and the disturbances of runs.
 pub(super) fn notes(results: &Results) -> Markup {
     let lines: Vec<String> =
         results.notes.iter().cloned().chain(crate::show::disturbance_lines(results)).collect();
@@ -19,7 +19,7 @@ pub(super) fn notes(results: &Results) -> Markup {
     }
 }
 
-/// Machine, disks and settings; of several hosts each by itself.
+/// The machine, its disks and settings; with several hosts, each host separately.
 pub(super) fn fingerprint(results: &Results) -> Markup {
     let mut lines = Vec::new();
     if results.hosts.is_empty() {
@@ -49,11 +49,13 @@ fn of_machine(print: &Fingerprint) -> Vec<(String, String)> {
             ("memory".to_owned(), format_size(machine.memory_bytes)),
             ("kernel".to_owned(), format!("Linux {}", machine.kernel)),
         ],
-        false => vec![("machine".to_owned(), "not described in these results".to_owned())],
+        false => {
+            vec![("machine".to_owned(), "the machine is not described in these results".to_owned())]
+        }
     };
     lines.extend(print.governor.clone().map(|it| ("governor".to_owned(), it)));
     lines.extend(print.host.as_ref().map(|it| {
-        ("host".to_owned(), format!("{it}: a number without a name, the same for the same machine"))
+        ("host".to_owned(), format!("{it}: an anonymous number that identifies the machine"))
     }));
     let cache: Vec<String> =
         print.page_cache.iter().map(|(name, value)| format!("{name} {value}")).collect();
@@ -75,8 +77,8 @@ fn of_place(place: &Place) -> String {
     );
     if let Some(disk) = &place.disk {
         let kind = match disk.is_rotational {
-            Some(true) => Some("says it turns"),
-            Some(false) => Some("says it does not turn"),
+            Some(true) => Some("the disk reports that it rotates"),
+            Some(false) => Some("the disk reports that it does not rotate"),
             None => None,
         };
         parts.push(format!("on {}", disk.name));
@@ -90,7 +92,7 @@ fn of_place(place: &Place) -> String {
     parts.join(", ")
 }
 
-/// The command lines that measure the same again, all of it and each variant alone.
+/// The command lines that repeat the measurement: of all variants, and of each variant alone.
 pub(super) fn reproduce(results: &Results) -> Markup {
     let parameters = parameters_text(&results.case, &results.parameters);
     html! {
@@ -108,15 +110,15 @@ pub(super) fn reproduce(results: &Results) -> Markup {
     }
 }
 
-/// All of it; of a case that is not known, what was typed.
+/// The command line for all variants; for an unknown case, the command line that was typed.
 fn line(results: &Results) -> Option<String> {
     let typed = || Some(results.command.clone()).filter(|it| !it.is_empty());
     cases::again(results).or_else(typed).map(|words| cases::command_line(&words))
 }
 
-/// Folded until the reader opens it, and never on paper.
+/// The command lines for single variants, collapsed until the reader opens them, and never printed.
 fn alone(results: &Results) -> Markup {
-    /// Lines of a page.
+    /// The most command lines on a page.
     const MOST: usize = 60;
     let line = |it| cases::alone(results, it).map(|words| (it, cases::command_line(&words)));
     let lines: Vec<(&Variant, String)> = results.variants.iter().filter_map(line).collect();
@@ -125,21 +127,23 @@ fn alone(results: &Results) -> Markup {
             details class="screen" {
                 summary { "one variant alone" }
                 dl { @for (variant, line) in lines.iter().take(MOST) { dt { (variant.name) } dd { code class="command" { (line) } } } }
-                @if lines.len() > MOST { p class="quiet" { (lines.len() - MOST) " more are shown by " code { "pinstripe lab show" } "." } }
+                @if lines.len() > MOST { p class="quiet" { (lines.len() - MOST) " more results are shown by " code { "pinstripe lab show" } "." } }
             }
         }
     }
 }
 
-/// `2026-11-22 16:43:07 UTC`: of two results of one minute, which is which.
+/// Formats a time to the second, for example `2026-11-22 16:43:07 UTC`, to distinguish two results
+/// of the same minute.
 pub(super) fn utc_to_seconds(seconds: i64) -> String {
     let text = utc(seconds);
     let minute = text.trim_end_matches(" UTC");
     format!("{minute}:{:02} UTC", seconds.rem_euclid(60))
 }
 
-/// `2026-11-22 16:43 UTC`, by the civil calendar: days counted from 0000-03-01, so that a leap day
-/// ends a year (Hinnant, chrono-Compatible Low-Level Date Algorithms).
+/// Formats a time as `2026-11-22 16:43 UTC` by the civil calendar: days are counted from
+/// 0000-03-01, so that a leap day ends a year (Hinnant, chrono-Compatible Low-Level Date
+/// Algorithms).
 pub(super) fn utc(seconds: i64) -> String {
     let (days, time) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -1,7 +1,7 @@
-//! Several results side by side: each is compared with the first one before it is shown by itself.
+//! Shows several results: each is compared with the first one, then shown separately.
 //!
-//! Two executions are two samples, however many runs they have: a comparison of them is an
-//! estimate, and never a verdict. `lab compare` judges several executions of each.
+//! Two executions are two samples, however many runs they have, so their comparison is an estimate
+//! and never a verdict. `lab compare` judges several executions of each side.
 
 use maud::{Markup, html};
 
@@ -13,21 +13,21 @@ use super::verdict::{Status, doubt, listed, times};
 use crate::result::{Compared, Comparison, Counting, Entry, Results, Variant, compare};
 use crate::show::{finding_text, marked, shown_runs, why_estimate};
 
-/// Rows and columns of the table, and rows of it that paper has room for.
+/// The most rows and columns of the table, and the most rows that are printed.
 const MOST_ROWS: usize = 100;
 const MOST_COLUMNS: usize = 5;
 const PAPER_ROWS: usize = 28;
 /// The most further differences that are listed.
 const MOST_DIFFERENCES: usize = 12;
 
-/// One against the first.
+/// One result compared with the first one.
 struct Against<'a> {
     name: String,
     results: &'a Results,
     found: Comparison,
 }
 
-/// The name of one of several: `A`, `B`.
+/// The letter of one of several results: `A`, `B`.
 pub(super) fn letter(at: usize) -> String {
     match u8::try_from(at).ok().filter(|at| *at < 26) {
         Some(at) => char::from(b'A' + at).to_string(),
@@ -35,7 +35,7 @@ pub(super) fn letter(at: usize) -> String {
     }
 }
 
-/// Verdicts, other differences, and a table of everything that two or more results measured.
+/// Shows verdicts, other differences, and a table of everything that two or more results measured.
 pub(super) fn show(all: &[Results], history: &[Entry]) -> Markup {
     let Some((first, others)) = all.split_first() else { return html! {} };
     let others: Vec<Against> = others
@@ -53,7 +53,7 @@ pub(super) fn show(all: &[Results], history: &[Entry]) -> Markup {
         section class="across" {
             ul class="verdict" { @for other in others.iter().take(MOST_ROWS) { (sentence(first, other)) } }
             p class="quiet" {
-                "Each is compared with A, variant by variant. " @for (at, results) in all.iter().take(MOST_ROWS).enumerate() {
+                "Each result is compared with A, variant by variant. " @for (at, results) in all.iter().take(MOST_ROWS).enumerate() {
                     b { (letter(at)) } ": " (results.case) ", " (utc(results.started_seconds)) ". "
                 }
             }
@@ -87,7 +87,7 @@ fn sentence(first: &Results, other: &Against) -> Markup {
     let caveat = estimates.iter().find_map(|it| {
         let (now, before) = (other.results.variant(&it.candidate)?, first.variant(&it.candidate)?);
         let why = panel::caveat(now, before).or_else(|| panel::caveat(before, now))?;
-        Some(format!("{}: in one of both {why}", it.candidate))
+        Some(format!("{}: in one of the two results, {why}", it.candidate))
     });
     let status = if estimates.is_empty() { Status::Grey } else { Status::Amber };
     html! {
@@ -95,7 +95,7 @@ fn sentence(first: &Results, other: &Against) -> Markup {
             (status.show()) " "
             span {
                 b { (other.name) } " against " b { "A" } ": "
-                @if parts.is_empty() { "nothing that both measured" }
+                @if parts.is_empty() { "the two results have no variant in common" }
                 @for (at, part) in parts.iter().enumerate() { @if at > 0 { "; " } (part) }
                 @if let Some(why) = why { "; " (why) }
                 @if let Some(caveat) = &caveat { "; but " (caveat) }
@@ -117,13 +117,13 @@ fn differences(other: &Against) -> Markup {
                     "Other differences in " (other.name) " ('before' is A): " (shown.join("; "))
                     @if more > 0 { " and " (more) " more" } ". "
                 }
-                @if !unmatched.is_empty() { (unmatched.len()) " variants exist in only one of the two." }
+                @if !unmatched.is_empty() { (unmatched.len()) " variants exist in only one of the two results." }
             }
         }
     }
 }
 
-/// A row for each variant of the first that another one has.
+/// A table with a row for each variant of the first result that another result has.
 fn table(first: &Results, others: &[&Against]) -> Markup {
     let is_shared = |it: &&Variant| {
         others
@@ -137,7 +137,8 @@ fn table(first: &Results, others: &[&Against]) -> Markup {
             h2 { "Side by side" }
             div class="wide" {
                 table class="own" {
-                    caption class="unseen" { "Each variant in A and in the others, and how many times as fast as in A" }
+                    caption class="unseen" { "Each variant in A and in the other results, and how \
+                                              many times as fast as in A" }
                     thead { tr {
                         th class="left" scope="col" { "variant" } th scope="col" { "A" }
                         @for other in shown {
@@ -154,7 +155,7 @@ fn table(first: &Results, others: &[&Against]) -> Markup {
             p class="quiet" {
                 "Medians of runs that count, in brackets if no run counts; how many times as fast as A, with the " (level())
                 " interval if the spread between earlier executions is known. One execution of each does not give a "
-                "verdict: " code { "lab compare A... -- B..." } " compares three or more of each."
+                "verdict: " code { "lab compare A... -- B..." } " compares three or more executions of each."
                 @if rows.len() > MOST_ROWS { " " (rows.len() - MOST_ROWS) " more variants are in the data." }
                 @if others.len() > MOST_COLUMNS { " " (others.len() - MOST_COLUMNS) " more results have no column." }
             }

@@ -1,4 +1,4 @@
-//! The recommended settings, and why: only those that a verdict carries.
+//! The recommended settings and their reasons: only settings that a verdict supports.
 
 use maud::{Markup, html};
 
@@ -11,11 +11,11 @@ use crate::knobs::{Knob, knobs};
 use crate::result::{Compared, Results, Variant};
 use crate::show::{basis_text, chance};
 
-/// Settings that paper has room for.
+/// The most settings that are printed.
 const PAPER_SETTINGS: usize = 12;
 
-/// A paragraph for each group whose variants were compared; those with too few runs in one
-/// together.
+/// A paragraph for each group whose variants were compared; groups with too few runs share one
+/// paragraph.
 pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
     let advised = advise(results);
     let advice_of = |panel: &Panel| advised.iter().find(|it| it.question == panel.title);
@@ -55,7 +55,7 @@ fn of_few(few: &[&Panel], is_all: bool) -> Markup {
     }
 }
 
-/// The advice that holds everywhere, where the variants differ in one setting only.
+/// A setting that is recommended by the advice module, if the variants differ in only one setting.
 fn of_setting(advice: &Advice) -> Markup {
     let act = if advice.is_usual { "Keep" } else { "Use" };
     let typed = |it: Knob| format!("pinstripe {} --{}={}", it.verb, it.option, it.value);
@@ -94,16 +94,16 @@ fn of_panel(results: &Results, panel: &Panel) -> Markup {
         (None, Some((compared, winner))) => html! {
             "Keep " (setting(baseline.variant, winner.variant)) ". " b { (winner.label) } " is faster ("
             (compared.verdict.speed.map_or(String::new(), |it| format!("{it:.2}×"))) ") because "
-            (caveat(winner).unwrap_or_default()) ": it is not the same thing."
+            (caveat(winner).unwrap_or_default()) ": this setting has a different meaning."
         },
         _ if is(Finding::CannotTell) => html! {
-            "Nothing is shown: keep what you have. " span class="quiet" { (not_seen(&verdicts)) }
+            "No difference is shown: keep the present setting. " span class="quiet" { (not_seen(&verdicts)) }
         },
         _ if is(Finding::AsGood) => html! {
-            "Keep what you have: what was measured is as good within " (as_good()) @if is(Finding::Slower) { ", or slower" } "."
+            "Keep the present setting: all measured settings are as good within " (as_good()) @if is(Finding::Slower) { ", or slower" } "."
         },
         _ if is(Finding::Slower) => html! {
-            "Keep " (setting(baseline.variant, other.variant)) ": nothing else that was measured is as fast."
+            "Keep " (setting(baseline.variant, other.variant)) ": no other measured setting is as fast."
         },
         _ => html! { "Too few runs that count." },
     }
@@ -131,22 +131,22 @@ fn use_it(panel: &Panel, compared: &Compared, winner: &Member, baseline: &Member
     }
 }
 
-/// Whether it is shown to be as good as the winner, and nothing is hidden behind a caveat.
+/// Whether a variant is shown to be as good as the winner, and has no caveat.
 fn is_as_good(member: &Member, winner: &Member) -> bool {
     let verdict = member.variant.against(winner.variant);
     verdict.finding == Finding::AsGood && panel::caveat(member.variant, winner.variant).is_none()
 }
 
-/// How large a difference may be there that was not seen.
+/// How large a difference can be that the measurement did not detect.
 fn not_seen(verdicts: &[&Compared]) -> String {
     let open = verdicts.iter().filter(|it| it.verdict.finding == Finding::CannotTell);
     let intervals = open.filter_map(|it| it.verdict.interval);
     let far = intervals.map(|it| (it.high - 1.0).max(1.0 - it.low)).fold(0.0, f64::max);
     // The decimal that sentences have: without it the figure would be another than theirs.
-    format!("A difference of up to {:.1} % may be there.", far * 100.0)
+    format!("A difference of up to {:.1} % is still possible.", far * 100.0)
 }
 
-/// The settings in which a variant differs from another; its name where it differs in none.
+/// The settings in which a variant differs from another one; its name if the settings are equal.
 fn setting(variant: &Variant, other: &Variant) -> Markup {
     let differs = |name: &str, value: &str| {
         !other.parameters.iter().any(|it| it.name == name && it.value == value)

@@ -5,12 +5,12 @@ use maud::{Markup, html};
 use super::panel::Panel;
 use super::plot::{Anchor, Scale, line, px, round, text, ticks};
 
-/// Steps of an axis, about.
+/// The approximate number of steps of an axis.
 const STEPS: usize = 3;
 const HEIGHT: f64 = 17.0;
 
-/// The last row of a group in a table with this many columns; the third column has bars of up to
-/// `length`. Empty if there are no bars.
+/// The last row of a group in a table with this number of columns; the third column has bars of up
+/// to `length`. Empty if there are no bars.
 pub(super) fn row(panel: &Panel, columns: usize, length: f64) -> Markup {
     let most = panel.most();
     let unit = &panel.members[0].variant.metric.unit;

@@ -1,5 +1,5 @@
-//! Earlier measurements: a line for each variant from one time to the next, with the places where
-//! it changed for good and what else changed there.
+//! Earlier measurements: a line for each variant over time, with the points where its value changed
+//! permanently and what else changed there.
 
 use maud::{Markup, html};
 
@@ -8,13 +8,13 @@ use super::panel::{number, range};
 use super::plot::{Anchor, Scale, drawing, line, points, px, text};
 use crate::result::{Change, Entry, Series};
 
-/// Rows of the figure.
+/// The most rows of the figure.
 const MOST: usize = 24;
-/// Times of a row: the last ones.
+/// The most recent measurements that a row shows.
 pub(super) const MOST_TIMES: usize = 120;
-/// The text of one change.
+/// The most differences in the text of one change.
 const MOST_DIFFERENCES: usize = 6;
-/// Width and height of a row, and how far its line stays away from its ends, in pixels.
+/// Width and height of a row, and the margin of its line, in pixels.
 const WIDTH: f64 = 640.0;
 const ROW: f64 = 40.0;
 const MARGIN: f64 = 8.0;
@@ -28,10 +28,11 @@ pub(super) fn show(history: &[Series]) -> Markup {
             section class="screen" {
                 h2 { "History" }
                 p class="quiet" {
-                    "Earlier executions of the same case with the same settings in the same place; the last one is this. The "
+                    "Earlier executions of the same case with the same settings in the same place; \
+                     the last one is this execution. The "
                     "line is the median, and the band its 95 % interval; each row is scaled from its lowest to its highest value. "
                     "A bar with a number marks a lasting change (e-divisive, at least three executions on either side)."
-                    @if more > 0 { " " (more) " variants more are shown by " code { "pinstripe lab history" } "." }
+                    @if more > 0 { " " (more) " more variants are shown by " code { "pinstripe lab history" } "." }
                 }
                 div class="runs" { @for series in known.iter().take(MOST) { (row(series)) } }
             }
@@ -58,7 +59,7 @@ fn row(series: &Series) -> Markup {
     }
 }
 
-/// Band, line, dots and changes.
+/// Draws band, line, dots and changes of a series.
 fn drawn(series: &Series) -> Markup {
     let Series { entries, changes } = series;
     let ends = entries.iter().flat_map(|it| [Some(it.value), it.low, it.high]).flatten();
@@ -91,7 +92,7 @@ fn drawn(series: &Series) -> Markup {
     }
 }
 
-/// The size of a change, and what else was different.
+/// Describes the size of a change, and what else changed with it.
 fn told(series: &Series, change: &Change) -> Markup {
     let verdict = &change.verdict;
     let when = utc(series.entries[change.at].started_seconds);
@@ -104,7 +105,7 @@ fn told(series: &Series, change: &Change) -> Markup {
     html! {
         "since " (when) ": " b { (verdict.speed.map_or("?".to_owned(), |it| format!("{it:.2}×"))) } " of before ("
         (before) " and " (after) " executions" (interval.unwrap_or_default()) "). "
-        @if known.is_empty() { "Nothing else that is known changed with it." }
+        @if known.is_empty() { "No other known change happened at the same time." }
         @else { "Changed with it: " (known.join("; ")) @if more > 0 { " and " (more) " more" } "." }
     }
 }

@@ -1,5 +1,5 @@
-//! The times of requests: time over the share of requests that took no longer, on an axis that
-//! gives each further nine the same room.
+//! The times of requests: time against the share of requests that took no longer, on an axis that
+//! gives each further nine of a percentile the same space.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use super::plot::{self, Anchor, Scale, decades, drawing, line, marker, points, t
 use crate::display::duration;
 use crate::histogram::Histogram;
 
-/// Figures of a page, and curves of a figure.
+/// The most figures of a page, and the most curves of a figure.
 const MOST: usize = 4;
-/// Figures of a sheet of paper: the style leaves out the others.
+/// The most figures that are printed; the style sheet hides the others on paper.
 const FEW: usize = 2;
 const MOST_MEMBERS: usize = plot::KINDS;
-/// Width and height of a figure, and its plot's left, right, top and bottom, in pixels.
+/// Width and height of a figure, and the left, right, top and bottom of its plot, in pixels.
 const SIZE: (f64, f64) = (460.0, 236.0);
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 452.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 196.0;
-/// Points of a curve.
+/// The number of points of a curve.
 const POINTS: usize = 64;
 
-/// Kinds of times that have curves, with how their lines are drawn and what they are.
+/// Kinds of times that have curves, with the line style and the description of each.
 const KINDS: [(&str, &str, &str); 4] = [
-    ("response", "line", "response, from when a request was due"),
+    ("response", "line", "response time, from the time when a request was due"),
     ("read", "line dashed", "read"),
     ("write", "line dotted", "write"),
     ("sync", "line dashed", "sync"),
 ];
 
-/// A curve: a variant, a kind of its times, and how its line is drawn.
+/// A curve: a variant, a kind of its times, and its line style.
 struct LatencyCurve<'a> {
     member: &'a Member<'a>,
     kind: &'static str,
@@ -56,8 +56,9 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
                     "How long requests took. At 99, for example, the curve shows the time that 99 % of all requests did "
                     "not exceed. Each step to the right leaves out nine of ten requests, so a curve that rises "
                     "there shows stalls."
-                    span class="screen" { " It ends at the longest request: with fewer than 1,000 requests, p99.9 is that one." }
-                    @if all.len() > FEW { " Only the first groups are shown; the table has all." }
+                    span class="screen" { " The curve ends at the longest request: with fewer than \
+                                           1,000 requests, p99.9 is that request." }
+                    @if all.len() > FEW { " Only the first groups are shown; the table has all groups." }
                 }
                 div class="figures" { @for (panel, curves) in all.iter().take(MOST) { (figure(panel, curves)) } }
             }
@@ -65,8 +66,8 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     }
 }
 
-/// Reads and writes; if there is a rate, also from when they were due. Syncs only if there is
-/// nothing else.
+/// Returns curves of reads and writes, and of response times if there is a rate. Curves of syncs
+/// are returned only if there are no others.
 fn curves<'a>(panel: &'a Panel) -> Vec<LatencyCurve<'a>> {
     let mut all = Vec::new();
     for member in panel.members.iter().take(MOST_MEMBERS) {
@@ -132,12 +133,12 @@ fn frame(nines: usize, share: &Scale, marks: &[f64], time: &Scale) -> Markup {
     }
 }
 
-/// A power of ten of nanoseconds, as an axis has it.
+/// The label of an axis for a power of ten of nanoseconds.
 pub(super) fn time_label(nanos: f64) -> String {
     duration(Duration::from_nanos(nanos as u64)).replace(".0 ", " ").replace(".00 ", " ")
 }
 
-/// `0`, `90`, `99`, `99.9`.
+/// The percentile with this number of nines: `0`, `90`, `99`, `99.9`.
 fn percentile(nines: usize) -> String {
     match nines {
         0 => "0".to_owned(),
@@ -147,7 +148,8 @@ fn percentile(nines: usize) -> String {
     }
 }
 
-/// The curve as far as there are requests that tell it, with its marks at each nine.
+/// Draws the curve up to the percentile that the number of requests supports, with a mark at each
+/// nine.
 fn drawn(curve: &LatencyCurve, share: &Scale, time: &Scale) -> Markup {
     let last = (curve.times.count() as f64).log10();
     let place = |nines: f64| {
@@ -172,7 +174,8 @@ fn drawn(curve: &LatencyCurve, share: &Scale, time: &Scale) -> Markup {
     }
 }
 
-/// Which colour and mark is which variant, and which line which kind of times.
+/// Shows which colour and mark belong to which variant, and which line style belongs to which kind
+/// of times.
 fn legend(curves: &[LatencyCurve]) -> Markup {
     let mut kinds: Vec<&str> = curves.iter().map(|it| it.kind).collect();
     kinds.sort_unstable();
@@ -200,7 +203,7 @@ fn legend(curves: &[LatencyCurve]) -> Markup {
     }
 }
 
-/// A mark by itself.
+/// Draws a single mark, for a legend.
 pub(super) fn key(kind: usize) -> Markup {
     html! { svg width="10" height="10" viewBox="0 0 10 10" aria-hidden="true" { (marker(kind, 5.0, 5.0)) } }
 }

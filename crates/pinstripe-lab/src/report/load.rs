@@ -1,5 +1,5 @@
-//! Throughput against latency where the variants of a group differ in load: the gain and the cost
-//! of more load, and the best compromise.
+//! Throughput against latency for groups whose variants differ in load: what more load gains and
+//! costs, and the best compromise.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use super::plot::{self, Anchor, Scale, decades, drawing, line, marker, px, round
 use crate::display::duration;
 use crate::show::latency;
 
-/// Settings that say how much is asked for at once.
+/// Settings that determine how many requests are made at the same time.
 const LOADS: [&str; 4] = ["depth", "rate", "workers", "clients"];
-/// Figures of a page.
+/// The most figures of a page.
 const MOST: usize = 4;
-/// Width and height of a figure, and its plot's left, right, top and bottom, in pixels.
+/// Width and height of a figure, and the left, right, top and bottom of its plot, in pixels.
 const SIZE: (f64, f64) = (460.0, 224.0);
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 452.0;
@@ -35,14 +35,14 @@ struct Point<'a> {
     most: Duration,
 }
 
-/// A group in the order of its load.
+/// A group of variants in the order of their load.
 struct Curve<'a> {
     panel: &'a Panel<'a>,
     setting: &'a str,
     points: Vec<Point<'a>>,
 }
 
-/// A figure for each group of that sort.
+/// A figure for each group whose variants differ in load.
 pub(super) fn show(panels: &[Panel]) -> Markup {
     let all: Vec<Curve> = panels.iter().filter_map(curve).collect();
     html! {
@@ -62,7 +62,8 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     }
 }
 
-/// A group whose variants differ in a load, if at least three of them have throughput and latency.
+/// Returns the curve of a group whose variants differ in load, if at least three of them have
+/// throughput and latency.
 fn curve<'a>(panel: &'a Panel<'a>) -> Option<Curve<'a>> {
     let metric = &panel.members[0].variant.metric;
     let is_rate = panel.is_compared && metric.better == Better::Higher;
@@ -84,7 +85,7 @@ fn curve<'a>(panel: &'a Panel<'a>) -> Option<Curve<'a>> {
     (points.len() >= 3).then_some(Curve { panel, setting, points })
 }
 
-/// A load of a variant, as a number and as it is typed.
+/// The load of a variant, as a number and as it is typed.
 fn load<'a>(member: &Member<'a>, setting: &str) -> Option<(f64, &'a str)> {
     let found = member.variant.parameters.iter().find(|it| it.name == setting)?;
     Some((found.value.parse().ok()?, &found.value))
@@ -131,7 +132,8 @@ fn figure(curve: &Curve) -> Markup {
     }
 }
 
-/// The smallest load whose throughput does not differ significantly from that at the knee.
+/// The smallest load whose throughput does not differ significantly from the throughput at the
+/// knee.
 fn not_told_apart<'a>(points: &[Point<'a>], knee: usize) -> Option<&'a str> {
     let is_same = |it: &&Point| {
         let verdict = points[knee].member.variant.against(it.member.variant);
@@ -140,7 +142,7 @@ fn not_told_apart<'a>(points: &[Point<'a>], knee: usize) -> Option<&'a str> {
     points[..knee].iter().find(is_same).map(|it| it.load)
 }
 
-/// The variant at the knee, against the load with the most throughput.
+/// Compares the variant at the knee with the load that has the highest throughput.
 fn bought(curve: &Curve, knee: usize) -> String {
     let Curve { points, setting, panel } = curve;
     let unit = &panel.members[0].variant.metric.unit;
@@ -153,11 +155,11 @@ fn bought(curve: &Curve, knee: usize) -> String {
         duration(at.most)
     );
     let same = not_told_apart(points, knee);
-    let here =
-        same.map_or(here.clone(), |load| format!("{here}, not told apart from {setting} {load}"));
+    let here = same
+        .map_or(here.clone(), |load| format!("{here}, not distinguishable from {setting} {load}"));
     match most.rate > at.rate {
         true => format!(
-            "{here}; the most is {} {unit} at {setting} {}, p99 {}.",
+            "{here}; the highest throughput is {} {unit} at {setting} {}, p99 {}.",
             number(most.rate),
             most.load,
             duration(most.most)

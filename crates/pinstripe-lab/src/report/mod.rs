@@ -1,15 +1,15 @@
-//! Results as a page for people who look after disks: one HTML file that needs nothing else, says
-//! its answer first, and can be read back.
+//! Results as a page for people who administer disks: one HTML file that needs no other files,
+//! begins with its answer, and can be read back.
 //!
-//! Shapes: [`page`] takes results and what was measured before, and gives the text of the file,
-//! under [`MOST_BYTES`] whatever is in them. The parts of the page, from its top: `across` if there
-//! are several, then for each `verdict`, `advice`, `table`, `own`, `timeline`, `latency`, `load`,
-//! `repeats`, `history`, `about`. Not in this module: an address of anything outside, a figure that
-//! the results do not hold, and anything that needs a script: the one that is here adds buttons
-//! that copy commands.
+//! [`page`] takes results and earlier measurements, and returns the text of the file, which is
+//! below [`MOST_BYTES`] whatever it contains. The parts of the page from the top: `across` if there
+//! are several results, then for each result `verdict`, `advice`, `table`, `own`, `timeline`,
+//! `latency`, `load`, `repeats`, `history`, `about`. The page contains no external addresses, no
+//! figures that are not in the results, and nothing that requires a script; its only script adds
+//! buttons that copy commands.
 //!
-//! Paper: two sheets. What they have no room for is of the class `screen`, or `detail` where it
-//! depends on how many variants there are; then the paper says so.
+//! Paper: two sheets. Elements that are not printed have the class `screen`, or `detail` if that
+//! depends on the number of variants; the printed page then says so.
 
 mod about;
 mod across;
@@ -30,14 +30,14 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::result::{Entry, Results, embed, history_of};
 
-/// A page is smaller than this.
+/// The upper limit of a page's size in bytes.
 pub const MOST_BYTES: usize = 300_000;
-/// The page without data takes less than this: the rest is for the data.
+/// The upper limit of the page without its embedded data; the rest of the space is for the data.
 const MOST_CONTENT: usize = 240_000;
 
-/// More variants than these are printed smaller, and without their single runs.
+/// If there are more variants than this, they are printed smaller and without their single runs.
 const FEW: usize = 8;
-/// With more variants than this, and with several results, figures are not printed.
+/// If there are more variants than this and several results, figures are not printed.
 const MANY: usize = 16;
 
 const STYLE: &str = include_str!("style.css");
@@ -46,7 +46,7 @@ const SCRIPT: &str = include_str!("copy.js");
 /// The seed of the search for changes in the history: the same seed shows the same changes.
 const SEED: u64 = 1;
 
-/// The part of each result that is shown.
+/// How much of each result is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResultDetail {
     All,
@@ -56,13 +56,14 @@ enum ResultDetail {
     Across,
 }
 
-/// A page of one or several results, with the history of what was measured before; without a title
-/// it has one that says what was measured where.
+/// Returns a page of one or several results, with the history of earlier measurements; the default
+/// title says what was measured where.
 pub fn page(all: &[Results], title: Option<&str>, history: &[Entry]) -> String {
     page_of_files(all, &[], title, history)
 }
 
-/// The same of results that are known by the names of their files: one for each, or none.
+/// Returns a page of results that came from files; `files` has one name for each result, or is
+/// empty.
 pub fn page_of_files(
     all: &[Results],
     files: &[String],
@@ -88,7 +89,8 @@ pub fn page_of_files(
                 a class="skip" href="#results" { "To the results" }
                 (content)
                 footer class="quiet" {
-                    span class="paper" { "The screen shows all of this page, paper what two sheets have room for. " }
+                    span class="paper" { "The screen shows all of this page; the printed page \
+                                          shows what fits on two sheets. " }
                     @if let Some(left_out) = detail.left_out() { (left_out) " " }
                     (was_thinned.text())
                 }
@@ -105,17 +107,17 @@ impl ResultDetail {
         match self {
             ResultDetail::All => None,
             ResultDetail::NoFigures => {
-                Some("There is more to show than a small page has room for: figures were left out.")
+                Some("The results have more than a small page can show: figures were left out.")
             }
             ResultDetail::Across => Some(
-                "There is more to show than a small page has room for: each result by itself was left out. Make \
-                 a page of fewer.",
+                "The results have more than a small page can show: the sections of the individual \
+                 results were left out. Make a page of fewer results.",
             ),
         }
     }
 }
 
-/// As much as fits.
+/// Returns the page with as much detail as fits.
 fn fitting(
     all: &[Results],
     files: &[String],
@@ -163,9 +165,9 @@ fn heading(all: &[Results]) -> String {
     names.join("; ")
 }
 
-/// The files of the results, and the times of measurement.
+/// The names of the files, and the times of measurement.
 fn byline(all: &[Results], files: &[String]) -> Markup {
-    /// More would hide the answer below them.
+    /// The most file names; more would push the answer too far down.
     const MOST: usize = 12;
     let file = |at: usize| files.get(at).filter(|it| !it.is_empty());
     match all {
@@ -186,12 +188,12 @@ fn byline(all: &[Results], files: &[String]) -> Markup {
                     }
                 }
             }
-            @if many.len() > MOST { p class="quiet" { (many.len() - MOST) " more are shown below." } }
+            @if many.len() > MOST { p class="quiet" { (many.len() - MOST) " more results are shown below." } }
         },
     }
 }
 
-/// One of the results; with its number if there are several.
+/// The part of the page for one result, with its number if there are several results.
 fn part(results: &Results, at: Option<usize>, history: &[Entry], detail: ResultDetail) -> Markup {
     let panels = panel::panels(results, at.map(across::letter).as_deref());
     let class = match results.variants.len() {

@@ -1,4 +1,4 @@
-//! The tables of the case itself: its figures in the form in which people know them.
+//! The tables of the case: its figures in their usual form.
 
 use maud::{Markup, html};
 
@@ -7,12 +7,12 @@ use crate::result::Results;
 use crate::show::host_tables;
 use crate::table::{Align, Table};
 
-/// The largest number of rows in all tables of a page; only the number of further rows is shown.
+/// The most rows in all tables of a page; of further rows only the number is shown.
 const MOST_ROWS: usize = 160;
-/// Rows, with those of the table of all variants, that paper has room for.
+/// The most rows that are printed, including the rows of the table of all variants.
 const PAPER_ROWS: usize = 10;
 
-/// All tables, with their notes. On paper only if there are few rows.
+/// All tables, with their notes. The tables are printed only if they have few rows.
 pub(super) fn show(results: &Results) -> Markup {
     let tables: Vec<Table> =
         host_tables(results).into_iter().chain(cases::tables(results)).collect();
@@ -37,15 +37,15 @@ pub(super) fn show(results: &Results) -> Markup {
     }
 }
 
-/// A table's rows as they are shown, without its head.
+/// The rows of a table as they are shown, without its heading.
 fn rows(table: &Table) -> Vec<Vec<String>> {
     table.shown().split_off(1)
 }
 
-/// Whether a column has numbers that are words to a program: `21 us`, `(75.1)`, `~12`; not what
-/// begins with one.
+/// Whether a column contains numbers with units or marks, which a program reads as words, such as
+/// `21 us`, `(75.1)`, `~12`; a longer text that begins with a number does not count.
 fn has_numbers(shown: &[Vec<String>], at: usize) -> bool {
-    /// No number with its unit is longer.
+    /// The greatest length of a number with its unit.
     const MOST: usize = 12;
     let cells: Vec<&str> =
         shown.iter().skip(1).map(|row| row[at].as_str()).filter(|it| *it != "-").collect();

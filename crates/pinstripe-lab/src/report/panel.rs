@@ -1,5 +1,4 @@
-//! Variants side by side, as every part of the page shows them: each with one colour, one name, and
-//! its figures.
+//! Variants as every part of the page shows them: each with one colour, one name, and its figures.
 
 use std::time::Duration;
 
@@ -10,13 +9,13 @@ use crate::display::figure;
 use crate::histogram::Histogram;
 use crate::result::{Compared, Note, Results, Run, Variant};
 
-/// Variants of one group; those without another one to compare with share one panel.
+/// Variants of one group; all groups with a single variant share one panel.
 pub(super) struct Panel<'a> {
     /// The group.
     pub(super) title: &'a str,
-    /// The place in the page, the only one of that name.
+    /// The anchor of the panel, unique in the page.
     pub(super) anchor: String,
-    /// Whether its variants are compared with the first one.
+    /// Whether the variants of the panel are compared with the first one.
     pub(super) is_compared: bool,
     /// At least one.
     pub(super) members: Vec<Member<'a>>,
@@ -26,24 +25,24 @@ pub(super) struct Panel<'a> {
 pub(super) struct Member<'a> {
     /// The variant measured.
     pub(super) variant: &'a Variant,
-    /// The name without the group's.
+    /// The name of the variant without the name of the group.
     pub(super) label: &'a str,
-    /// The place in the panel, which gives colour and shape.
+    /// The index in the panel, which determines colour and shape.
     pub(super) kind: usize,
     /// The median of runs that count.
     pub(super) value: Option<f64>,
     /// The interval.
     pub(super) interval: Option<Interval>,
-    /// The speed relative to the best one of the panel: 1 at most.
+    /// The speed relative to the best variant of the panel: at most 1.
     pub(super) factor: Option<f64>,
-    /// Whether it is the best one.
+    /// Whether the variant is the best one of the panel.
     pub(super) is_best: bool,
 }
 
-/// A request that takes longer is a stall.
+/// A request that takes longer than this is a stall.
 pub(super) const STALL: Duration = Duration::from_millis(100);
 
-/// All panels of some results; of several results their letter tells them apart.
+/// All panels of a result; with several results, `letter` distinguishes them.
 pub(super) fn panels<'a>(results: &'a Results, letter: Option<&str>) -> Vec<Panel<'a>> {
     let of = |group: &str| -> Vec<&'a Variant> {
         results.variants.iter().filter(|it| it.group == group).collect()
@@ -84,8 +83,8 @@ fn panel<'a>(title: &'a str, variants: &[&'a Variant], baseline: Option<&'a Vari
     Panel { title, anchor: String::new(), is_compared, members }
 }
 
-/// The speed of each variant relative to one of them, as in the verdicts: by round if there are
-/// enough rounds. All are compared with the same variant, so that the speeds have one order.
+/// The speed of each variant relative to the baseline, as in the verdicts: round by round if there
+/// are enough rounds. All speeds are relative to the same variant, so that they can be sorted.
 fn speeds(variants: &[&Variant], baseline: &Variant) -> Vec<Option<f64>> {
     let has_runs = |it: &&Variant| !it.values().is_empty();
     let all = std::iter::once(baseline).chain(variants.iter().copied());
@@ -98,7 +97,7 @@ fn speeds(variants: &[&Variant], baseline: &Variant) -> Vec<Option<f64>> {
     variants.iter().map(speed).collect()
 }
 
-/// The name without the group before or behind it.
+/// The name of a variant without the group's name at its beginning or end.
 pub(super) fn label(variant: &Variant) -> &str {
     let Variant { name, group, .. } = variant;
     let before = name.strip_prefix(group.as_str()).map(|it| it.trim_start_matches([':', ' ']));
@@ -107,7 +106,7 @@ pub(super) fn label(variant: &Variant) -> &str {
     rest.filter(|it| !it.is_empty()).unwrap_or(name)
 }
 
-/// A figure for people, with thin groups where it is long.
+/// Formats a figure for people; a long number has thin spaces between groups of digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         10_000.0.. => format_count(value.round() as u64),
@@ -116,13 +115,13 @@ pub(super) fn number(value: f64) -> String {
 }
 
 impl Panel<'_> {
-    /// The end of the axis of its bars: the largest median, or end of an interval.
+    /// The end of the axis of the panel's bars: the largest median or interval end.
     pub(super) fn most(&self) -> f64 {
         let ends = |it: &Member| it.interval.map(|it| it.high).into_iter().chain(it.value);
         self.members.iter().flat_map(ends).fold(0.0, f64::max)
     }
 
-    /// The name of a member among those of other panels.
+    /// The name of a member, which also distinguishes it from members of other panels.
     pub(super) fn name(&self, member: &Member) -> String {
         let is_whole = member.label == member.variant.name && member.label.contains(self.title);
         match self.is_compared && !is_whole {
@@ -131,13 +130,13 @@ impl Panel<'_> {
         }
     }
 
-    /// Whether anything was found of one of them but that there were too few runs.
+    /// Whether a verdict on a variant of the panel says more than that there were too few runs.
     pub(super) fn is_judged(&self, results: &Results) -> bool {
         let is_found = |it: &&Compared| it.verdict.finding != Finding::TooFewRuns;
         self.verdicts(results).iter().any(is_found)
     }
 
-    /// The verdict on each of its variants against the first one.
+    /// The verdicts that compare the panel's variants with the first one.
     pub(super) fn verdicts<'a>(&self, results: &'a Results) -> Vec<&'a Compared> {
         let names: Vec<&str> = self.members.iter().map(|it| it.variant.name.as_str()).collect();
         let is_ours = |it: &&Compared| names.contains(&it.candidate.as_str());
@@ -151,8 +150,9 @@ impl<'a> Member<'a> {
         self.variant.runs.iter().filter(|run| run.is_valid())
     }
 
-    /// The number of reads and writes in all valid runs that themselves took longer than [`STALL`].
-    /// The time before a request was begun does not count: `response` shows a missed rate.
+    /// The number of reads and writes in all valid runs whose own time was longer than [`STALL`].
+    /// The time before a request was begun does not count here; `response` includes it, and shows a
+    /// missed rate.
     pub(super) fn stalls(&self) -> u64 {
         let most = STALL.as_nanos() as u64;
         let kinds = ["read", "write"].iter().filter_map(|kind| self.variant.latency(kind));
@@ -175,21 +175,25 @@ impl<'a> Member<'a> {
         (asked > 0).then(|| device as f64 / asked as f64)
     }
 
-    /// Processor seconds for each 10^9 bytes: the median of runs that count.
+    /// Processor seconds per 10^9 bytes: the median of the runs that count.
     pub(super) fn cpu_s_per_gb(&self) -> Option<f64> {
         stats::median(&self.valid().filter_map(Run::cpu_s_per_gb).collect::<Vec<_>>())
     }
 }
 
-/// Notes that make a figure something else than it seems, and why.
+/// Notes that make a figure misleading, with the reason.
 const SEEMS: [(Note, &str); 3] = [
-    (Note::AcceptedNotDurable, "nothing waited until its bytes were on the disk"),
-    (Note::PageCache, "it read from the page cache, not from the disk"),
-    (Note::BesideOthers, "others disturbed it, and it counts because that was asked for"),
+    (Note::AcceptedNotDurable, "no request waited until its bytes were on the disk"),
+    (Note::PageCache, "the run read from the page cache, not from the disk"),
+    (
+        Note::BesideOthers,
+        "other programs disturbed the run, which counts because this was requested",
+    ),
 ];
 
-/// The same where another variant was measured by us.
-const OTHER: (Note, &str) = (Note::OtherProgram, "it was measured by another program");
+/// The note and the reason for a figure of another program, if another variant was measured by the
+/// lab.
+const OTHER: (Note, &str) = (Note::OtherProgram, "the result was measured by another program");
 
 /// Why a variant's figure is misleading.
 pub(super) fn seems(variant: &Variant) -> Option<&'static str> {
@@ -197,7 +201,8 @@ pub(super) fn seems(variant: &Variant) -> Option<&'static str> {
     SEEMS.iter().find(|(note, _)| notes.contains(note)).map(|(_, why)| *why)
 }
 
-/// The same where it is not so of another one: then they are not the same thing.
+/// Why a variant's figure is misleading if the other variant's figure is not: the two are then not
+/// comparable.
 pub(super) fn caveat(variant: &Variant, other: &Variant) -> Option<&'static str> {
     let (these, those) = (variant.notes(), other.notes());
     let is_new = |note: &Note| these.contains(note) && !those.contains(note);
@@ -205,14 +210,14 @@ pub(super) fn caveat(variant: &Variant, other: &Variant) -> Option<&'static str>
     all.into_iter().find(|(note, _)| is_new(note)).map(|(_, why)| *why)
 }
 
-/// Whether a panel holds our figures against those of another program: no setting is chosen by
-/// that.
+/// Whether a panel compares figures of the lab with those of another program; no setting is chosen
+/// from such a panel.
 pub(super) fn is_check(panel: &Panel) -> bool {
     let is_other = |it: &Member| it.variant.notes().contains(&Note::OtherProgram);
     panel.members.iter().any(is_other) && !panel.members.iter().all(is_other)
 }
 
-/// The deviation of a typical run from the median of its variant, as a share of it.
+/// The typical deviation of a run from the median of its variant, as a share of the median.
 pub(super) fn noise(results: &Results) -> Option<f64> {
     let mut shares = Vec::new();
     for variant in &results.variants {

@@ -1,14 +1,14 @@
-//! The parts of figures: scales, ticks, marks. One unit of a drawing is a pixel at its natural
-//! size.
+//! Elements of figures: scales, ticks, marks. One unit of a drawing is a pixel at the drawing's
+//! natural size.
 
 use maud::{Markup, html};
 
-/// Values of an axis and where they stand.
+/// The values of an axis and their positions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     from: f64,
     to: f64,
-    /// The places of `from` and `to`, in pixels.
+    /// The positions of `from` and `to`, in pixels.
     place: (f64, f64),
     is_log: bool,
 }
@@ -20,14 +20,14 @@ impl Scale {
         Scale { from, to, place, is_log: false }
     }
 
-    /// Even factors; both ends are greater than zero.
+    /// A logarithmic scale; both ends are greater than zero.
     pub(super) fn log(from: f64, to: f64, place: (f64, f64)) -> Self {
         let from = from.max(f64::MIN_POSITIVE);
         let to = if to > from { to } else { from * 10.0 };
         Scale { from, to, place, is_log: true }
     }
 
-    /// The place of a value; beyond the ends, at the end.
+    /// The position of a value; a value beyond an end is placed at the end.
     pub(super) fn at(&self, value: f64) -> f64 {
         let part = match self.is_log {
             true => (value.max(self.from) / self.from).ln() / (self.to / self.from).ln(),
@@ -38,7 +38,8 @@ impl Scale {
     }
 }
 
-/// Round values from 0 to at least `most`, about `count` steps of 1, 2 or 5 times a power of ten.
+/// Round values from 0 to at least `most`, in about `count` steps of 1, 2 or 5 times a power of
+/// ten.
 pub(super) fn ticks(most: f64, count: usize) -> Vec<f64> {
     if !(most > 0.0 && most.is_finite()) {
         return vec![0.0, 1.0];
@@ -58,19 +59,19 @@ pub(super) fn decades(low: f64, high: f64) -> Vec<f64> {
     (first..=last.max(first + 1)).map(|it| 10_f64.powi(it)).collect()
 }
 
-/// A length in pixels, as short as a tenth of one allows.
+/// Formats a length in pixels, rounded to tenths.
 pub(super) fn px(length: f64) -> String {
     let text = format!("{length:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
-/// Points as `points` of a polyline has them.
+/// Formats points for the attribute `points` of a polyline.
 pub(super) fn points(all: impl IntoIterator<Item = (f64, f64)>) -> String {
     let all: Vec<String> = all.into_iter().map(|(x, y)| format!("{},{}", px(x), px(y))).collect();
     all.join(" ")
 }
 
-/// A tick's value: no digits that do not tell it from its neighbours.
+/// Formats the value of a tick, without unnecessary digits.
 pub(super) fn round(value: f64) -> String {
     let text = match value.abs() {
         1000.0.. => pinstripe_base::units::format_count(value as u64),
@@ -86,7 +87,7 @@ pub(super) fn round(value: f64) -> String {
 /// The number of shapes, and of colours.
 pub(super) const KINDS: usize = 8;
 
-/// A mark of the n-th shape and colour, so that neither alone has to tell it.
+/// A mark with the n-th shape and colour; either of them alone identifies the variant.
 pub(super) fn marker(kind: usize, x: f64, y: f64) -> Markup {
     let corners = |all: &[(f64, f64)]| points(all.iter().map(|(dx, dy)| (x + dx, y + dy)));
     let class = format!("k{} mark", kind % KINDS);
@@ -103,18 +104,18 @@ pub(super) fn marker(kind: usize, x: f64, y: f64) -> Markup {
     html! { polygon class=(class) points=(corners(shape)) {} }
 }
 
-/// A cross for what does not count.
+/// A cross for a value that does not count.
 pub(super) fn cross(x: f64, y: f64) -> Markup {
     let (left, right, top, bottom) = (px(x - 3.0), px(x + 3.0), px(y - 3.0), px(y + 3.0));
     html! { path class="cross" d={"M" (left) " " (top) "L" (right) " " (bottom) "M" (left) " " (bottom) "L" (right) " " (top)} {} }
 }
 
-/// The alignment of a text at its place.
+/// The alignment of a text relative to its position.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Anchor {
     /// It begins there.
     Start,
-    /// The middle is present.
+    /// The middle of the text is at the position.
     Middle,
     /// It ends there.
     End,
@@ -130,7 +131,7 @@ pub(super) fn text(x: f64, y: f64, anchor: Anchor, text: &str) -> Markup {
     html! { text x=(px(x)) y=(px(y)) text-anchor=(anchor) { (text) } }
 }
 
-/// A straight line of a class: `axis`, `grid`.
+/// A straight line with a style class: `axis`, `grid`.
 pub(super) fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> Markup {
     html! { line class=(class) x1=(px(from.0)) y1=(px(from.1)) x2=(px(to.0)) y2=(px(to.1)) {} }
 }

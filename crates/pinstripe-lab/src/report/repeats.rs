@@ -1,5 +1,5 @@
-//! Every run as a dot, in the order in which they were made: a drift is seen, and what does not
-//! count.
+//! Shows every run as a dot, in the order of the runs, so that a drift and the runs that do not
+//! count are visible.
 
 use maud::{Markup, html};
 
@@ -7,14 +7,14 @@ use super::panel::{Member, Panel, number};
 use super::plot::{Anchor, Scale, cross, drawing, line, marker, px, text, ticks};
 use crate::result::Run;
 
-/// Rows of the figure.
+/// The most rows of the figure.
 const MOST: usize = 24;
-/// Width and height of a row, and how far its dots stay away from its ends, in pixels.
+/// Width and height of a row, and the margin of its dots, in pixels.
 const WIDTH: f64 = 640.0;
 const ROW: f64 = 28.0;
 const MARGIN: f64 = 12.0;
 
-/// A row for each variant, all over one axis of runs.
+/// A row for each variant; all rows share one axis of runs.
 pub(super) fn show(panels: &[Panel]) -> Markup {
     let members = panels.iter().flat_map(|panel| panel.members.iter().map(move |it| (panel, it)));
     let rows: Vec<_> = members.filter(|(_, it)| !it.variant.runs.is_empty()).collect();
@@ -28,10 +28,11 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             section class="detail dots" {
                 h2 { "Every run" }
                 p class="quiet" {
-                    "In the order in which they were made. The line is the median of the variant, the band "
+                    "The runs are in the order in which they were made. The line is the median of \
+                     the variant, the band "
                     (format!("{:.0} %", far * 100.0)) " either way; a row that leans is a drift. "
-                    "Crosses were disturbed and do not count."
-                    @if more > 0 { " " (more) " variants more are in the table only." }
+                    "Runs shown as crosses were disturbed and do not count."
+                    @if more > 0 { " " (more) " more variants are only in the table." }
                 }
                 div class="runs" {
                     @for (panel, member) in shown { (row(panel, member, &place, far)) }
@@ -42,8 +43,8 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     }
 }
 
-/// The deviation of the furthest run that counts from its median, as a share of it, rounded up: 5 %
-/// at least, and once the median at most.
+/// The greatest deviation of a run that counts from its median, as a share of the median, rounded
+/// up: at least 5 %, and at most 100 %.
 fn reach(rows: &[(&Panel, &Member)]) -> f64 {
     let known = rows.iter().filter_map(|(_, it)| Some((it, it.value.filter(|it| *it > 0.0)?)));
     let shares = known.flat_map(|(it, middle)| {
@@ -81,7 +82,7 @@ fn row(panel: &Panel, member: &Member, place: &Scale, far: f64) -> Markup {
     }
 }
 
-/// Numbers of runs, below all rows.
+/// The numbers of the runs, below all rows.
 fn axis(last: u64, place: &Scale) -> Markup {
     let steps = ticks(last as f64, 8).into_iter().map(|it| it.round() as u64);
     let mut marks: Vec<u64> =

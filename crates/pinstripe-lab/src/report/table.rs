@@ -1,4 +1,4 @@
-//! The table: a row for each variant, with a bar, its interval, and what it cost.
+//! The table: a row for each variant, with a bar, the interval, and the cost.
 
 use maud::{Markup, html};
 use pinstripe_base::units::format_count;
@@ -10,14 +10,14 @@ use crate::cases::quantile_text;
 use crate::histogram::Histogram;
 use crate::show::{hump_text, latency_of, marked, shown_runs};
 
-/// The largest number of rows of a page; only the number of further rows is shown. Paper has room
-/// for fewer.
+/// The most rows of a page; of further rows only the number is shown. On paper, fewer rows are
+/// printed.
 const MOST_ROWS: usize = 120;
 const PAPER_ROWS: usize = 40;
 /// Length and height of a bar, in pixels.
 const BAR: (f64, f64) = (150.0, 16.0);
 
-/// All panels under one head.
+/// All panels under one heading.
 pub(super) fn show(panels: &[Panel]) -> Markup {
     let all: usize = panels.iter().map(|it| it.members.len()).sum();
     let mut before = 0;
@@ -52,10 +52,10 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     }
 }
 
-/// The heading of each column but the first, and its meaning.
+/// The headings of all columns except the first, with their meanings.
 const COLUMNS: [(&str, &str); 12] = [
     ("median", "the median of runs that count"),
-    ("", "the median as a bar from zero, its interval as a whisker"),
+    ("", "the median as a bar from zero, with its interval as a whisker"),
     (
         "interval",
         "95 % interval of the median; with fewer than six runs, the smallest to the largest",
@@ -71,7 +71,7 @@ const COLUMNS: [(&str, &str); 12] = [
     ("disk", "bytes that the disk moved for each byte requested"),
 ];
 
-/// Rows of a panel that come after `first` other rows.
+/// The rows of a panel; `first` other rows come before them.
 fn of_panel(panel: &Panel, first: usize, rows: usize) -> Markup {
     let metric = &panel.members[0].variant.metric;
     let better = match metric.better {
@@ -89,7 +89,7 @@ fn of_panel(panel: &Panel, first: usize, rows: usize) -> Markup {
     }
 }
 
-/// The note on a row for which paper has no room.
+/// The style class of a row that is not printed.
 fn on_paper(at: usize) -> &'static str {
     if at < PAPER_ROWS { "" } else { " screen" }
 }
@@ -129,7 +129,8 @@ fn row(panel: &Panel, member: &Member, at: usize) -> Markup {
     }
 }
 
-/// Returns the median of the valid runs; without valid runs that of the others, in brackets.
+/// Returns the median of the valid runs; if there are none, the median of the other runs in
+/// brackets.
 fn median(member: &Member) -> Markup {
     let all: Vec<f64> = member.variant.runs.iter().map(|run| run.measured.value).collect();
     match (member.value, stats::median(&all)) {
@@ -163,7 +164,8 @@ fn factor(member: &Member) -> Markup {
     }
 }
 
-/// From zero to the median, with the interval over it. Disturbed runs alone give no bar.
+/// Draws a bar from zero to the median, with the interval over it. If all runs were disturbed, no
+/// bar is drawn.
 fn bar(panel: &Panel, member: &Member) -> Markup {
     let scale = Scale::linear(0.0, panel.most(), (0.0, BAR.0 - 2.0));
     let middle = BAR.1 / 2.0;

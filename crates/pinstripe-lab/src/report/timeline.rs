@@ -1,5 +1,5 @@
-//! The course of a run: throughput, and under it what the kernel did then, so that the cause of a
-//! stall stands below it.
+//! The course of a run: throughput, and below it the state of the kernel at the same time, which
+//! shows the cause of a stall.
 
 use maud::{Markup, html};
 
@@ -7,25 +7,26 @@ use super::panel::{Member, Panel};
 use super::plot::{self, Anchor, Scale, drawing, line, px, round, text, ticks};
 use crate::result::{Run, Sample};
 
-/// Figures of a page.
+/// The most figures of a page.
 const MOST: usize = 4;
-/// Figures of a sheet of paper: the style leaves out the others.
+/// The most figures that are printed; the style sheet hides the others on paper.
 const FEW: usize = 2;
-/// Fewer samples show nothing.
+/// The smallest number of samples that is drawn.
 const FEWEST: usize = 4;
-/// Steps of a line: more could not be told apart.
+/// The most steps of a line; more could not be distinguished.
 const STEPS: usize = 160;
-/// Width of a figure, and where its axes begin and end, in pixels.
+/// Width of a figure, and the ends of its axes, in pixels.
 const WIDTH: f64 = 460.0;
 const LEFT: f64 = 46.0;
 const RIGHT: f64 = 452.0;
-/// Top and bottom of each lane.
+/// Top and bottom of a lane, in pixels.
 const RATE: (f64, f64) = (20.0, 96.0);
 const DIRTY: (f64, f64) = (118.0, 150.0);
 const WAITING: (f64, f64) = (172.0, 198.0);
 const HEIGHT: f64 = 216.0;
 
-/// The run of each variant with the longest standstill; variants with the longest standstill first.
+/// Shows for each variant the run with the longest standstill; the variants with the longest
+/// standstills come first.
 pub(super) fn show(panels: &[Panel]) -> Markup {
     let members = panels.iter().flat_map(|panel| panel.members.iter().map(move |it| (panel, it)));
     let mut all: Vec<(&Panel, &Member, &Run)> =
@@ -39,7 +40,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
                     "The run with the longest stalls of each variant: at the top, bytes per second; below, the bytes in "
                     "memory that were not yet written; at the bottom, the share of the time in which any program "
                     "waited for a disk."
-                    @if all.len() > FEW { " Only the worst are shown." }
+                    @if all.len() > FEW { " Only the worst runs are shown." }
                 }
                 div class="figures" {
                     @for (panel, member, run) in all.iter().take(MOST) { (figure(panel, member, run)) }
@@ -49,7 +50,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     }
 }
 
-/// The valid run with the longest standstill; the first of equal ones.
+/// The valid run with the longest standstill; the first of several equal ones.
 fn worst<'a>(member: &Member<'a>) -> Option<&'a Run> {
     let runs = member.variant.runs.iter().filter(|run| run.is_valid());
     let known = runs.filter(|run| run.samples.len() >= FEWEST);
@@ -60,7 +61,7 @@ fn worst<'a>(member: &Member<'a>) -> Option<&'a Run> {
     )
 }
 
-/// Seconds in which less than a tenth of the usual was moved.
+/// The seconds in which less than a tenth of the usual amount was moved.
 fn standstill(samples: &[Sample]) -> f64 {
     let rates: Vec<f64> = samples.iter().map(|it| it.mb_per_s).collect();
     let usual = pinstripe_stats::median(&rates).unwrap_or(0.0);
@@ -121,14 +122,15 @@ fn rate(samples: &[Sample], kind: usize, seconds: &Scale) -> Markup {
     html! { (frame) path class={"k" (kind % plot::KINDS) " line"} d=(steps(samples, seconds, &scale, None, |it| Some(it.mb_per_s))) {} }
 }
 
-/// Bytes written to the page cache but not to the disk, and bytes in flight there.
+/// Bytes written to the page cache but not yet to the disk, and bytes that are being written to the
+/// disk.
 fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
     let mb = |bytes: Option<u64>| bytes.map(|it| it as f64 / 1e6);
     let waits = |it: &Sample| mb(it.dirty_bytes);
     let goes = |it: &Sample| mb(it.writeback_bytes);
     let most = samples.iter().flat_map(|it| [waits(it), goes(it)]).flatten().fold(0.0, f64::max);
     let (frame, scale) =
-        lane("to be written: dirty (area), in progress (line), MB", most, 2, DIRTY);
+        lane("bytes to be written: dirty (area), being written (line), MB", most, 2, DIRTY);
     html! {
         (frame)
         path class="dirty" d=(steps(samples, seconds, &scale, Some(scale.at(0.0)), waits)) {}
@@ -146,8 +148,8 @@ fn waiting(samples: &[Sample], seconds: &Scale) -> Markup {
     }
 }
 
-/// A line that stays at a value as long as that was the one, as `d` of a path; with a ground it
-/// ends there on both sides.
+/// A step line as the attribute `d` of a path; with `ground`, both ends of the line are joined to
+/// the ground.
 fn steps(
     samples: &[Sample],
     seconds: &Scale,

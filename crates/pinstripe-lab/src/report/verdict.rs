@@ -1,4 +1,5 @@
-//! The answer first: a sentence for each group of variants, with its doubt and a light.
+//! The answer, at the top of the page: a sentence for each group of variants, with its uncertainty
+//! and a status light.
 
 use maud::{Markup, html};
 
@@ -8,24 +9,24 @@ use super::panel::{self, Member, Panel, level, number, range};
 use crate::result::{Compared, Results, Run};
 use crate::show::{basis_text, disturbances, mood_text};
 
-/// More sentences than these are shown smaller.
+/// If there are more sentences than this, they are shown smaller.
 const MANY: usize = 4;
-/// Sentences that paper has room for.
+/// The most sentences that are printed.
 const PAPER_SENTENCES: usize = 12;
 
 /// The certainty of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
-    /// It is: the interval is clear of 1.
+    /// The difference is shown: the interval of the ratio does not contain 1.
     Green,
-    /// The interval touches 1, or the figure is misleading.
+    /// The interval of the ratio contains 1, or the figure is misleading.
     Amber,
-    /// Nothing that counts was measured, or too little.
+    /// No runs that count were made, or too few.
     Grey,
 }
 
 impl Status {
-    /// A shape of its own for each, so that colour is not needed.
+    /// Draws the light; each status has its own shape, so that the colour is not needed.
     pub(super) fn show(self) -> Markup {
         let (class, shape, word) = match self {
             Status::Green => ("green", "●", "clear"),
@@ -42,11 +43,11 @@ pub(super) struct Sentence {
     /// The group that it is about; `None` if there is only one group.
     pub(super) about: Option<String>,
     pub(super) text: Markup,
-    /// The place of its bars in the page.
+    /// The anchor of the group's bars in the page.
     pub(super) anchor: Option<String>,
 }
 
-/// The sentences of some results.
+/// The sentences about one result.
 pub(super) fn sentences(results: &Results, panels: &[Panel]) -> Vec<Sentence> {
     let compared = panels.iter().filter(|it| it.is_compared);
     let mut all: Vec<Sentence> = compared
@@ -101,20 +102,21 @@ pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
     }
 }
 
-/// If no run counts, the sentence says only that, with the disturbance of most of them.
+/// The sentence for a result without runs that count: it says only that, and names the most
+/// frequent disturbance.
 fn of_nothing(results: &Results) -> Sentence {
     let all: usize = results.variants.iter().map(|it| it.runs.len()).sum();
     let most = disturbances(results).into_iter().max_by_key(|(_, count)| *count);
     let text = html! {
-        b { "Nothing can be said" } ": "
+        b { "No verdict is possible" } ": "
         @if all == 0 { "nothing was measured" } @else { "none of " (all) " runs counts" }
-        @if let Some((what, count)) = most { "; most often (" (count) " times) because of this: " (what) }
+        @if let Some((what, count)) = most { "; the most frequent reason (" (count) " times) is: " (what) }
         ". Measure again when the machine is quiet."
     };
     Sentence { status: Status::Grey, about: None, text, anchor: None }
 }
 
-/// The degree to which the runs can be trusted at all.
+/// How far the runs can be trusted.
 fn basis(results: &Results) -> String {
     let runs = || results.variants.iter().flat_map(|it| &it.runs);
     let (all, valid) = (runs().count(), runs().filter(|run| run.is_valid()).count());
@@ -129,30 +131,33 @@ fn basis(results: &Results) -> String {
     let accepted = runs().filter(|run| run.is_valid() && !run.disturbances.is_empty()).count();
     parts.push(match all - valid {
         0 if accepted > 0 => format!(
-            "All {all} runs count, {accepted} of them although others disturbed them, which was accepted."
+            "All {all} runs count; {accepted} of these runs were disturbed by other programs, \
+             which was accepted."
         ),
         0 => format!("All {all} runs count."),
         disturbed if accepted > 0 => format!(
-            "{valid} of {all} runs count, {accepted} of them although others disturbed them, which was \
-             accepted; {disturbed} {} not.",
+            "{valid} of {all} runs count, including {accepted} that other programs disturbed, \
+             which was accepted; {disturbed} {} not.",
             if disturbed == 1 { "does" } else { "do" }
         ),
         disturbed => format!(
-            "{valid} of {all} runs count; {disturbed} {} disturbed by others.",
+            "{valid} of {all} runs count; {disturbed} {} disturbed by other programs.",
             if disturbed == 1 { "was" } else { "were" }
         ),
     });
     // Rounds cancel it out; a figure by itself does not.
     parts.extend(mood_text(results).map(|it| format!("But {it}.")));
     if !results.is_complete {
-        parts.push("Interrupted: this is what was measured until then.".to_owned());
+        parts.push("The measurement was interrupted: these are the results until then.".to_owned());
     }
     parts.join(" ")
 }
 
-/// `812 MB/s (95 % interval 790–830, n = 8)`; of few runs `812 MB/s (min to max of 4, 88 %, 790–830, n = 4)`.
+/// The sentence on one variant, for example `812 MB/s (95 % interval 790–830, n = 8)`; with few
+/// runs `812 MB/s (min to max of 4, 88 %, 790–830, n = 4)`.
 fn of_one(member: &Member) -> Sentence {
-    /// An interval narrower than this, either way, is clear: as narrow as the lab tries to get.
+    /// An interval narrower than this on either side counts as clear; the lab tries to reach this
+    /// width.
     const NARROW: f64 = 0.05;
     let unit = &member.variant.metric.unit;
     let count = member.variant.values().len();
@@ -160,7 +165,7 @@ fn of_one(member: &Member) -> Sentence {
         (None, _) => (Status::Grey, html! { "no run that counts." }),
         (Some(value), None) => (
             Status::Grey,
-            html! { b { (number(value)) " " (unit) } " in one run: no more can be said" },
+            html! { b { (number(value)) " " (unit) } " in one run: a single run gives no verdict" },
         ),
         (Some(value), Some(interval)) => {
             let is_narrow = interval.is_full() && interval.half_width(value) <= NARROW;
@@ -232,10 +237,10 @@ fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
         status = if open.is_empty() { Status::Grey } else { Status::Amber };
     } else if has_noise {
         status = Status::Amber;
-        parts.push(html! { "some rounds had the same disturbances for both" });
+        parts.push(html! { "in some rounds, both variants had the same disturbances" });
     } else if is_accepted {
         status = Status::Amber;
-        parts.push(html! { "during other load, which was accepted" });
+        parts.push(html! { "other load ran at the same time, which was accepted" });
     }
     parts.extend(listed("too few runs that count: ", few, name));
     (
@@ -261,7 +266,7 @@ fn first_parts(panel: &Panel, found: &PanelComparisons) -> (Status, Vec<Markup>)
     } else if let Some(nearest) = found.slower.first() {
         let is_all = found.good.is_empty() && found.open.is_empty() && found.few.is_empty();
         parts.push(html! {
-            @if is_all { "nothing is faster than " b { (baseline.label) } ": " }
+            @if is_all { "no other variant is faster than " b { (baseline.label) } ": " }
             b { (name(nearest)) } " is " b { (times(nearest)) } " of " b { (baseline.label) } " " (doubt(nearest))
         });
     }
@@ -273,7 +278,7 @@ pub(super) fn as_good() -> String {
     format!("{:.0} %", AS_GOOD * 100.0)
 }
 
-/// `95 % interval`; of few runs `min to max, 88 %,`.
+/// The name of an interval: `95 % interval`, or with few runs `min to max, 88 %,`.
 fn interval_name(interval: &Interval, count: usize) -> String {
     match interval.is_full() {
         true => format!("{} interval", level()),
@@ -281,8 +286,8 @@ fn interval_name(interval: &Interval, count: usize) -> String {
     }
 }
 
-/// A word followed by names, or an empty text without names; many names are replaced by their
-/// number.
+/// A word followed by names; an empty text if there are no names. If there are many names, their
+/// number is shown instead.
 pub(super) fn listed(
     word: &str,
     all: &[&Compared],
@@ -311,14 +316,15 @@ pub(super) fn times(compared: &Compared) -> String {
     compared.verdict.speed.map_or("?".to_owned(), |speed| format!("{speed:.2}×"))
 }
 
-/// `(95 % interval 1.22–1.40, 9 rounds)`.
+/// The uncertainty of a comparison, for example `(95 % interval 1.22–1.40, 9 rounds)`.
 pub(super) fn doubt(compared: &Compared) -> String {
     let level = |it: Interval| format!("{} interval {}, ", it.level_text(), range(it));
     let interval = compared.verdict.interval.map(level);
     format!("({}{})", interval.unwrap_or_default(), basis_text(&compared.verdict))
 }
 
-/// The same with the ratio itself: where none is faster, it did not come before.
+/// The uncertainty with the ratio itself, for a comparison in which neither variant is faster,
+/// because the sentence has not shown the ratio before.
 fn doubt_of_none(compared: &Compared) -> String {
     format!("{} {}", times(compared), doubt(compared))
 }

@@ -1,9 +1,10 @@
-//! Executions of a case against others: variants of one name, and what else is different.
+//! Compares executions of a case with other executions: variants with the same name, and other
+//! differences.
 //!
 //! The unit of repetition is the execution: all runs of an execution share its file layout, its
-//! time of day and the state of the disk. So each execution gives one value of a variant, its
-//! median. The spread between such values is taken from the executions themselves and from the
-//! history.
+//! time of day and the state of the disk. So each execution contributes only one value for a
+//! variant: its median. The spread between such values is estimated from the executions themselves
+//! and from the history.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_stats::{self as stats, Spread};
@@ -11,13 +12,13 @@ use pinstripe_stats::{self as stats, Spread};
 use super::{Compared, Entry, Metric, Results, Variant, changes, entries};
 use crate::fingerprint::{self, Facts};
 
-/// The seed of the search for changes in the history: the same history has the same ones.
+/// The seed of the search for changes in the history: the same history gives the same changes.
 const SEED: u64 = 1;
 
 /// A comparison of results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// The second side against the first, for each variant that both have.
+    /// The second side compared with the first, for each variant that both sides have.
     pub verdicts: Vec<Compared>,
     /// The figures that each verdict is about, in the same order.
     pub sides: Vec<Sides>,
@@ -32,32 +33,32 @@ pub struct Comparison {
 pub struct Sides {
     /// The measured quantity, and its unit.
     pub metric: Metric,
-    /// The median of the first side: of several executions that of their medians. None where no run
-    /// counts.
+    /// The median of the first side; with several executions, the median of their medians. `None`
+    /// if no run counts.
     pub before: Option<f64>,
-    /// The same of the second side.
+    /// The median of the second side, computed in the same way.
     pub after: Option<f64>,
 }
 
 impl Comparison {
-    /// Refuses sides that have no variant in common: their comparison would only list differences.
+    /// Fails if the sides have no variant in common; their comparison would only list differences.
     ///
     /// # Errors
-    /// [`Kind::Usage`] with what each has measured.
+    /// [`Kind::Usage`] with the variants that each side has measured.
     pub fn refuse_unrelated(&self, before: &[&Results], after: &[&Results]) -> Result<()> {
         if !self.verdicts.is_empty() {
             return Ok(());
         }
         let (before, after) = (measured(before), measured(after));
-        let what = format!("A and B have no question in common: A is {before}, B is {after}");
+        let what = format!("A and B measured different things: A is {before}, B is {after}");
         Err(Error::new(Kind::Usage, what)
             .advice("compare results of one case in which variants have the same names"))
     }
 }
 
-/// What a side has measured: `fileio (seqrd, rndrd and 4 more)`.
+/// Describes what a side has measured, for example `fileio (seqrd, rndrd and 4 more)`.
 fn measured(side: &[&Results]) -> String {
-    /// The largest number of names of a case that are listed.
+    /// The most names of variants that are listed for a case.
     const MOST: usize = 3;
     let questions = questions(side);
     let mut cases: Vec<&str> = questions.iter().map(|it| it.case).collect();
@@ -74,13 +75,14 @@ fn measured(side: &[&Results]) -> String {
     cases.into_iter().map(of_case).collect::<Vec<_>>().join("; ")
 }
 
-/// Compares two results: the first are the baseline. This can only be an estimate.
+/// Compares two results; the first one is the baseline. A comparison of two results can only be an
+/// estimate.
 pub fn compare(baseline: &Results, candidate: &Results, history: &[Entry]) -> Comparison {
     compare_executions(&[baseline], &[candidate], history)
 }
 
-/// Compares executions: the first are the baseline. Other differences are reported for the first
-/// execution of each side.
+/// Compares executions; those of the first side are the baseline. Other differences are reported
+/// for the first execution of each side.
 pub fn compare_executions(
     before: &[&Results],
     after: &[&Results],
@@ -121,7 +123,7 @@ pub fn compare_executions(
     Comparison { verdicts, sides, differences, unmatched }
 }
 
-/// A variant of a case. The same name in a different case is not comparable.
+/// A variant of a case. A variant with the same name in a different case is not comparable.
 struct VariantKey<'a> {
     case: &'a str,
     variant: &'a Variant,
@@ -143,7 +145,7 @@ fn questions<'a>(side: &[&'a Results]) -> Vec<VariantKey<'a>> {
 }
 
 impl VariantKey<'_> {
-    /// The variant of some results that answers it.
+    /// Returns the variant of a result that has this key.
     fn answer<'b>(&self, results: &'b Results) -> Option<&'b Variant> {
         let found = results.variant(&self.variant.name).filter(|_| results.case == self.case);
         found.filter(|it| it.metric == self.variant.metric)
@@ -162,13 +164,13 @@ impl VariantKey<'_> {
 /// Earlier executions that the history lists.
 struct EarlierExecutions<'a> {
     history: &'a [Entry],
-    /// These do not count twice.
+    /// The compared executions, which must not be counted again if the history contains them.
     compared: Vec<&'a Results>,
 }
 
 impl EarlierExecutions<'_> {
-    /// The spread between executions that measured the same in the same place, as long as nothing
-    /// changed for good.
+    /// The spread between executions that measured the same in the same place, within a period
+    /// without a permanent change.
     fn spread(&self, side: &[&Results], variant: &Variant) -> Spread {
         let name = |it: &Entry| it.variant == variant.name;
         let own = side.iter().flat_map(|it| entries(it)).find(name);

@@ -1,15 +1,15 @@
-//! Which results are of one execution. A copy of a file under another name, a page made of it and
-//! what an interrupted run had saved by then are the same draw: it counts once, and is not compared
-//! with itself.
+//! Decides which results belong to the same execution. A copy of a file under another name, a page
+//! made from it, and the part that an interrupted run had saved all belong to the same execution:
+//! it counts once, and is not compared with itself.
 
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::{Results, Run};
 
 impl Results {
-    /// Whether another one is of the same execution: begun in the same second with the same seed on
-    /// the same machine, and with the same first run of each variant that both have runs of. Later
-    /// runs may be missing in one of both.
+    /// Whether both results belong to the same execution: it began in the same second with the same
+    /// seed on the same machine, and each variant with runs in both results has the same first run
+    /// in both. Later runs may be missing in one of the two results.
     pub(crate) fn is_same_execution(&self, other: &Results) -> bool {
         let begun = |it: &Results| (it.started_seconds, it.seed);
         if (begun(self), &self.case, &self.fingerprint.host)
@@ -25,7 +25,7 @@ impl Results {
     }
 }
 
-/// Whether two runs are one, by what neither a page nor a label changes.
+/// Whether two runs are the same run, by the data that neither a page nor a label changes.
 fn is_same(one: &Run, other: &Run) -> bool {
     let times = |run: &Run| (run.order, run.at_s, run.seconds);
     let moved = |run: &Run| {
@@ -35,18 +35,19 @@ fn is_same(one: &Run, other: &Run) -> bool {
     times(one) == times(other) && moved(one) == moved(other)
 }
 
-/// Refuses results if two of them come from one execution. Each has the name under which it was
-/// given.
+/// Fails if two of the results come from the same execution. Each result has the name under which
+/// it was given.
 ///
 /// # Errors
-/// [`Kind::Usage`] with the names of the first two.
+/// [`Kind::Usage`] with the names of the first two such results.
 pub fn refuse_repeated(named: &[(String, &Results)]) -> Result<()> {
     for (at, (name, results)) in named.iter().enumerate() {
         let is_it = |(_, earlier): &&(String, &Results)| earlier.is_same_execution(results);
         if let Some((earlier, _)) = named[..at].iter().find(is_it) {
-            let what = format!("{earlier} and {name} are the same execution");
+            let what = format!("{earlier} and {name} are results of the same execution");
             return Err(Error::new(Kind::Usage, what).advice(
-                "an execution counts once, whatever its file is called: leave one of them out",
+                "an execution counts only once, even if its file has two names: leave out one of \
+                 the two",
             ));
         }
     }
@@ -98,6 +99,6 @@ mod tests {
         let copy = named(&[("e1.json", &one), ("e2.json", &two), ("copy.json", &one)]);
         let error = copy.unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);
-        assert_eq!(error.what(), "e1.json and copy.json are the same execution");
+        assert_eq!(error.what(), "e1.json and copy.json are results of the same execution");
     }
 }

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::{FORMAT, Results, VERSION, page};
 
-/// Saves results under a name, in place of what exists; durable on return.
+/// Saves results in a file, which replaces an existing file; the file is durable on return.
 ///
 /// # Errors
-/// As reported by the system; what was there stays then.
+/// Returns errors as the system reports them; an existing file is then unchanged.
 pub fn save(results: &Results, path: &Path) -> Result<()> {
     let mut text = serde_json::to_vec(results)
         .map_err(|error| Error::new(Kind::Io, format!("cannot write results as JSON: {error}")))?;
@@ -21,14 +21,15 @@ pub fn save(results: &Results, path: &Path) -> Result<()> {
     put(&text, path)
 }
 
-/// Puts the text of results or of a page in a file, in place of what exists; durable on return.
+/// Writes the text of results or of a page to a file, which replaces an existing file; the file is
+/// durable on return.
 ///
 /// # Errors
-/// As reported by the system; what was there stays then.
+/// Returns errors as the system reports them; an existing file is then unchanged.
 pub fn put(text: &[u8], path: &Path) -> Result<()> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| Error::new(Kind::Usage, "is not a name for a file of results").at(path))?;
+    let name = path.file_name().ok_or_else(|| {
+        Error::new(Kind::Usage, "this is not a possible name for a file of results").at(path)
+    })?;
     let mut beside = name.to_owned();
     beside.push(".part");
     let beside = path.with_file_name(beside);
@@ -46,22 +47,25 @@ pub fn put(text: &[u8], path: &Path) -> Result<()> {
     })
 }
 
-/// Reads saved results, from their file or from a page that holds those of one case.
+/// Reads saved results from their file, or from a page that contains the results of one case.
 ///
 /// # Errors
-/// The errors of [`load_all`]; [`Kind::Usage`] for a page that holds several.
+/// The errors of [`load_all`]; [`Kind::Usage`] for a page that contains several results.
 pub fn load(path: &Path) -> Result<Results> {
     let mut all = load_all(path)?;
     match (all.pop(), all.len()) {
         (Some(only), 0) => Ok(only),
         (_, more) => {
-            let what = format!("contains several results ({}) where one is expected", more + 1);
-            Err(Error::new(Kind::Usage, what).at(path).advice("give the file of one of them"))
+            let what =
+                format!("the file contains several results ({}) where one is expected", more + 1);
+            Err(Error::new(Kind::Usage, what)
+                .at(path)
+                .advice("give a file with only one of these results"))
         }
     }
 }
 
-/// Reads saved results: one from their file, one or several from a page.
+/// Reads saved results: one result from its file, or one or several from a page.
 ///
 /// # Errors
 /// [`Kind::Unsupported`] for results of a newer version; [`Kind::Corrupt`] if the file is damaged
@@ -82,25 +86,29 @@ pub fn load_all(path: &Path) -> Result<Vec<Results>> {
 pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
     let damaged = |error: serde_json::Error| {
         Error::new(Kind::Corrupt, format!("the results cannot be read: {error}"))
-            .advice("the file is cut off or was changed: measure again")
+            .advice("the results file is cut off or was changed: measure again")
     };
     if bytes.trim_ascii_start().first() != Some(&b'{') {
-        let what = if bytes.is_empty() { "is empty" } else { "is not a file of results" };
+        let what = if bytes.is_empty() { "is empty" } else { "this is not a file of results" };
         return Err(Error::new(Kind::Corrupt, what).advice(
-            "results are made by 'pinstripe lab run', pages of them by 'pinstripe lab report'",
+            "'pinstripe lab run' writes files of results, and 'pinstripe lab report' writes pages \
+             that contain results",
         ));
     }
     let value: Value = serde_json::from_slice(bytes).map_err(damaged)?;
     if value["format"] != FORMAT {
         let found = value["format"].as_str().unwrap_or("something else").to_owned();
-        return Err(Error::new(Kind::Corrupt, "is not a file of results")
+        return Err(Error::new(Kind::Corrupt, "this is not a file of results")
             .expected(FORMAT, found)
-            .advice("results of fio are read by 'pinstripe lab import'"));
+            .advice("'pinstripe lab import' reads results of fio"));
     }
     match value["version"].as_u64() {
         Some(version) if version > u64::from(VERSION) => {
-            let error = Error::new(Kind::Unsupported, "results of a newer version of pinstripe");
-            Err(error.expected(VERSION, version).advice("use a newer pinstripe"))
+            let error = Error::new(
+                Kind::Unsupported,
+                "the results were written by a newer version of pinstripe",
+            );
+            Err(error.expected(VERSION, version).advice("use a newer version of pinstripe"))
         }
         Some(1) => {
             let mut results: Results = serde_json::from_slice(bytes).map_err(damaged)?;
@@ -109,6 +117,6 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
             results.judge();
             Ok(results)
         }
-        _ => Err(Error::new(Kind::Corrupt, "results without a version")),
+        _ => Err(Error::new(Kind::Corrupt, "the results have no version")),
     }
 }

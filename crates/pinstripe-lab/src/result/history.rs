@@ -1,5 +1,5 @@
-//! The history of measurements: a line of JSON for each variant of each case that was run, only
-//! ever appended to, so that it can be kept under version control and merged line by line.
+//! The history of measurements: a line of JSON for each variant of each case that was run. Lines
+//! are only appended, so that the file can be kept under version control and merged line by line.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::fingerprint::{self, Facts};
 /// One variant of one execution of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The version of the form.
+    /// The version of the format.
     pub version: u32,
     /// When the case began: seconds since 1970.
     pub started_seconds: i64,
@@ -49,36 +49,36 @@ pub struct Entry {
     pub facts: Facts,
 }
 
-/// Entries that measured the same on the same machine, in the order of time.
+/// Entries that measured the same thing on the same machine, in the order of time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     /// The entries, at least one.
     pub entries: Vec<Entry>,
-    /// The places where it changed for good, in order.
+    /// The points at which the value changed permanently, in order.
     pub changes: Vec<Change>,
 }
 
-/// A change for good in a series.
+/// A permanent change in a series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// The first entry after it.
+    /// The index of the first entry after the change.
     pub at: usize,
-    /// Compares the entries up to the next change with those back to the previous change: the size
-    /// of the change. This verdict does not show that there is a change, because the same data was
-    /// used to find it.
+    /// Measures the size of the change: compares the entries up to the next change with the entries
+    /// back to the previous change. This verdict does not show that there is a change, because the
+    /// same data was used to find it.
     pub verdict: Verdict,
-    /// Other differences from the entry before, for people.
+    /// Other differences from the previous entry, for people.
     pub differences: Vec<String>,
 }
 
 impl Entry {
-    /// The interval of its value.
+    /// The interval of the entry's value.
     pub fn interval(&self) -> Option<Interval> {
         let (low, high) = self.low.zip(self.high)?;
         Some(Interval { low, high, level: self.level.unwrap_or(LEVEL) })
     }
 
-    /// The parameters without those of the case that the variant has a value of its own of.
+    /// The parameters, without those parameters of the case that the variant sets itself.
     pub fn own_parameters(&self) -> Vec<Parameter> {
         let mut own: Vec<Parameter> = Vec::new();
         for (at, it) in self.parameters.iter().enumerate() {
@@ -96,7 +96,7 @@ impl Entry {
         own
     }
 
-    /// Whether another one measured the same on the same machine, in the same place.
+    /// Whether another entry measured the same thing on the same machine, in the same place.
     pub(crate) fn is_like(&self, other: &Entry) -> bool {
         let places = |entry: &Entry| -> Facts {
             let facts = entry.facts.iter().filter(|(name, _)| name.starts_with(fingerprint::PLACE));
@@ -110,7 +110,7 @@ impl Entry {
 }
 
 impl Series {
-    /// The values between two changes for good, stretch by stretch.
+    /// The values grouped by period; a period ends at a permanent change.
     pub fn stretches(&self) -> Vec<Vec<f64>> {
         let values: Vec<f64> = self.entries.iter().map(|entry| entry.value).collect();
         let places = self.changes.iter().map(|it| it.at);
@@ -119,7 +119,7 @@ impl Series {
         begins.zip(&ends).map(|(begin, end)| values[begin..*end].to_vec()).collect()
     }
 
-    /// The change whose first entry this is.
+    /// The change whose first entry has this index.
     pub fn change_at(&self, at: usize) -> Option<&Change> {
         self.changes.iter().find(|it| it.at == at)
     }
@@ -148,7 +148,7 @@ impl Series {
     }
 }
 
-/// The entries that results add to the history: variants without a run that counts add nothing.
+/// The entries that results add to the history; a variant without a run that counts adds none.
 pub fn entries(results: &Results) -> Vec<Entry> {
     let entry = |variant: &super::Variant| {
         let summary = variant.summary()?;
@@ -173,15 +173,16 @@ pub fn entries(results: &Results) -> Vec<Entry> {
     results.variants.iter().filter_map(entry).collect()
 }
 
-/// Appends results to the history; its directory is made.
+/// Appends results to the history, and creates its directory if needed.
 ///
 /// # Errors
-/// As reported by the system.
+/// Returns errors as the system reports them.
 pub fn append(results: &Results, path: &Path) -> Result<()> {
     let mut text = String::new();
     for entry in entries(results) {
-        let line = serde_json::to_string(&entry)
-            .map_err(|error| Error::new(Kind::Io, format!("cannot write history: {error}")))?;
+        let line = serde_json::to_string(&entry).map_err(|error| {
+            Error::new(Kind::Io, format!("cannot encode an entry of the history: {error}"))
+        })?;
         text += &line;
         text.push('\n');
     }
@@ -198,8 +199,8 @@ pub fn append(results: &Results, path: &Path) -> Result<()> {
 /// Reads the history; a missing history is empty.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for a line of a newer version, [`Kind::Corrupt`] for one that is damaged,
-/// with its number; otherwise as reported by the system.
+/// [`Kind::Unsupported`] for a line of a newer version, [`Kind::Corrupt`] with the number of a
+/// damaged line; other errors as the system reports them.
 pub fn read_history(path: &Path) -> Result<Vec<Entry>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -211,7 +212,9 @@ pub fn read_history(path: &Path) -> Result<Vec<Entry>> {
 
 fn located(error: Error, path: &Path, line: usize) -> Error {
     let what = format!("line {line} of the history {}", error.what());
-    Error::new(error.kind(), what).at(path).advice("remove this line, or move the file away")
+    Error::new(error.kind(), what)
+        .at(path)
+        .advice("remove this line from the history, or move the history file away")
 }
 
 fn entry(line: &str) -> Result<Entry> {
@@ -220,14 +223,14 @@ fn entry(line: &str) -> Result<Entry> {
     let value: serde_json::Value = serde_json::from_str(line).map_err(damaged)?;
     match value["version"].as_u64() {
         Some(version) if version > u64::from(VERSION) => {
-            Err(Error::new(Kind::Unsupported, "is of a newer version of pinstripe"))
+            Err(Error::new(Kind::Unsupported, "was written by a newer version of pinstripe"))
         }
         _ => serde_json::from_value(value).map_err(damaged),
     }
 }
 
-/// Groups entries by what they measured and where, and marks the places where the values changed. A
-/// duplicate line, for example after a merge, is one execution and counts once.
+/// Groups entries by what and where they measured, and marks the points at which the values
+/// changed. A duplicate line, for example after a merge, is one execution and counts once.
 pub fn changes(mut entries: Vec<Entry>, seed: u64) -> Vec<Series> {
     entries.sort_by_key(|entry| entry.started_seconds);
     let mut all: Vec<Series> = Vec::new();
@@ -242,8 +245,8 @@ pub fn changes(mut entries: Vec<Entry>, seed: u64) -> Vec<Series> {
     all
 }
 
-/// The history of each variant of some results, in their order, up to these results themselves: the
-/// last `most` times, and only of those that were measured before.
+/// The history of each variant of a result, in the order of the variants, up to and including this
+/// result: the last `most` entries. Variants that were not measured before are left out.
 pub(crate) fn history_of(
     results: &Results,
     history: &[Entry],

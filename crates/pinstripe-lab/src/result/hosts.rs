@@ -1,4 +1,5 @@
-//! Results of several machines that measured together: who they were, and what each found.
+//! Results of several machines that measured together: which machines took part, and what each
+//! measured.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,28 +9,29 @@ use crate::fingerprint::Fingerprint;
 /// One of the machines that measured together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// The address given for it: `HOST:PORT`.
+    /// The address of the machine as the user gave it: `HOST:PORT`.
     pub address: String,
-    /// The machine's own name.
+    /// The name that the machine has for itself.
     pub name: String,
-    /// The difference between its clock and that of the coordinator; `None` if the host was lost
-    /// before the clocks were compared.
+    /// The difference between the machine's clock and the coordinator's clock; `None` if the host
+    /// was lost before the clocks were compared.
     pub clock: Option<ClockDifference>,
     /// The machine, and the places on it that were measured.
     pub fingerprint: Fingerprint,
-    /// Why it was lost; `None` if it stayed to the end.
+    /// Why the machine was lost; `None` if it took part to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
 }
 
-/// The time of day of another machine against ours, found by exchanges of messages (RFC 5905): of
-/// several the one with the shortest round trip.
+/// The difference between the time of day of another machine and that of this machine, found by
+/// exchanges of messages (RFC 5905); the exchange with the shortest round trip is used.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ClockDifference {
-    /// Seconds that its clock is ahead of ours; negative if it is behind.
+    /// Seconds that the other machine's clock is ahead of the clock of this machine; negative if it
+    /// is behind.
     pub offset_s: f64,
-    /// The true difference is at most this many seconds away from `offset_s`, either way: half of
-    /// the round trip.
+    /// Half of the round trip in seconds: the true difference is within this distance of
+    /// `offset_s`.
     pub doubt_s: f64,
     /// Seconds from a question to its answer, without the time that the other machine took.
     pub round_trip_s: f64,
@@ -37,31 +39,34 @@ pub struct ClockDifference {
     pub exchanges: u32,
 }
 
-/// The part of one machine in a run of several.
+/// The part of one machine in a run on several machines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// The machine: its index in [`Results::hosts`].
     pub host: usize,
-    /// Seconds after the agreed start at which it began, by the clock of the machine that started all.
+    /// Seconds from the agreed start to the beginning of this part, by the coordinator's clock.
     pub began_s: f64,
-    /// The measured run; `None` if it was lost.
+    /// The measured run; `None` if the machine was lost.
     pub run: Option<Run>,
 }
 
 impl Part {
-    /// The kind of the disturbance of a run in which a machine was lost.
+    /// The kind of disturbance of a run in which a machine was lost.
     pub(crate) const HOST_LOST: &'static str = "host_lost";
-    /// The kind of the disturbance of a run that machines did not begin together.
+    /// The kind of disturbance of a run that the machines did not begin at the same time.
     pub(crate) const NOT_TOGETHER: &'static str = "not_together";
-    /// The figure of when the first machine was done: seconds since the first one began.
+    /// The figure for the time at which the first machine finished, in seconds since the first
+    /// beginning.
     pub(crate) const FIRST_DONE: &'static str = "first_done_s";
-    /// The same of the last one.
+    /// The figure for the time at which the last machine finished, in seconds since the first
+    /// beginning.
     pub(crate) const LAST_DONE: &'static str = "last_done_s";
     /// The figure for the time between the first and the last beginning, in seconds.
     pub(crate) const BEGAN_APART: &'static str = "began_apart_s";
-    /// The figure of how far wrong that may be, either way, by the comparison of clocks.
+    /// The figure for the uncertainty of that time, in seconds, due to the comparison of clocks.
     pub(crate) const BEGAN_DOUBT: &'static str = "began_doubt_s";
-    /// The figure of what all moved until the last one was done, in 10^6 bytes per second.
+    /// The figure for the rate of all machines until the last one finished, in 10^6 bytes per
+    /// second.
     pub(crate) const UNTIL_LAST: &'static str = "until_last_mb_per_s";
 }
 
@@ -89,7 +94,7 @@ impl Results {
         Some(own)
     }
 
-    /// Whether a machine was lost while several measured.
+    /// The machines that were lost, each with the reason.
     pub fn lost_hosts(&self) -> impl Iterator<Item = (&Host, &str)> {
         self.hosts.iter().filter_map(|host| Some((host, host.lost.as_deref()?)))
     }

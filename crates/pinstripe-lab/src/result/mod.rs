@@ -1,7 +1,7 @@
-//! The results of a case, as they are kept: everything needed to show them, to compare them and to
+//! The results of a case as they are stored: everything needed to show them, to compare them and to
 //! repeat the measurement.
 //!
-//! Invariants: a disturbed run is kept, marked, and does not count; a file of a newer version is
+//! Invariants: a disturbed run is kept and marked, and does not count; a file of a newer version is
 //! refused with that reason. This module neither measures nor inspects the machine.
 
 mod compare;
@@ -35,12 +35,12 @@ pub use run::{Measured, Note, Run, Sample};
 pub use standing::{Counting, Standing, standings};
 pub(crate) use standing::{PAIRS_TO_JUDGE, Standings};
 
-/// The version of the form that this program writes.
+/// The version of the format that this program writes.
 pub const VERSION: u32 = 1;
 /// The name of the format, in every file of results.
 pub const FORMAT: &str = "pinstripe lab results";
 
-/// All that one execution of a case found.
+/// All results of one execution of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// [`FORMAT`].
@@ -51,27 +51,27 @@ pub struct Results {
     pub program: String,
     /// The case's name.
     pub case: String,
-    /// The command line, word by word; empty where there was none.
+    /// The command line, word by word; empty if there was none.
     pub command: Vec<String>,
-    /// Every parameter of the case, defaults too, in the order in which they are shown.
+    /// Every parameter of the case, including defaults, in the order in which they are shown.
     pub parameters: Vec<Parameter>,
-    /// The seed of all chance.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// When it began: seconds since 1970.
+    /// When the execution began: seconds since 1970.
     pub started_seconds: i64,
-    /// The time that it took so far.
+    /// The seconds that the execution has taken so far.
     pub elapsed_s: f64,
-    /// Whether it reached its end; otherwise it was interrupted, or is still going on.
+    /// Whether the execution has ended normally; otherwise it was interrupted, or is still running.
     pub is_complete: bool,
-    /// The machine and disks that it was measured on.
+    /// The machine and the disks that were measured.
     pub fingerprint: Fingerprint,
     /// The machines that measured together; empty if only the machine of `fingerprint` measured.
-    /// Each of their runs is the sum of its parts.
+    /// Each run of several machines is the sum of the parts of these machines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
     /// The variants, in the order in which they are shown.
     pub variants: Vec<Variant>,
-    /// Variants of one group against the baseline of it.
+    /// Comparisons of variants with the baseline of their group.
     pub verdicts: Vec<Compared>,
     /// Further notes, for people.
     pub notes: Vec<String>,
@@ -82,7 +82,7 @@ pub struct Results {
 pub struct Parameter {
     /// The option's name without dashes.
     pub name: String,
-    /// The value as it would be typed.
+    /// The value as a user would type it.
     pub value: String,
 }
 
@@ -93,14 +93,14 @@ impl Parameter {
     }
 }
 
-/// The figure that is measured of each run, and its unit.
+/// The quantity that is measured in each run, and its unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
     /// `throughput`, `time`.
     pub name: String,
     /// `MB/s`, `s`, `1/s`.
     pub unit: String,
-    /// Which values are the better ones.
+    /// Whether higher or lower values are better.
     pub better: Better,
 }
 
@@ -121,64 +121,65 @@ impl Metric {
     }
 }
 
-/// One thing that was measured several times.
+/// One configuration that was measured several times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
-    /// The name, the only one in its results.
+    /// The name, which is unique in the results.
     pub name: String,
-    /// Variants of one group are compared with each other.
+    /// The group; variants of one group are compared with each other.
     pub group: String,
     /// The purpose, for people.
     pub about: String,
-    /// In what it differs from others.
+    /// The parameters in which the variant differs from others.
     pub parameters: Vec<Parameter>,
-    /// The metric of its value.
+    /// The metric of the variant's values.
     pub metric: Metric,
     /// The runs, in the order in which they were made.
     pub runs: Vec<Run>,
 }
 
-/// A variant against the baseline of its group.
+/// A variant compared with the baseline of its group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
     /// The group.
     pub group: String,
     /// The name of the variant that is judged.
     pub candidate: String,
-    /// The name of the one that it is judged by.
+    /// The name of the variant with which it is compared.
     pub baseline: String,
     /// The conclusion.
     pub verdict: Verdict,
 }
 
 impl Variant {
-    /// Values of runs that count.
+    /// The values of the runs that count.
     pub fn values(&self) -> Vec<f64> {
         self.runs.iter().filter(|run| run.is_valid()).map(|run| run.measured.value).collect()
     }
 
-    /// The median and extremes.
+    /// The median and the extremes of the runs that count.
     pub fn summary(&self) -> Option<Summary> {
         Summary::of(&self.values())
     }
 
-    /// The interval of the median, to 95 %; of fewer than six runs from the smallest to the
-    /// largest, to the level that it says.
+    /// The 95 % interval of the median; with fewer than six runs, the range from the smallest to
+    /// the largest value, with its actual level.
     pub fn interval(&self) -> Option<Interval> {
         stats::median_interval(&self.values())
     }
 
-    /// The two heaps into which the values of runs that count fall, if they do.
+    /// The two clusters into which the values of the runs that count fall; `None` if they form one
+    /// cluster.
     pub fn humps(&self) -> Option<Humps> {
         stats::humps(&self.values())
     }
 
-    /// Times of requests of one kind, of all runs that count together.
+    /// The times of requests of one kind, merged over all runs that count.
     pub fn latency(&self, kind: &str) -> Option<Histogram> {
         self.latency_of(kind, Counting::Quiet)
     }
 
-    /// The same of the runs that are counted here.
+    /// The times of requests of one kind, merged over the runs that `counting` selects.
     pub(crate) fn latency_of(&self, kind: &str, counting: Counting) -> Option<Histogram> {
         let found = counting.runs(self).filter_map(|run| run.measured.latency.get(kind));
         found.fold(None, |all: Option<Histogram>, one| {
@@ -188,7 +189,8 @@ impl Variant {
         })
     }
 
-    /// Times of all reads and writes together; of paced ones from when they were due.
+    /// The times of all reads and writes together; for paced requests the time counts from when
+    /// they were due.
     pub(crate) fn request_times(&self, counting: Counting) -> Option<Histogram> {
         let of = |kind: &str| self.latency_of(kind, counting);
         of("response").or_else(|| {
@@ -200,7 +202,7 @@ impl Variant {
         })
     }
 
-    /// Whether one of its runs counts although others disturbed it.
+    /// Whether a disturbed run of the variant counts.
     pub fn accepts_noise(&self) -> bool {
         self.runs.iter().any(|run| run.notes.contains(&Note::BesideOthers))
     }
@@ -214,7 +216,7 @@ impl Variant {
     }
 }
 
-/// Which of some variants has the best median; of equal ones the first.
+/// Returns the index of the variant with the best median; the first of several equal ones.
 pub fn best(variants: &[&Variant], counting: Counting) -> Option<usize> {
     let median = |at: usize| Some((at, stats::median(&counting.values(variants[at]))?));
     let known = (0..variants.len()).filter_map(median);
@@ -228,8 +230,8 @@ pub fn best(variants: &[&Variant], counting: Counting) -> Option<usize> {
     best.map(|(at, _)| at)
 }
 
-/// A command line without the serial number of a device: results are mailed around, and a user who
-/// overwrites the device again must type it again.
+/// A command line without the serial number of a device: results are sent by mail, and a user who
+/// wants to overwrite the device again must type the number again.
 pub(crate) fn without_serial(words: &[String]) -> Vec<String> {
     let mut is_value = false;
     let is_kept = |word: &&String| {
@@ -240,7 +242,7 @@ pub(crate) fn without_serial(words: &[String]) -> Vec<String> {
 }
 
 impl Results {
-    /// The groups of its variants, each once, in their order.
+    /// The groups of the variants, each once, in their order.
     pub fn groups(&self) -> Vec<&str> {
         let mut groups: Vec<&str> = Vec::new();
         for variant in &self.variants {
@@ -251,13 +253,13 @@ impl Results {
         groups
     }
 
-    /// The variant of a name.
+    /// Returns the variant with this name.
     pub fn variant(&self, name: &str) -> Option<&Variant> {
         self.variants.iter().find(|variant| variant.name == name)
     }
 
-    /// The variant that others of its group are judged by: the one with the value that a verb takes
-    /// by itself, where a verb's option is what the group is about, and otherwise the first.
+    /// Returns the baseline of a group: the variant with the default of the verb whose option the
+    /// group is about, or else the first variant.
     pub fn baseline(&self, group: &str) -> Option<usize> {
         let of_group = |at: &usize| self.variants[*at].group == group;
         let all: Vec<usize> = (0..self.variants.len()).filter(of_group).collect();
@@ -268,20 +270,20 @@ impl Results {
         all.iter().find(is_usual).or(all.first()).copied()
     }
 
-    /// Makes all runs count, with a note on disturbed ones, and judges again.
+    /// Makes all runs count, with a note on disturbed ones, and judges the variants again.
     pub fn accept_noise(&mut self) {
         let runs = self.variants.iter_mut().flat_map(|it| &mut it.runs);
         runs.for_each(Run::accept_noise);
         self.judge();
     }
 
-    /// Whether a run counts although others disturbed it.
+    /// Whether a disturbed run counts.
     pub fn accepts_noise(&self) -> bool {
         self.variants.iter().any(Variant::accepts_noise)
     }
 
-    /// Judges all variants again relative to the baseline of their group; several in one group are
-    /// corrected for their number.
+    /// Judges all variants again relative to the baseline of their group; the verdicts of a group
+    /// are corrected for their number.
     pub fn judge(&mut self) {
         let mut verdicts = Vec::new();
         for (at, candidate) in self.variants.iter().enumerate() {

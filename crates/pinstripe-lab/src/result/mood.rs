@@ -1,4 +1,5 @@
-//! The mood of the disk over an execution: how long a short read took that was always the same.
+//! How the speed of the disk changes during an execution, by the time of a short read that is
+//! always the same.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +7,19 @@ use pinstripe_stats::{median, quantile};
 
 use super::Results;
 
-/// The smallest number of rounds for a statement.
+/// The smallest number of rounds for which a range is reported.
 const KNOWN: usize = 5;
-/// A disk that is slower by this share at times than at others is not quiet.
+/// If a disk's times vary by more than this share, the disk is not quiet.
 const MOVED: f64 = 0.2;
 
 impl Results {
-    /// The figure of a run that says how long a short read of the disk took before it.
+    /// The figure for the time that a short read of the disk took before a run.
     pub(crate) const PROBED_BEFORE: &str = "disk_probe_us";
-    /// The same after it.
+    /// The figure for the time that a short read of the disk took after a run.
     pub(crate) const PROBED_AFTER: &str = "disk_probe_after_us";
 
-    /// From what to what the time of a short read moved from round to round, in microseconds, where
-    /// that is more than a disk may do that is called quiet.
+    /// The range of the time of a short read over the rounds, in microseconds; `None` if it is so
+    /// small that the disk was quiet.
     pub(crate) fn disk_mood(&self) -> Option<(f64, f64)> {
         let mut rounds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for run in self.variants.iter().flat_map(|it| &it.runs) {
@@ -32,8 +33,8 @@ impl Results {
     }
 }
 
-/// The 10 % and 90 % quantiles of the medians of rounds: a single bad moment does not change them.
-/// A probe after a write is slower than one after a read; each round has both.
+/// The 10 % and 90 % quantiles of the rounds' medians, which a single bad moment does not change. A
+/// probe after a write is slower than one after a read; each round has both.
 fn range(rounds: &[f64]) -> Option<(f64, f64)> {
     let (low, high) = (quantile(rounds, 0.1)?, quantile(rounds, 0.9)?);
     (rounds.len() >= KNOWN).then_some((low, high))

@@ -1,7 +1,7 @@
-//! Results inside a page: JSON in a script element that no browser runs, so that a page can be read
-//! back.
+//! Results inside a page: JSON in a script element that browsers do not run, so that the page can
+//! be read back.
 //!
-//! Invariant: within the element there is no `<`, so that nothing in it can end it.
+//! Invariant: the element contains no `<`, so nothing in it can end the element.
 
 use std::io::{self, Write};
 
@@ -12,16 +12,17 @@ use super::{Results, Run, Sample, file};
 const BEGIN: &str = "<script type=\"application/json\" class=\"pinstripe-lab-results\">";
 const END: &str = "</script>";
 
-/// The parts left out of results so that they fit into a page.
+/// How much was left out of results so that they fit into a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thinned {
     /// Nothing.
     Whole,
-    /// Single samples and histogram buckets: the course of a run is shown in coarser steps.
+    /// Single samples and histogram buckets are left out: the course of a run is shown in coarser
+    /// steps.
     Coarse,
-    /// All samples, and buckets of histograms.
+    /// All samples and some buckets of histograms are left out.
     NoSamples,
-    /// All samples and histograms.
+    /// All samples and all histograms are left out.
     NoLatency,
     /// All.
     Nothing,
@@ -31,18 +32,18 @@ impl Thinned {
     /// For people.
     pub fn text(self) -> &'static str {
         match self {
-            Thinned::Whole => "This page holds all data of its results.",
+            Thinned::Whole => "This page contains all data of its results.",
             Thinned::Coarse => {
-                "This page holds the data of its results; samples over time and times of requests in coarser \
-                 steps, so that it stays small."
+                "This page contains the data of its results; to keep the page small, samples over \
+                 time and times of requests are in coarser steps."
             }
             Thinned::NoSamples => {
-                "This page holds the data of its results, without samples over time and with times of requests \
-                 in coarser steps, so that it stays small."
+                "This page contains the data of its results; to keep the page small, samples over \
+                 time are left out and times of requests are in coarser steps."
             }
             Thinned::NoLatency => {
-                "This page holds the values of all runs, without samples over time and without times of \
-                 requests, so that it stays small."
+                "This page contains the values of all runs; to keep the page small, samples over \
+                 time and times of requests are left out."
             }
             Thinned::Nothing => {
                 "The results are too large to be embedded in this page: keep the results file."
@@ -51,8 +52,8 @@ impl Thinned {
     }
 }
 
-/// Results as elements of a page that together take `room` bytes at most, with as much left out as
-/// that needs.
+/// Encodes results as elements of a page that together take at most `room` bytes; as much as
+/// necessary is left out.
 pub(crate) fn embed(all: &[Results], room: usize) -> (String, Thinned) {
     let tries: [(Thinned, usize, u32); 8] = [
         (Thinned::Whole, usize::MAX, u32::MAX),
@@ -78,7 +79,7 @@ pub(crate) fn embed(all: &[Results], room: usize) -> (String, Thinned) {
     (String::new(), Thinned::Nothing)
 }
 
-/// Results as an element of at most `room` bytes; `None` if they are longer.
+/// Encodes results as an element of at most `room` bytes; `None` if it would be longer.
 fn element(results: &Results, room: usize) -> Option<String> {
     // Results that are much too long are not written to their end.
     let mut bytes = Bounded { bytes: Vec::new(), room };
@@ -93,7 +94,7 @@ fn element(results: &Results, room: usize) -> Option<String> {
     (element.len() <= room).then_some(element)
 }
 
-/// Bytes that are refused beyond `room`.
+/// A buffer that refuses bytes beyond `room`.
 struct Bounded {
     bytes: Vec<u8>,
     room: usize,
@@ -120,8 +121,8 @@ fn thin(results: &Results, thinned: Thinned, samples: usize, buckets: u32) -> Re
     }
     let runs = results.variants.iter_mut().flat_map(|it| &mut it.runs);
     runs.for_each(|run| thin_run(run, samples, buckets));
-    let note =
-        "read from a page: samples over time and times of requests were made coarser or left out";
+    let note = "the results were read from a report page: samples over time and times of requests \
+                were made coarser or left out";
     if !results.notes.iter().any(|it| it == note) {
         results.notes.push(note.to_owned());
     }
@@ -139,33 +140,36 @@ fn thin_run(run: &mut Run, samples: usize, buckets: u32) {
     parts.for_each(|part| thin_run(part, samples, buckets));
 }
 
-/// Three decimals are as many as a sample has worth keeping.
+/// Rounds the values of a sample to three decimals; more digits carry no information.
 fn round(sample: &mut Sample) {
     let Sample { at_s, mb_per_s, cpu_pressure, io_pressure, memory_pressure, .. } = sample;
     let pressures = [cpu_pressure, io_pressure, memory_pressure].into_iter().flatten();
     [at_s, mb_per_s].into_iter().chain(pressures).for_each(|it| *it = (*it * 1e3).round() / 1e3);
 }
 
-/// Whether a file is a page.
+/// Whether a file is a page with results.
 pub(super) fn is_page(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().starts_with(b"<")
 }
 
-/// All results that a page holds.
+/// Reads all results that a page contains.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] where it holds none, or is cut off; otherwise those of one that is damaged.
+/// [`Kind::Corrupt`] if the page contains no results, or is cut off; otherwise the errors of
+/// damaged results.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Results>> {
     let text = String::from_utf8_lossy(bytes);
     let elements = text.split(BEGIN).skip(1).map(|rest| {
         let inner = rest.split_once(END).map(|(inner, _)| inner);
-        let inner = inner.ok_or_else(|| Error::new(Kind::Corrupt, "the page is cut off"))?;
+        let inner = inner.ok_or_else(|| Error::new(Kind::Corrupt, "the report page is cut off"))?;
         file::parse(inner.as_bytes())
     });
     let all = elements.collect::<Result<Vec<Results>>>()?;
     match all.is_empty() {
-        true => Err(Error::new(Kind::Corrupt, "is not a page with results")
-            .advice("a page of 'pinstripe lab report' holds them, unless it is cut off or says that they were too large")),
+        true => Err(Error::new(Kind::Corrupt, "this is not a page with results").advice(
+            "a page of 'pinstripe lab report' contains its results, unless the page is cut off or \
+             says that the results were too large",
+        )),
         false => Ok(all),
     }
 }

@@ -1,4 +1,4 @@
-//! One run of a variant: what its case measured, and what the machine did meanwhile.
+//! One run of a variant: what its case measured, and the activity of the machine at the same time.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +11,32 @@ use crate::histogram::Histogram;
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// The place among all runs of all variants, from 0.
+    /// The position among all runs of all variants, counted from 0.
     pub order: u64,
-    /// The round of all variants in which it was made, from 0; `None` without rounds.
+    /// The round to which the run belongs, counted from 0; `None` without rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u64>,
-    /// When it began, in seconds since the case began.
+    /// When the run began, in seconds since the case began.
     pub at_s: f64,
-    /// The time that it took.
+    /// The time that the run took, in seconds.
     pub seconds: f64,
-    /// What the case measured; its fields stand among those of the run in a file.
+    /// What the case measured; in a file, these fields are among the fields of the run.
     #[serde(flatten)]
     pub measured: Measured,
     /// Processor time of the program, in seconds.
     pub cpu_s: f64,
-    /// Bytes that the disk read meanwhile, and wrote; `None` without a disk.
+    /// Bytes that the disk read during the run; `None` without a disk.
     pub device_read_bytes: Option<u64>,
-    /// See `device_read_bytes`.
+    /// Bytes that the disk wrote during the run; `None` without a disk.
     pub device_written_bytes: Option<u64>,
-    /// Samples, several times a second.
+    /// Samples taken several times per second.
     pub samples: Vec<Sample>,
     /// Notes needed to read the value.
     pub notes: Vec<Note>,
-    /// The disturbances; with any of these it counts for nothing, unless they were
+    /// The disturbances; a run with disturbances does not count unless they were
     /// [accepted](Note::BesideOthers).
     pub disturbances: Vec<Disturbance>,
-    /// The part of each machine, if several measured together: the run is the sum of these.
+    /// The part of each machine, if several measured together; the run is the sum of its parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
 }
@@ -46,18 +46,19 @@ pub struct Run {
 pub struct Measured {
     /// The value, in the metric's unit.
     pub value: f64,
-    /// Requests of the programs' sort: reads and writes.
+    /// The number of requests: reads and writes.
     pub operations: u64,
     /// Bytes requested for reading.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Times of requests by kind: `read`, `write`, `sync`; `response` from when a paced request was
-    /// due.
+    /// Times of requests by kind: `read`, `write`, `sync`; `response` counts from when a paced
+    /// request was due.
     pub latency: BTreeMap<String, Histogram>,
-    /// Further figures by name, with the unit at its end: `sync_s`, `accepted_mb_per_s`;
-    /// `load_before` is how many processes ran or wanted to, `disk_probe_us` and
-    /// `disk_probe_after_us` how long a short read took before and after the run.
+    /// Further figures by name, with the unit at the end of the name: `sync_s`,
+    /// `accepted_mb_per_s`. `load_before` is the number of processes that ran or wanted to run;
+    /// `disk_probe_us` and `disk_probe_after_us` are the times of a short read before and after the
+    /// run.
     pub figures: BTreeMap<String, f64>,
 }
 
@@ -68,13 +69,14 @@ impl Run {
         self.disturbances.is_empty() || is_accepted
     }
 
-    /// Whether all machines took part. A sum over fewer machines is not comparable.
+    /// Whether all machines took part in the run. A sum over fewer machines is not comparable with
+    /// sums over all machines.
     fn is_whole(&self) -> bool {
         self.parts.iter().all(|part| part.run.is_some())
     }
 
-    /// Lets it count although it was disturbed, with a note that says so; not where a machine was
-    /// lost.
+    /// Makes the run count although it was disturbed, and adds a note that says so; a run that lost
+    /// a machine still does not count.
     pub fn accept_noise(&mut self) {
         self.parts.iter_mut().filter_map(|it| it.run.as_mut()).for_each(Run::accept_noise);
         if !self.is_valid() && self.is_whole() {
@@ -93,17 +95,17 @@ impl Run {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Note {
-    /// Most of what was read never came from the disk.
+    /// Most of the bytes that were read did not come from the disk.
     PageCache,
-    /// Written bytes may still be lost: nothing waited for the disk.
+    /// Written bytes may still be lost, because nothing waited for the disk.
     AcceptedNotDurable,
-    /// Bypassing the page cache was requested and refused.
+    /// Direct I/O was requested, but refused.
     NotDirect,
-    /// It went over the same place more than once.
+    /// The run accessed the same blocks more than once.
     Wrapped,
-    /// It was measured by another program.
+    /// The run was measured by another program.
     OtherProgram,
-    /// Others disturbed it, and it counts because the user said so.
+    /// Other processes disturbed the run, which counts because the user accepted this.
     BesideOthers,
 }
 
@@ -113,7 +115,7 @@ impl Note {
         match self {
             Note::PageCache => "page cache",
             Note::AcceptedNotDurable => "accepted, not durable",
-            Note::NotDirect => "not direct: refused there",
+            Note::NotDirect => "not direct: direct I/O was refused there",
             Note::Wrapped => "wrapped around",
             Note::OtherProgram => "by another program",
             Note::BesideOthers => "during other load",
@@ -121,27 +123,27 @@ impl Note {
     }
 }
 
-/// The state at one moment.
+/// The state of a run at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Seconds since the run began.
     pub at_s: f64,
-    /// Millions of bytes per second since the sample before.
+    /// Millions of bytes per second since the previous sample.
     pub mb_per_s: f64,
-    /// Bytes in the page cache that wait to be written, and that are being written.
+    /// Bytes in the page cache that wait to be written.
     pub dirty_bytes: Option<u64>,
-    /// See `dirty_bytes`.
+    /// Bytes in the page cache that are being written.
     pub writeback_bytes: Option<u64>,
     /// Share of the time since the last sample in which any process waited for a processor.
     pub cpu_pressure: Option<f64>,
-    /// The same for a disk.
+    /// The share of the time since the last sample in which any process waited for a disk.
     pub io_pressure: Option<f64>,
-    /// The same for memory.
+    /// The share of the time since the last sample in which any process waited for memory.
     pub memory_pressure: Option<f64>,
 }
 
 impl Sample {
-    /// At most `most` samples: neighbours are merged repeatedly.
+    /// Reduces samples to at most `most` by merging neighbours repeatedly.
     pub(crate) fn coarser(all: &[Sample], most: usize) -> Vec<Sample> {
         let mut all = if most == 0 { Vec::new() } else { all.to_vec() };
         while all.len() > most {
@@ -151,7 +153,7 @@ impl Sample {
         all
     }
 
-    /// Two samples that follow each other as one of twice the length.
+    /// Merges two consecutive samples into one of twice the length.
     #[must_use]
     pub fn and(self, next: Sample) -> Sample {
         let mean = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| (a + b) / 2.0);

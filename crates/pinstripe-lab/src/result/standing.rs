@@ -1,6 +1,6 @@
-//! The standing of the variants of a group: two of them by the rounds that both were run in, and
-//! all of them as in a race, in which a variant that is shown to be slower need not run on
-//! (Birattari and others 2002, A racing algorithm for configuring metaheuristics, GECCO).
+//! Ranks the variants of a group. Two variants are compared by the rounds in which both ran. All
+//! variants are compared as in a race, in which a variant that is shown to be slower need not run
+//! any more (Birattari and others 2002, A racing algorithm for configuring metaheuristics, GECCO).
 
 use std::cmp::Ordering;
 
@@ -8,35 +8,37 @@ use pinstripe_stats::{self as stats, Basis, Interval, Paired, Verdict};
 
 use super::{Run, Variant};
 
-/// The confidence needed to call a variant as good as another one. The race is judged repeatedly,
-/// and each time chance may deceive: so it is higher than that of a single judgement.
+/// The confidence needed to call a variant as good as another one. The confidence is higher than
+/// for a single judgement, because the race is judged repeatedly and each judgement can be wrong by
+/// chance.
 const GOOD_LEVEL: f64 = 0.99;
 
-/// The chance that one check of a race of equal variants calls any of them slower. The leader is
-/// the luckiest of all, so every pair of variants counts as a possible comparison, and each gets
-/// its part of this chance. Over all checks together the chance stays below 1 %, as the tests show.
+/// The probability that one check of a race of equal variants calls any of them slower. The leader
+/// may only be the luckiest variant, so every pair of variants counts as a possible comparison, and
+/// each pair gets its part of this probability. Over all checks together the probability stays
+/// below 1 %, as the tests show.
 const DROP_ALPHA: f64 = 0.005;
 
-/// From this number of pairs on, the pairs are judged; with fewer, one side would have to win
-/// nearly all of them.
+/// The smallest number of pairs that is judged; with fewer pairs, one side would have to win nearly
+/// all of them.
 pub(crate) const PAIRS_TO_JUDGE: usize = 8;
 
 /// The standing of a variant in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It is shown not to be slower, by the share that was asked for, than any other that is not
-    /// shown to be.
+    /// The variant is shown to be at most the given share slower than any other variant that is not
+    /// itself shown to be slower.
     AsGood,
-    /// It is shown to be slower than the best.
+    /// The variant is shown to be slower than the best one.
     Slower,
     /// Neither is shown.
     Open,
 }
 
-/// The standing of a group.
+/// The standings of all variants of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Standings {
-    /// The number of the one that is fastest so far.
+    /// The index of the variant that is fastest so far.
     pub best: usize,
     /// By variant.
     pub each: Vec<Standing>,
@@ -44,8 +46,8 @@ pub(crate) struct Standings {
 
 impl Standings {
     /// The variant that decides whether the race continues: the baseline, or if the baseline is
-    /// shown to be slower, the first variant that is not. The race is open as long as this variant
-    /// is.
+    /// shown to be slower, the first variant that is not. The race is open as long as the standing
+    /// of this variant is open.
     pub fn decides(&self, baseline: usize) -> usize {
         let in_race = |at: &usize| self.each[*at] != Standing::Slower;
         let first = || (0..self.each.len()).find(in_race);
@@ -56,22 +58,23 @@ impl Standings {
 /// Which runs count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counting {
-    /// Those that nothing disturbed.
+    /// Only runs that nothing disturbed count.
     Quiet,
-    /// All runs by themselves; for pairs also runs with the same kinds of disturbance: on a machine
-    /// that is never quiet, neighbours in time are disturbed alike and can still be compared.
+    /// All runs count; a pair counts if both runs have the same kinds of disturbance. On a machine
+    /// that is never quiet, runs that follow each other are disturbed alike and can still be
+    /// compared.
     Alike,
 }
 
 impl Counting {
-    /// The runs that count of these variants: all, where of one of them more runs were disturbed
+    /// Which runs of these variants count: all runs, if more runs of one variant were disturbed
     /// than not.
     pub fn of(variants: &[&Variant]) -> Counting {
         let is_quiet = |it: &&Variant| 2 * it.values().len() >= it.runs.len();
         if variants.iter().all(is_quiet) { Counting::Quiet } else { Counting::Alike }
     }
 
-    /// The runs whose figures are shown: those that count, or where there are none all of them.
+    /// Which runs' figures are shown: those that count, or all runs if none counts.
     pub fn shown(variant: &Variant) -> Counting {
         if variant.runs.iter().any(Run::is_valid) { Counting::Quiet } else { Counting::Alike }
     }
@@ -102,7 +105,7 @@ impl Counting {
         self.runs(variant).map(|run| run.measured.value).collect()
     }
 
-    /// What `of` finds of two runs of the same round, of all rounds that both ran in.
+    /// Applies `of` to the two runs of each round in which both variants ran.
     pub(crate) fn in_rounds<'a, T>(
         self,
         one: &'a Variant,
@@ -116,7 +119,7 @@ impl Counting {
         one.runs.iter().filter_map(|run| of(run, partner(run)?)).collect()
     }
 
-    /// Values of two variants, round by round.
+    /// The values of two variants, as pairs by round.
     pub fn pairs(self, one: &Variant, other: &Variant) -> Vec<(f64, f64)> {
         self.in_rounds(one, other, |a, b| Some((a.measured.value, b.measured.value)))
     }
@@ -128,16 +131,16 @@ impl Counting {
         has_enough.then(|| stats::paired(&pairs, one.metric.better)).flatten()
     }
 
-    /// The ratios of speed that remain possible as surely as a race wants it.
+    /// The interval of the speed ratio, at the confidence that a race requires.
     pub fn raced(self, one: &Variant, other: &Variant) -> Option<Interval> {
         stats::bounds(&self.pairs(one, other), one.metric.better, GOOD_LEVEL)
     }
 }
 
 impl Variant {
-    /// Judges it by another one that was measured in the same execution: round by round if there
-    /// are enough rounds - those that nothing disturbed, or else also those that were disturbed
-    /// alike - and lot against lot otherwise.
+    /// Judges the variant against another one of the same execution. The two variants are compared
+    /// round by round if there are enough rounds, of undisturbed runs or of runs that were
+    /// disturbed alike; otherwise as two independent samples.
     pub fn against(&self, baseline: &Variant) -> Verdict {
         let by_rounds = |counting: Counting, basis: Basis| {
             let pairs = counting.pairs(self, baseline);
@@ -151,8 +154,8 @@ impl Variant {
     }
 }
 
-/// The standing of a group, when a share of `negligible` is nothing to be slower by. None before
-/// there are rounds enough.
+/// The standings of a group; being slower by a share of at most `negligible` does not matter.
+/// Returns `None` until there are enough rounds.
 pub fn standings(variants: &[&Variant], counting: Counting, negligible: f64) -> Option<Standings> {
     let count = variants.len();
     // Each pair once, in both directions: computing pairs and their means takes a while in a long
@@ -185,8 +188,9 @@ pub fn standings(variants: &[&Variant], counting: Counting, negligible: f64) -> 
     Some(Standings { best, each: (0..count).map(stands).collect() })
 }
 
-/// The fastest variant, compared in the rounds that each variant shares with the one that ran most
-/// often; the first of several equal ones. None while these are too few for a pair to say anything.
+/// The fastest variant, by the rounds that each variant shares with the variant that ran most
+/// often; the first of several equal ones. Returns `None` while there are too few rounds to compare
+/// a pair.
 fn leader(variants: &[&Variant], pairs: &[Vec<Vec<(f64, f64)>>]) -> Option<usize> {
     let runs = |at: usize| pairs[at][at].len();
     let most = (0..variants.len()).map(runs).max()?;

@@ -145,7 +145,7 @@ fn newer_and_damaged_files_are_refused_by_what_they_are() {
         assert!(refused(text).0 == Kind::Corrupt && refused(text).1.contains(what), "{text:?}");
     }
     let nothing = format!("{{\"format\":\"{FORMAT}\",\"version\":0}}");
-    assert!(refused(&nothing).1.contains("without a version"));
+    assert!(refused(&nothing).1.contains("have no version"));
     let none = load(Path::new("/nowhere/at/all")).unwrap_err();
     assert_eq!(none.kind(), Kind::NotFound);
 }
@@ -328,7 +328,7 @@ fn a_verb_s_default_is_what_others_are_held_against() {
     let mut made = results(&[("1", &runs), ("4", &runs), ("8", &runs)]);
     made.case = "quick".to_owned();
     for variant in &mut made.variants {
-        variant.group = "write 1 MiB in order, direct".to_owned();
+        variant.group = "write 1 MiB blocks sequentially, direct".to_owned();
         variant.parameters = vec![Parameter::new("depth", &variant.name)];
     }
     made.judge();

@@ -1,4 +1,5 @@
-//! The number of runs of each variant: until the answer is known, or the time has elapsed.
+//! Determines the number of runs of each variant: until the answer is known, or the time has
+//! elapsed.
 
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use crate::result::{self, Counting, Results, Standing, Variant};
 /// The condition for enough runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Until {
-    /// The interval of the median of every variant of a group is within this share of it, either
-    /// way.
+    /// For every variant of a group, the interval of the median is within this share of the median
+    /// on both sides.
     Narrow(f64),
-    /// It is known whether the baseline of a group is slower than the best by more than this share,
-    /// and if it is which is the first that is not. A variant that is shown to be slower is not run
-    /// any more.
+    /// It is known whether the baseline of a group is slower than the best variant by more than
+    /// this share and, if so, which variant is the first that is not. A variant that is shown to be
+    /// slower is not run any more.
     Settled(f64),
 }
 
@@ -29,11 +30,11 @@ pub struct Effort {
     pub max_runs: usize,
     /// The condition for enough runs.
     pub until: Until,
-    /// When this has ended, no further run is begun once every variant has been run.
+    /// After this time no further run is started, provided that every variant has been run.
     pub budget: Duration,
-    /// Runs of each variant that come first and are not kept.
+    /// The number of warm-up runs of each variant, which come first and are not kept.
     pub warm_up: usize,
-    /// The time to wait before each run until the machine is quiet.
+    /// The longest wait before each run for the machine to become quiet.
     pub patience: Duration,
     /// The limits beyond which a run counts as disturbed.
     pub limits: Limits,
@@ -57,13 +58,14 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// Exactly this many runs of each variant; disturbed runs are repeated, at most as often again.
+    /// Makes exactly this many runs of each variant; disturbed runs are repeated, at most this many
+    /// times.
     #[must_use]
     pub fn exactly(self, runs: usize) -> Self {
         Effort { min_runs: runs, max_runs: runs, ..self }
     }
 
-    /// Numbers of the variants that run in the next round; empty when no more rounds are needed.
+    /// The indices of the variants that run in the next round; empty if no more rounds are needed.
     pub(super) fn next_round(&self, results: &Results) -> Vec<VariantNo> {
         let variants = &results.variants;
         let open = results.groups().into_iter().flat_map(|group| {
@@ -79,8 +81,8 @@ impl Effort {
         open
     }
 
-    /// The round before which the need for more rounds is checked again. In a long race the checks
-    /// are rarer: a single round more would change the answer by chance only.
+    /// The round before which it is checked again whether more rounds are needed. In a long race
+    /// checks are less frequent, because a single round would change the answer only by chance.
     pub(super) fn next_look(&self, round: u64) -> u64 {
         match self.until {
             Until::Narrow(_) => round + 1,
@@ -88,19 +90,21 @@ impl Effort {
         }
     }
 
-    /// At most as often as requested, and not forever if every run is disturbed.
+    /// Whether a variant may run again: at most the requested number of runs, and a limited number
+    /// of disturbed runs.
     pub(super) fn can_run(&self, variant: &Variant) -> bool {
         variant.values().len() < self.max_runs && variant.runs.len() < 2 * self.max_runs
     }
 
     /// The smallest number of runs for a group with this many variants. If several comparisons
-    /// belong together, each has to be more certain, and fewer rounds could not show anything.
+    /// belong together, each must be more certain, so fewer rounds could not show anything.
     fn least(&self, variants: usize) -> usize {
         let to_tell_apart = stats::rounds_to_tell_apart(variants.saturating_sub(1));
         self.min_runs.max(if variants > 1 { to_tell_apart } else { 0 }).min(self.max_runs)
     }
 
-    /// The whole group, if one in it is not known well enough and may be run again.
+    /// Returns all variants of the group, if the interval of one is too wide and the variant may
+    /// run again.
     fn not_narrow(&self, results: &Results, group: Vec<VariantNo>, share: f64) -> Vec<VariantNo> {
         let is_narrow = |variant: &Variant| {
             let found = variant.summary().zip(variant.interval());
@@ -115,8 +119,9 @@ impl Effort {
         if group.iter().any(is_open) { group } else { Vec::new() }
     }
 
-    /// For a group whose best variant is still open, all variants that may be the best. Empty if
-    /// one of them may not run again, because the others could not be compared with it.
+    /// For a group whose best variant is still open, all variants that may be the best. Returns an
+    /// empty list if one of these may not run again, because the others could not be compared with
+    /// it.
     fn not_settled(&self, results: &Results, group: Vec<VariantNo>, share: f64) -> Vec<VariantNo> {
         let variants: Vec<&Variant> = group.iter().map(|at| &results.variants[at.0]).collect();
         let counting = Counting::of(&variants);

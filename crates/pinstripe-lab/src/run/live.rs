@@ -1,4 +1,4 @@
-//! The progress of a plan, to be watched from another thread, and the way to stop it.
+//! The progress of a plan, which another thread can watch, and the means to stop the plan.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,9 +11,9 @@ use pinstripe_base::sync::lock;
 /// The stage of the execution of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunStage {
-    /// `preparing`, `warming up`, `measuring`.
+    /// The name of the stage: `preparing`, `warming up`, `measuring`.
     pub label: String,
-    /// The variant that is run; empty while nothing is.
+    /// The variant that is running; empty if none is.
     pub variant: String,
     /// The unit counted in addition to bytes per second, as in `entries/s`; empty if there is no
     /// such unit.
@@ -29,18 +29,18 @@ pub struct RunStage {
 /// The remaining time of a plan, as far as it can be estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Remaining {
-    /// For the runs that are made in any case.
+    /// The shortest remaining time, for the runs that are made in any case.
     pub at_least: Option<Duration>,
-    /// Where the number of runs depends on what they find.
+    /// For plans in which the number of runs depends on their results.
     pub at_most: Option<Duration>,
 }
 
 /// The things counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountedUnit {
-    /// Bytes that are moved.
+    /// The total is a number of bytes that are moved.
     Bytes,
-    /// Things that are done.
+    /// The total is a number of items that are processed.
     Items,
 }
 
@@ -51,27 +51,27 @@ struct Goal {
     began: Instant,
 }
 
-/// The ledger in which an operation of the library counts.
+/// The ledger that counts the progress of an operation of the library.
 struct OperationLedger {
     monitor: Arc<Monitor>,
     counter: Counter,
     tally: CountedUnit,
 }
 
-/// Shared by the measuring threads and the watching one.
+/// The progress of a plan, shared by the measuring threads and the watching thread.
 pub struct Live {
     stop: Arc<AtomicBool>,
     bytes: AtomicU64,
     items: AtomicU64,
     goal: Mutex<Option<Goal>>,
-    /// Further counts made meanwhile.
+    /// The ledger of an operation of the library that is running now, whose counts are added.
     ledger: Mutex<Option<OperationLedger>>,
-    /// With when it was entered.
+    /// The current stage, and when it was entered.
     stage: Mutex<(RunStage, Instant)>,
 }
 
 impl Live {
-    /// To be stopped by this flag.
+    /// Creates the progress of a plan, which the flag `stop` stops.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
         Live {
             stop,
@@ -83,12 +83,12 @@ impl Live {
         }
     }
 
-    /// Whether it was asked to stop.
+    /// Whether a stop was requested.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The flag that asks it to stop.
+    /// The flag that requests a stop.
     pub fn stop(&self) -> &Arc<AtomicBool> {
         &self.stop
     }
@@ -104,17 +104,17 @@ impl Live {
         }
     }
 
-    /// Counts moved bytes of any kind.
+    /// Counts bytes that were moved, of any kind.
     pub fn moved(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts things that were done: entries, rows.
+    /// Counts processed items: entries or rows.
     pub fn counted(&self, items: u64) {
         self.items.fetch_add(items, Ordering::Relaxed);
     }
 
-    /// Counts what an operation of the library counts, while it runs.
+    /// Adds the counts of an operation of the library while the operation runs.
     pub fn counting<R>(
         &self,
         tally: CountedUnit,
@@ -151,7 +151,7 @@ impl Live {
         self.so_far(CountedUnit::Bytes)
     }
 
-    /// Things done so far.
+    /// Items processed so far.
     pub fn items(&self) -> u64 {
         self.so_far(CountedUnit::Items)
     }
@@ -162,7 +162,7 @@ impl Live {
         *lock(&self.goal) = Some(Goal { moved, bytes, began });
     }
 
-    /// The time left, by its rate so far where it was said how much it is.
+    /// The estimated time left, from the rate so far; `None` if the total is unknown.
     pub fn left(&self) -> Option<Duration> {
         let moved = self.bytes();
         let goal = lock(&self.goal);
@@ -178,7 +178,7 @@ impl Live {
         *lock(&self.stage) = (stage, Instant::now());
     }
 
-    /// The current stage, and the time left.
+    /// The current stage, with the time left.
     pub fn stage(&self) -> RunStage {
         let (stage, entered) = lock(&self.stage).clone();
         let now = |left: Option<Duration>| left.map(|it| it.saturating_sub(entered.elapsed()));

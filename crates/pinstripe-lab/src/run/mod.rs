@@ -1,9 +1,9 @@
-//! A plan carried out: variants in interleaved order, repeatedly, each run under the guard, until
-//! the answer is narrow enough or the time has elapsed.
+//! Carries out a plan: runs its variants in interleaved order, repeatedly, each run under the
+//! guard, until the answer is narrow enough or the time has elapsed.
 //!
-//! Invariants: what was measured so far is handed out after every run, or every second where runs
-//! are shorter, and in any case at the end, so that an interrupt loses nothing; a disturbed run is
-//! kept and made again, as long as there is time. Not in this module: printing, saving, and what a
+//! Invariants: the results so far are passed on after every run (every second if runs are shorter)
+//! and always at the end, so that an interrupt loses nothing; a disturbed run is kept and repeated,
+//! as long as there is time. This module does not print or save results, and does not know what a
 //! case does.
 
 mod effort;
@@ -29,12 +29,13 @@ use runner::Here;
 pub use runner::Runner;
 pub(crate) use station::{Readied, Station};
 
-/// Judging and saving is not done more often: it would take longer than the runs.
+/// The shortest interval between two rounds of judging and saving, which could otherwise take
+/// longer than the runs.
 const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 /// A budget beyond this counts as unlimited.
 const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
 
-/// The origin of results.
+/// The program and the settings from which results come.
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
     /// The program and its version.
@@ -43,12 +44,12 @@ pub struct Origin {
     pub command: Vec<String>,
     /// The case's name.
     pub case: String,
-    /// The seed of all chance.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// Carries out a plan. `each` gets the results so far after every run, of shorter runs every
-/// second, and once more at the end, however the plan ends.
+/// Carries out a plan. `each` receives the results so far after every run (every second if runs are
+/// shorter), and once more at the end, however the plan ends.
 ///
 /// An interrupt (see [`Live`]) is not an error: the results say that they are incomplete.
 ///
@@ -64,7 +65,8 @@ pub fn measure(
     measure_by(&mut Here::new(plan, effort), effort, origin, live, each)
 }
 
-/// [`measure`] by what carries out the runs: on this machine or on others.
+/// Does the same as [`measure`], with a runner that carries out the runs on this machine or on
+/// others.
 ///
 /// # Errors
 /// The errors of [`measure`].
@@ -78,7 +80,7 @@ pub fn measure_by(
     carried_out(runner, effort, origin, live, PUBLISH_EVERY, each)
 }
 
-/// [`measure_by`], with results so far at most once in `publish_every`.
+/// Does the same as [`measure_by`], but passes on results at most once in `publish_every`.
 fn carried_out(
     runner: &mut dyn Runner,
     effort: &Effort,
@@ -146,11 +148,11 @@ struct Execution<'a> {
     began: Instant,
     /// When the first run could begin.
     prepared: Instant,
-    /// Runs so far that are not kept.
+    /// The number of warm-up runs so far, which are not kept.
     warmed: usize,
     order: u64,
     published: Option<Instant>,
-    /// The least time between two hand-outs of results.
+    /// The shortest interval between two calls that pass on results.
     publish_every: Duration,
     results: Results,
 }
@@ -208,7 +210,8 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Announces the next run, and the estimated remaining time if these variants continue.
+    /// Announces the next run, and the estimated remaining time if only the variants in `open`
+    /// continue.
     fn announce(&self, label: &str, variant: VariantNo, open: &[VariantNo]) {
         let (effort, variants) = (self.effort, &self.results.variants);
         let cold = (effort.warm_up * variants.len()).saturating_sub(self.warmed);
@@ -228,8 +231,8 @@ impl Execution<'_> {
         });
     }
 
-    /// The time that the runs still take, by the runs so far; no longer than the budget, which is
-    /// all that is known at first.
+    /// The time that the remaining runs take, estimated from the runs so far. It is at most the
+    /// budget, which is the only estimate before the first run.
     fn remaining(&self, made: usize, missing: usize) -> Remaining {
         let by_budget = self.effort.budget.saturating_sub(self.began.elapsed());
         let by_runs = self.prepared.elapsed().checked_div(made as u32);

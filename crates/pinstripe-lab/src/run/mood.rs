@@ -1,6 +1,7 @@
-//! The mood of the disk: a short read that is always the same, timed before and after every run. A
-//! disk behind a hypervisor is shared with neighbours that no counter of this machine shows; that
-//! the same read takes another time is all that is seen of them.
+//! Measures how the speed of the disk changes: the time of a short read, always the same, before
+//! and after every run. A disk behind a hypervisor is shared with other virtual machines that no
+//! counter of this machine shows; their load is noticed only because the same read takes a
+//! different time.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -16,11 +17,11 @@ use pinstripe_stats::median;
 /// The size of the file, and of each read.
 const FILE_BYTES: usize = 1 << 20;
 const READ_BYTES: usize = 4096;
-/// Reads of a probe, and the time after which no further one is begun.
+/// The number of reads of a probe, and the time after which no further read is started.
 const READS: u64 = 64;
 const MOST: Duration = Duration::from_millis(30);
 
-/// A file without a name on the disk, which is read past the page cache.
+/// An unnamed file on the disk, which is read with direct I/O.
 #[derive(Debug)]
 pub(crate) struct MoodProbe {
     file: File,
@@ -28,8 +29,8 @@ pub(crate) struct MoodProbe {
 }
 
 impl MoodProbe {
-    /// A probe in a directory. `None` if `place` is not a directory, if the file system does not
-    /// support unnamed files, or if the page cache cannot be bypassed.
+    /// Creates a probe in a directory. Returns `None` if `place` is not a directory, or if its file
+    /// system does not support unnamed files or direct I/O.
     pub fn make(place: &Path) -> Option<Self> {
         let flag = |flags: rustix::fs::OFlags| flags.bits() as i32;
         let mut options = fs::OpenOptions::new();
@@ -47,7 +48,8 @@ impl MoodProbe {
         probe.time().map(|_| probe)
     }
 
-    /// The current duration of a read, in microseconds: the median of several; `None` if one fails.
+    /// The time that a read takes now, in microseconds: the median of several reads; `None` if a
+    /// read fails.
     pub fn time(&mut self) -> Option<f64> {
         let began = Instant::now();
         let mut places = Noise(2);

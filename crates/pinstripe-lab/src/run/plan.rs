@@ -23,34 +23,35 @@ impl PlaceNo {
 /// A variant before it is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariantSpec {
-    /// The name, the only one in its case.
+    /// The name, which is unique in its case.
     pub name: String,
-    /// Variants of one group are compared with its baseline, and end together.
+    /// The group; variants of one group are compared with its baseline, and end together.
     pub group: String,
     /// The purpose, for people.
     pub about: String,
-    /// In what it differs from others.
+    /// The parameters in which the variant differs from others.
     pub parameters: Vec<Parameter>,
-    /// The metric of its value.
+    /// The metric of the variant's values.
     pub metric: Metric,
-    /// The place whose disk the guard watches; a plan without places has none to watch.
+    /// The place whose disk the guard watches; without places, no disk is watched.
     pub place: PlaceNo,
 }
 
 impl From<VariantSpec> for Variant {
-    /// Before its first run.
+    /// Converts a specification to a variant without runs.
     fn from(spec: VariantSpec) -> Self {
         let VariantSpec { name, group, about, parameters, metric, place: _ } = spec;
         Variant { name, group, about, parameters, metric, runs: Vec::new() }
     }
 }
 
-/// A case with its options read: what is to be measured, and how that is done once.
+/// A case whose options have been read: defines what is measured and how it is measured once.
 ///
-/// The calls come in this order: `may_begin`, `prepare`, then for each run `ready`, `run` and `check`, at last
-/// `clean`, also after an error or an interrupt. Only what `run` does is measured.
+/// The calls come in this order: `may_begin`, `prepare`, then for each run `ready`, `run` and
+/// `check`, and at the end `clean`, also after an error or an interrupt. Only the time of `run` is
+/// measured.
 pub trait Plan {
-    /// Every parameter, defaults too, in the order in which they are shown.
+    /// Every parameter, including defaults, in the order in which they are shown.
     fn parameters(&self) -> Vec<Parameter>;
 
     /// The variants; the order is the one in which results are shown.
@@ -59,67 +60,69 @@ pub trait Plan {
     /// Directories and devices that are measured.
     fn places(&self) -> Vec<PathBuf>;
 
-    /// Notes on all results, for people; asked for again when all was prepared.
+    /// Notes on all results, for people; they are requested again after `prepare`.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The files made and overwritten, for people: "make 128 files ...".
+    /// Descriptions of the files that are created and overwritten, for people: "make 128 files
+    /// ...".
     fn intents(&self) -> Vec<String>;
 
-    /// The directories that need room, each with its bytes: all that exists at one time. Without
-    /// this room the plan does not begin.
+    /// The directories that need space, each with the number of bytes: all that exists at the same
+    /// time. The plan does not begin if this space is not available.
     fn room(&self) -> Vec<(PathBuf, u64)> {
         Vec::new()
     }
 
-    /// Checks whether it can be begun, without changing anything: a rehearsal asks this as a run
-    /// does. A device may be read by then.
+    /// Checks whether the plan can begin, without changing anything; a rehearsal calls this as a
+    /// run does. The check may read a device.
     ///
     /// # Errors
-    /// The errors that `prepare` would report, as far as they can be determined: for example a
+    /// The errors that `prepare` would return, as far as they can be predicted: for example a
     /// device that is too short, or a missing permission or program.
     fn may_begin(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Whether values are found by counting, not by the clock: then one run of each variant is
-    /// enough, needs no warm-up, and cannot be disturbed.
+    /// Whether the values are counts instead of times: then one run of each variant is enough, no
+    /// warm-up is needed, and a run cannot be disturbed.
     fn is_exact(&self) -> bool {
         false
     }
 
-    /// Makes what all runs need.
+    /// Creates what all runs need.
     ///
     /// # Errors
-    /// Any error of the case: nothing is measured, and `clean` is called.
+    /// Any error of the case; then nothing is measured, and `clean` is called.
     fn prepare(&mut self, live: &Live) -> Result<()>;
 
-    /// Makes what the next run of a variant needs: files again, caches dropped.
+    /// Prepares the next run of a variant: creates files again, drops caches.
     ///
     /// # Errors
-    /// Any error of the case: no further run follows; runs made so far are kept.
+    /// Any error of the case; then no further run is made, and the runs made so far are kept.
     fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()>;
 
-    /// Runs a variant once. The number makes chance differ from run to run.
+    /// Runs a variant once. `number` makes random choices differ from run to run.
     ///
     /// # Errors
-    /// Any error of the case: this run is dropped, and no further one follows.
+    /// Any error of the case; then this run is dropped, and no further run is made.
     fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome>;
 
-    /// Checks the result of a run. This is not measured.
+    /// Checks the result of a run. The time of the check is not measured.
     ///
     /// # Errors
-    /// Any error of the case, such as content that differs: the run is dropped, and no further one
-    /// follows.
+    /// Any error of the case, such as content that differs; then the run is dropped, and no further
+    /// run is made.
     fn check(&mut self, _variant: VariantNo, _live: &Live) -> Result<()> {
         Ok(())
     }
 
-    /// Removes everything that was made.
+    /// Removes everything that the plan created.
     ///
     /// # Errors
-    /// Any error of the case. An earlier error, unless it is an interrupt, takes precedence.
+    /// Any error of the case while it removes files. If there is an earlier error that is not an
+    /// interrupt, that error is reported instead.
     fn clean(&mut self) -> Result<()>;
 }
 
@@ -127,21 +130,21 @@ pub trait Plan {
 /// engine distinguishes its work from that of other processes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
-    /// The value and its accompanying figures.
+    /// The measured value, with its additional figures.
     pub measured: Measured,
-    /// Bytes that it read in addition to those requested: parity, logs, metadata. They do not count
-    /// as a disturbance.
+    /// Bytes that the run read in addition to those requested: parity, logs, metadata. These bytes
+    /// do not count as a disturbance.
     pub beside_read_bytes: u64,
-    /// The same of bytes written.
+    /// Bytes that the run wrote in addition to those requested.
     pub beside_written_bytes: u64,
-    /// The share of the requested bytes that the disk has to hold if content is compressed or
-    /// deduplicated inline: only this part has to come from the disk.
+    /// The share of the requested bytes that the disk has to store if the content is compressed or
+    /// deduplicated inline; only this share has to come from the disk.
     pub stored_share: Option<f64>,
-    /// Waits until bytes were durable.
+    /// The number of waits until bytes were durable.
     pub syncs: u64,
     /// Notes needed to read the value.
     pub notes: Vec<Note>,
-    /// Processor time that another program took, where one was run, or that the kernel's threads
-    /// took where a run leaves much to them.
+    /// Processor time that another program took if one was run, or that the kernel's threads took
+    /// if a run leaves much work to them.
     pub other_cpu_s: f64,
 }

@@ -1,5 +1,5 @@
-//! The interface between the engine and what carries out single runs: a plan on this machine, or the
-//! same plan on several.
+//! The interface between the engine and a runner, which carries out single runs: a plan on this
+//! machine, or the same plan on several machines.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use super::station::Station;
 use super::{Effort, Live, Plan, VariantNo, VariantSpec};
 use crate::result::{Host, Parameter, Run};
 
-/// What carries out the runs of an execution.
+/// Carries out the runs of an execution.
 ///
-/// The calls come in this order: `prepare`, then any number of `warm_up` and `run_once`, at last
-/// `clean`, also after an error or an interrupt.
+/// The calls come in this order: `prepare`, then any number of `warm_up` and `run_once`, and at the
+/// end `clean`, also after an error or an interrupt.
 pub trait Runner {
-    /// Every parameter of the case, defaults too, in the order in which they are shown.
+    /// Every parameter of the case, including defaults, in the order in which they are shown.
     fn parameters(&self) -> Vec<Parameter>;
 
     /// The variants; the order is the one in which results are shown.
@@ -24,48 +24,50 @@ pub trait Runner {
     /// Directories and devices of this machine that are measured.
     fn places(&self) -> Vec<PathBuf>;
 
-    /// Notes on all results, for people; asked for again when all was prepared.
+    /// Notes on all results, for people; they are requested again after `prepare`.
     fn notes(&self) -> Vec<String>;
 
     /// Whether one run of each variant is enough: see [`Plan::is_exact`].
     fn is_exact(&self) -> bool;
 
-    /// The measuring machines, as known now; empty if only this machine measures.
+    /// The machines that measure; empty if only this machine measures.
     fn hosts(&self) -> Vec<Host> {
         Vec::new()
     }
 
-    /// Whether no further run can be compared with those before, because a machine was lost.
+    /// Whether no further run would be comparable with the previous ones, because a machine was
+    /// lost.
     fn has_ended(&self) -> bool {
         false
     }
 
-    /// Makes what all runs need.
+    /// Creates what all runs need.
     ///
     /// # Errors
-    /// Any error of the case: nothing is measured, and `clean` is called.
+    /// Any error of the case; then nothing is measured, and `clean` is called.
     fn prepare(&mut self, live: &Arc<Live>) -> Result<()>;
 
     /// Runs a variant once and discards the measurement.
     ///
     /// # Errors
-    /// Any error of the case: no run follows.
+    /// Any error of the case; then no further run is made.
     fn warm_up(&mut self, variant: VariantNo, live: &Arc<Live>) -> Result<()>;
 
-    /// Runs a variant once, under the guard. The number makes chance differ from run to run.
+    /// Runs a variant once, under the guard. `order` makes random choices differ from run to run.
     ///
     /// # Errors
-    /// Any error of the case: this run is dropped, and no further one follows.
+    /// Any error of the case; then this run is dropped, and no further run is made.
     fn run_once(&mut self, variant: VariantNo, order: u64, live: &Arc<Live>) -> Result<Run>;
 
-    /// Removes everything that was made.
+    /// Removes everything that the plan created.
     ///
     /// # Errors
-    /// Any error of the case. An earlier error, unless it is an interrupt, takes precedence.
+    /// Any error of the case while it removes files. If there is an earlier error that is not an
+    /// interrupt, that error is reported instead.
     fn clean(&mut self) -> Result<()>;
 }
 
-/// A plan on this machine.
+/// The runner of a plan on this machine.
 pub(super) struct Here<'a> {
     plan: &'a mut dyn Plan,
     station: Station,

@@ -9,10 +9,11 @@ use super::Live;
 use crate::guard::{Guard, Reading};
 use crate::result::Sample;
 
-/// Between two samples: a stall of this length is seen, and the cost is not.
+/// The time between two samples: short enough to show a stall of this length, and long enough to
+/// cost almost nothing.
 const PERIOD: Duration = Duration::from_millis(200);
-/// Beyond this number of samples, pairs of samples are merged and the period doubles: a run of any
-/// length has a timeline that fits on a page.
+/// Beyond this number of samples, pairs of samples are merged and the period is doubled, so that
+/// the timeline of any run fits on a page.
 const MOST: usize = 300;
 
 /// A running sampler.
@@ -45,7 +46,7 @@ impl Sampler {
         Sampler { stop, thread }
     }
 
-    /// Ends it and returns its samples; empty if the run was shorter than its period.
+    /// Ends the thread and returns its samples; empty if the run was shorter than the period.
     pub fn stop(self) -> Vec<Sample> {
         drop(self.stop);
         // It only samples: its panic is not a reason to lose a run.

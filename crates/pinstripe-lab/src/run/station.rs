@@ -1,7 +1,7 @@
-//! One machine on which a plan is run: its guards, the probes of its disks, and one run of a variant
-//! between two readings of the kernel's counters.
+//! One machine on which a plan is run: its guards, the probes of its disks, and single runs between
+//! two readings of the kernel's counters.
 //!
-//! Not in this module: which variant comes next, and how many runs are enough.
+//! This module does not decide which variant comes next, or how many runs are enough.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,16 +15,16 @@ use crate::fingerprint::disk_number_of;
 use crate::guard::{Disturbance, Guard, OwnUsage};
 use crate::result::{Note, Results, Run};
 
-/// So long it is believed that a machine that was quiet still is.
+/// The time for which a machine that was quiet is assumed to stay quiet.
 const LOOK_HOLDS: Duration = Duration::from_secs(2);
 
 /// The guards and probes of one machine.
 pub(crate) struct Station {
     /// By variant.
     guards: Vec<Guard>,
-    /// The number of its place, by variant.
+    /// The index of the place of each variant.
     on: Vec<usize>,
-    /// By place; `None` if nothing is measured by the clock.
+    /// The disk probe of each place; `None` if the measured values are not times.
     moods: Vec<Option<MoodProbe>>,
     patience: Duration,
     accepts_noise: bool,
@@ -34,14 +34,14 @@ pub(crate) struct Station {
     quiet_at: Option<Instant>,
 }
 
-/// A variant that may be run now, and how the machine was just before.
+/// A variant that is ready to run, and the state of the machine just before the run.
 pub(crate) struct Readied {
     disturbances: Vec<Disturbance>,
     mood_us: Option<f64>,
 }
 
 impl Station {
-    /// A station for the variants of a plan, from now on.
+    /// Creates a station for the variants of a plan.
     pub fn new(plan: &dyn Plan, effort: &Effort) -> Self {
         let (places, specs) = (plan.places(), plan.variants());
         let guard = |spec: &VariantSpec| {
@@ -60,14 +60,14 @@ impl Station {
         }
     }
 
-    /// Makes the probes of the disks, once the plan has prepared what it measures.
+    /// Creates the probes of the disks, after the plan has been prepared.
     pub fn settle(&mut self, plan: &dyn Plan) {
         if !self.is_exact {
             self.moods = plan.places().iter().map(|place| MoodProbe::make(place)).collect();
         }
     }
 
-    /// Makes a variant ready, and waits for a quiet machine.
+    /// Prepares a variant, and waits until the machine is quiet.
     ///
     /// # Errors
     /// The errors of [`Plan::ready`].
@@ -82,8 +82,8 @@ impl Station {
         Ok(Readied { disturbances, mood_us: self.mood(variant) })
     }
 
-    /// Runs a variant once. `start` returns at the moment at which the run is to begin; what is done
-    /// before it is not part of the time.
+    /// Runs a variant once. `start` returns at the moment at which the run is to begin; the time
+    /// before that is not measured.
     ///
     /// # Errors
     /// The errors of [`Plan::run`] and of `start`.
@@ -140,12 +140,13 @@ impl Station {
         Ok(run)
     }
 
-    /// The time of the probe of a variant's disk, if there is one.
+    /// The time of the probe of a variant's disk; `None` without a probe.
     fn mood(&mut self, variant: VariantNo) -> Option<f64> {
         self.moods.get_mut(self.on[variant.0])?.as_mut()?.time()
     }
 
-    /// The disturbances left after waiting for quiet; many short runs do not each check it.
+    /// The disturbances that remain after waiting for a quiet machine; not every one of many short
+    /// runs checks this.
     fn look(&mut self, variant: VariantNo) -> Vec<Disturbance> {
         if self.quiet_at.is_some_and(|it| it.elapsed() < LOOK_HOLDS) {
             return Vec::new();
@@ -156,7 +157,7 @@ impl Station {
     }
 }
 
-/// The run's own work.
+/// The work that belongs to the run itself.
 fn own(outcome: &Outcome, cpu_s: f64) -> OwnUsage {
     OwnUsage {
         cpu_s,
@@ -167,7 +168,7 @@ fn own(outcome: &Outcome, cpu_s: f64) -> OwnUsage {
 }
 
 /// The notes on a run. `from_disk` is the number of bytes that the disk read: if this is less than
-/// half of the expected bytes, most came from the page cache.
+/// half of the expected bytes, most bytes came from the page cache.
 pub(super) fn notes(outcome: &Outcome, from_disk: Option<u64>) -> Vec<Note> {
     let stored = outcome.measured.read_bytes as f64 * outcome.stored_share.unwrap_or(1.0);
     let wanted = stored as u64;

@@ -1,19 +1,19 @@
-//! Whether a device is blank, as far as samples can tell: all that is read is zero.
+//! Whether a device is blank as far as samples can show: all bytes that are read are zero.
 //!
-//! Formats that no table knows, and data in the middle of a device without a head, are found by
-//! this alone.
+//! Only this check finds formats that are in no table, and data in the middle of a device without a
+//! header.
 
 use pinstripe_base::error::Result;
 use pinstripe_io::device::Device;
 
-/// The bytes read completely at either end.
+/// The number of bytes that are read completely at each end.
 const END_BYTES: u64 = 1 << 20;
-/// The samples between the two.
+/// The number of samples between the two ends.
 const SAMPLES: u64 = 64;
-/// The bytes of a sample.
+/// The length of a sample in bytes.
 const SAMPLE_BYTES: u64 = 4 << 10;
 
-/// The offset of the first nonzero byte among those that are read.
+/// The offset of the first nonzero byte among the bytes that are read; `None` if all are zero.
 ///
 /// # Errors
 /// The errors of the device.

@@ -1,5 +1,5 @@
-//! The signature that blkid(8) finds on a device, where it is installed: it knows formats that our
-//! table does not.
+//! The signature that blkid(8) finds on a device, if blkid is installed: it knows formats that
+//! pinstripe's own table does not contain.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Where it is installed; the library reads no `PATH`.
+/// Directories in which blkid may be installed; the library does not read `PATH`.
 const PLACES: [&str; 6] = [
     "/usr/sbin/blkid",
     "/sbin/blkid",
@@ -18,14 +18,15 @@ const PLACES: [&str; 6] = [
     "/usr/local/sbin/blkid",
     "/run/current-system/sw/bin/blkid",
 ];
-/// The time after which it is ended: a device that does not answer in that time is not examined.
+/// The time after which blkid is killed; a device that does not respond within this time counts as
+/// not examined.
 const LONGEST: Duration = Duration::from_secs(30);
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// The signature that it finds; `None` if it finds nothing, or is not installed.
+/// Returns the signature that blkid finds; `None` if it finds nothing, or is not installed.
 ///
 /// # Errors
-/// If it cannot examine the device, or does not end.
+/// Fails if blkid cannot examine the device, or does not end in time.
 pub(super) fn found(device: &Path) -> Result<Option<String>> {
     let Some(program) = PLACES.iter().map(PathBuf::from).find(|it| it.is_file()) else {
         return Ok(None);
@@ -60,7 +61,7 @@ pub(super) fn found(device: &Path) -> Result<Option<String>> {
         .map_err(|what| Error::new(Kind::Io, what).at(device))
 }
 
-/// The result, from its exit code and its lines of `KEY=value`.
+/// Interprets blkid's exit code and its lines of `KEY=value`.
 fn said(code: Option<i32>, printed: &str) -> std::result::Result<Option<String>, String> {
     match code {
         Some(0) => {

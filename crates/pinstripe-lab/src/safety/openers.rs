@@ -1,11 +1,11 @@
-//! The processes that have a device open, by their descriptors in `/proc`.
+//! Finds the processes that have a device open, by their descriptors in `/proc`.
 //!
-//! The kernel's tables name mounts, swap and volumes, and an exclusive open is refused to us; a
-//! program that reads and writes a device without asking for it alone (a virtual machine, a
-//! database) is in neither.
+//! The kernel's tables list mounts, swap and volumes, and an exclusive use makes an exclusive open
+//! fail. A program that opens a device without O_EXCL (a virtual machine, a database) is found by
+//! neither.
 //!
-//! Invariant: a file of another machine is never asked for, since one that does not answer would
-//! stop the search. Descriptors that this user may not see are not seen.
+//! Invariant: no file on a network file system is accessed, because a server that does not respond
+//! would stop the search. Descriptors that this user may not read are not found.
 
 use std::fs;
 use std::path::Path;

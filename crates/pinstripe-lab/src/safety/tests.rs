@@ -70,7 +70,7 @@ fn every_objection_is_final_and_told() {
         (Objection::HasParts("x1, x2".to_owned()), "partitions x1, x2"),
         (
             Objection::WholeInUse(name(), "used as swap".to_owned()),
-            "/dev/y, which it is on, is used",
+            "the underlying device /dev/y is used",
         ),
         (Objection::Carries("an XFS file system".to_owned()), "an XFS file system"),
         (Objection::WholeCarries(name(), "swap space".to_owned()), "/dev/y carries swap space"),

@@ -1,4 +1,4 @@
-//! A file system with the options it is made and mounted with, as people type it.
+//! A file system with its mkfs and mount options, as users type it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,31 +11,32 @@ use super::kinds::{self, FileSystem};
 use crate::program;
 use crate::run::Live;
 
-/// `ext4`, `ext4 -O ^has_journal mount=noatime`, `btrfs mount=compress=zstd:3`.
+/// A candidate, for example `ext4`, `ext4 -O ^has_journal mount=noatime`, `btrfs
+/// mount=compress=zstd:3`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FsCandidate {
     /// Which file system.
     pub kind: &'static FileSystem,
-    /// The arguments of its program besides those of [`FileSystem`].
+    /// The arguments of the mkfs program in addition to those in [`FileSystem`].
     pub making: Vec<String>,
     /// Mount options.
     pub mounting: Vec<String>,
 }
 
-/// A candidate, and the program that makes it here.
+/// A candidate, and the mkfs program for it on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Maker {
-    /// The file system made.
+    /// The file system with its options.
     pub candidate: FsCandidate,
     /// By what.
     pub program: PathBuf,
 }
 
 impl Maker {
-    /// The version that the program reports, where it reports one.
+    /// The version that the program reports; `None` if it reports none.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] after a stop; otherwise as reported by the system.
+    /// [`Kind::Interrupted`] after a stop request; other errors as the system reports them.
     pub fn version(&self, live: &Live) -> Result<Option<String>> {
         let ran = program::run(Command::new(&self.program).arg("-V"), live)?;
         let mut lines = ran.out.lines().chain(ran.err.lines()).map(str::trim);
@@ -44,7 +45,7 @@ impl Maker {
 }
 
 impl FsCandidate {
-    /// A file system with default options for making and mounting it.
+    /// A candidate with default mkfs and mount options.
     pub fn plain(kind: &'static FileSystem) -> Self {
         FsCandidate { kind, making: Vec::new(), mounting: Vec::new() }
     }
@@ -83,23 +84,23 @@ impl FromStr for FsCandidate {
     }
 }
 
-/// Words that could lead to anything but the one device that may be overwritten: a path, a label or
-/// an identity of another one, a journal elsewhere.
+/// Options that could refer to another device than the one that may be overwritten: a path, a label
+/// or UUID, an external journal.
 const ELSEWHERE: &[&str] = &["/", "UUID=", "LABEL=", "device", "dev=", "journal_path"];
-/// Mount options that are for the mount program alone, or would make it all pointless.
+/// Mount options that only the mount program handles, or that would make the measurement useless.
 const NOT_OURS: &[&str] = &["", "source", "loop", "ro", "remount", "bind", "move"];
 
 fn refuse(word: &str, is_mount_option: bool) -> Result<()> {
     let key = word.split('=').next().unwrap_or_default();
     let refused = |what: &str| {
         Err(Error::new(Kind::Usage, format!("'{word}' {what}"))
-            .advice("options of one device, as in 'ext4 -O ^has_journal mount=noatime'"))
+            .advice("use only options of one device, as in 'ext4 -O ^has_journal mount=noatime'"))
     };
     if let Some(part) = ELSEWHERE.iter().find(|part| word.contains(**part)) {
-        return refused(&format!("could name another device ('{part}')"));
+        return refused(&format!("this option could name another device ('{part}')"));
     }
     match is_mount_option && NOT_OURS.contains(&key) {
-        true => refused("is a mount option that this case does not support"),
+        true => refused("this is a mount option that the case 'fs' does not support"),
         false => Ok(()),
     }
 }

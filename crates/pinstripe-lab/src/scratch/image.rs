@@ -1,8 +1,8 @@
-//! A loop device on a file that has no name.
+//! A loop device on an unnamed file.
 //!
-//! Invariants: file and device exist as long as a process has the device open, and no longer,
-//! however this process ends: the file was never in a directory, and the device releases it by
-//! itself. No byte of the file is a hole, so that the filling of holes is not measured.
+//! Invariants: file and device exist exactly as long as a process has the device open, however this
+//! process ends. The file is never in a directory, and the device releases it automatically. The
+//! file has no holes, so the measurement does not include the allocation of blocks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::run::Live;
 
-/// A file, and the loop device on it.
+/// An unnamed file, and the loop device on it.
 #[derive(Debug)]
 pub struct Image {
     file: File,
@@ -26,17 +26,18 @@ pub struct Image {
     is_direct: bool,
 }
 
-/// Bytes written at a time while the file is made.
+/// Bytes written at a time while the file is created.
 const PIECE_BYTES: usize = 1 << 20;
-/// Others look for a free device as well: so often it is tried again when they were quicker.
+/// The number of attempts to get a free loop device, because other programs may take the same one
+/// first.
 const ATTEMPTS: usize = 32;
 
 impl Image {
-    /// Makes one in a directory.
+    /// Creates an image in a directory.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] if there is no room; [`Kind::Refused`] without the right to;
-    /// [`Kind::Interrupted`] after a stop; otherwise as reported by the system.
+    /// [`Kind::NoSpace`] if there is not enough space; [`Kind::Refused`] without permission;
+    /// [`Kind::Interrupted`] after a stop request; other errors as the system reports them.
     pub fn make(dir: &Path, bytes: u64, live: &Live) -> Result<Image> {
         // First what costs nothing: much is written before the device is needed.
         let control = open(Path::new(CONTROL))?;
@@ -65,30 +66,32 @@ impl Image {
         &self.file
     }
 
-    /// Whether it reads and writes its file past the page cache.
+    /// Whether the loop device reads and writes its file with direct I/O.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
-    /// Writes back and drops what the page cache holds of the file.
+    /// Writes back and drops the pages of the file in the page cache.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn settle(&self) -> Result<()> {
-        settle(&self.file).map_err(|error| Error::io("cannot be made durable", &self.path, error))
+        settle(&self.file)
+            .map_err(|error| Error::io("the image cannot be made durable", &self.path, error))
     }
 }
 
-/// Writes back and drops what the page cache holds of a file or device.
+/// Writes back and drops the pages of a file or device in the page cache.
 ///
 /// # Errors
-/// As reported by the system.
+/// Returns errors as the system reports them.
 pub fn settle(file: &File) -> io::Result<()> {
     file.sync_all()?;
     Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
 }
 
-/// A file without a name; where the file system has no such files, one that loses it at once.
+/// Creates a file without a name; if the file system does not support this, a file whose name is
+/// removed at once.
 fn unnamed(dir: &Path) -> Result<File> {
     let failed = |error: io::Error| Error::io("no image can be created", dir, error);
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -107,8 +110,8 @@ fn unnamed(dir: &Path) -> Result<File> {
     }
 }
 
-/// Reserves and writes all of it: the first write to space that is only reserved costs more than
-/// the second.
+/// Reserves and writes all of the file, because the first write to space that is only reserved
+/// costs more than the second.
 fn fill(file: &File, dir: &Path, bytes: u64, live: &Live) -> Result<()> {
     let failed = |error: io::Error| Error::io("cannot create an image", dir, error);
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
@@ -158,14 +161,15 @@ struct LoopConfig {
 
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
-/// Sets read-only or not: a loop device keeps the setting of its last user for the next one.
+/// The ioctl that sets or clears read-only: a loop device keeps the setting of its last user.
 const BLKROSET: libc::Ioctl = 0x125d;
-/// It releases its file when it is closed for the last time.
+/// The flag that makes a loop device release its file when it is closed for the last time.
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
-/// It reads and writes past the page cache, where the file can be; otherwise this is ignored.
+/// The flag that makes a loop device use direct I/O if its file supports it; otherwise the flag is
+/// ignored.
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// The device that hands out loop devices.
+/// The device that allocates loop devices.
 const CONTROL: &str = "/dev/loop-control";
 
 fn open(path: &Path) -> Result<File> {
@@ -183,14 +187,14 @@ fn failed(what: &str, place: &Path, error: io::Error) -> Error {
     }
 }
 
-/// Puts a free loop device on a file.
+/// Attaches a free loop device to a file.
 fn attach(control: &File, file: &File) -> Result<(File, PathBuf)> {
     for _ in 0..ATTEMPTS {
         // SAFETY: it takes no argument.
         let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
         if number < 0 {
             let error = io::Error::last_os_error();
-            return Err(failed("has no free loop device", Path::new(CONTROL), error));
+            return Err(failed("this machine has no free loop device", Path::new(CONTROL), error));
         }
         let path = PathBuf::from(format!("/dev/loop{number}"));
         let device = open(&path)?;
@@ -220,8 +224,12 @@ fn attach(control: &File, file: &File) -> Result<(File, PathBuf)> {
             }
             (_, error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             (_, error) => {
-                return Err(Error::io("cannot be put on an image", &path, error)
-                    .advice("Linux 5.8 or newer is needed"));
+                return Err(Error::io(
+                    "a loop device cannot be attached to the image",
+                    &path,
+                    error,
+                )
+                .advice("Linux 5.8 or newer is needed"));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The file systems that can be made and mounted, as data; and which of them can be, here.
+//! The supported file systems as data, and the check which of them this machine can create and
+//! mount.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,20 +9,22 @@ use pinstripe_base::error::{Error, Kind, Result};
 /// A file system.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FileSystem {
-    /// The name, to people and to the kernel.
+    /// The name for users and for the kernel.
     pub name: &'static str,
-    /// The program that makes it.
+    /// The program that creates the file system.
     pub program: &'static str,
     /// The package of that program, as most distributions name it.
     pub package: &'static str,
-    /// The options that make the program neither ask nor talk, whatever the device carried.
+    /// The options that make the program ask nothing and print nothing, whatever the device
+    /// contained.
     pub quietly: &'static [&'static str],
-    /// The options that keep it from discarding the blocks of an image, which would make holes in
-    /// it.
+    /// The options that prevent the program from discarding the blocks of an image, which would
+    /// create holes in its file.
     pub keeping_blocks: &'static [&'static str],
-    /// Mount options without which it continues its initialisation during the measurement.
+    /// Mount options without which the file system would continue its initialization during the
+    /// measurement.
     pub settled: &'static [&'static str],
-    /// Mount options that keep it from discarding the blocks of an image.
+    /// Mount options that prevent the file system from discarding the blocks of an image.
     pub without_discard: &'static [&'static str],
     /// The size below which the program refuses to work.
     pub least_bytes: u64,
@@ -29,10 +32,11 @@ pub struct FileSystem {
 
 const MIB: u64 = 1 << 20;
 
-/// All of them, in the order in which they are measured.
+/// All file systems, in the order in which they are measured.
 ///
-/// Flags as in the manual pages of e2fsprogs 1.47, xfsprogs 6.1, btrfs-progs 6.2, f2fs-tools 1.15,
-/// nilfs-utils 2.2.9, jfsutils 1.1.15, reiserfsprogs 3.6.27 and bcachefs-tools 1.3.
+/// The options are as in the manual pages of e2fsprogs 1.47, xfsprogs 6.1, btrfs-progs 6.2,
+/// f2fs-tools 1.15, nilfs-utils 2.2.9, jfsutils 1.1.15, reiserfsprogs 3.6.27 and bcachefs-tools
+/// 1.3.
 pub(crate) const FILE_SYSTEMS: &[FileSystem] = &[
     FileSystem {
         name: "ext3",
@@ -138,10 +142,10 @@ pub const NAMES: [&str; FILE_SYSTEMS.len()] = {
     names
 };
 
-/// The file system of a name.
+/// Returns the file system with this name.
 ///
 /// # Errors
-/// [`Kind::Usage`] with the names that there are.
+/// [`Kind::Usage`], with the known names.
 pub fn find(name: &str) -> Result<&'static FileSystem> {
     FILE_SYSTEMS.iter().find(|it| it.name == name).ok_or_else(|| {
         let error = Error::new(
@@ -155,12 +159,12 @@ pub fn find(name: &str) -> Result<&'static FileSystem> {
     })
 }
 
-/// The places of programs and of the kernel's tables.
+/// The directories in which programs and the kernel's tables are found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct System {
-    /// The directories of programs, searched in this order.
+    /// The directories in which programs are searched, in this order.
     pub programs: Vec<PathBuf>,
-    /// The directory that holds `proc` and `lib`.
+    /// The directory that contains `proc` and `lib`.
     pub root: PathBuf,
 }
 
@@ -180,10 +184,11 @@ impl Default for System {
 }
 
 impl System {
-    /// The program that makes a file system which this kernel can mount.
+    /// Returns the mkfs program of a file system, if this kernel can mount the file system.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] without the program, [`Kind::Unsupported`] where the kernel cannot.
+    /// [`Kind::NotFound`] without the program, [`Kind::Unsupported`] if the kernel cannot mount the
+    /// file system.
     pub fn maker(&self, of: &FileSystem) -> Result<PathBuf> {
         let places = self.programs.iter().map(|place| place.join(of.program));
         let Some(found) = places.into_iter().find(|place| place.is_file()) else {
@@ -201,7 +206,7 @@ impl System {
         }
     }
 
-    /// Whether the kernel has it, or a module that it loads when it is wanted.
+    /// Whether the kernel contains the file system, or has a module for it that it loads on demand.
     fn can_mount(&self, name: &str) -> bool {
         let text = |path: &str| fs::read_to_string(self.root.join(path)).unwrap_or_default();
         let is_it = |line: &str| line.split_whitespace().next_back() == Some(name);

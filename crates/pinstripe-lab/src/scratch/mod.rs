@@ -1,9 +1,9 @@
 //! A scratch device: an image behind a loop device, or a device that may be overwritten, which is
 //! formatted and mounted repeatedly.
 //!
-//! Invariant: however the process ends, no mount, no loop device and no image outlives it; see
-//! [`Image`] and [`Mounted`]. A user's device keeps its last content, unless it was
-//! [wiped](Scratch::wipe). Not in this module: measuring.
+//! Invariant: however the process ends, no mount, loop device or image remains; see [`Image`] and
+//! [`Mounted`]. A user's device keeps its last content unless it is [wiped](Scratch::wipe). This
+//! module does not measure.
 
 mod candidate;
 mod image;
@@ -27,33 +27,34 @@ pub(crate) use candidate::{FsCandidate, Maker};
 pub use image::Image;
 pub use mount::{Mounted, may_mount};
 
-/// The advice about a lack of rights.
-const AS_ROOT: &str = "run it as root, or measure a file system that is mounted already: \
-                       'pinstripe lab run fileio --dir DIR'";
+/// The advice for a user without the necessary rights.
+const AS_ROOT: &str = "run the case as root, or measure a mounted file system with 'pinstripe lab \
+                       run fileio --dir DIR'";
 
 /// The device that is formatted and mounted.
 #[derive(Debug)]
 pub(crate) enum Scratch {
-    /// A loop device on a file of its own.
+    /// A loop device on an unnamed file.
     Image(Image),
-    /// A device of the user's.
+    /// A device that the user named.
     Device(PathBuf, File),
 }
 
-/// The time to wait until no process has the device any more: requests of io_uring release files a
-/// moment after they were closed.
+/// The longest wait until no process has the device open any more: io_uring releases files a moment
+/// after they were closed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The interval between looks.
+/// The interval between two checks.
 const PERIOD: Duration = Duration::from_millis(5);
-/// The bytes overwritten at either end when a device is wiped: there signatures are.
+/// The number of bytes overwritten at each end when a device is wiped; signatures are in these
+/// bytes.
 const END_BYTES: u64 = 1 << 20;
-/// The places where btrfs keeps copies of its superblock (`btrfs_sb_offset`), and the length of
-/// one.
+/// The offsets at which btrfs keeps copies of its superblock (`btrfs_sb_offset`), and the length of
+/// a copy.
 const COPIES: [u64; 2] = [64 << 20, 256 << 30];
 const COPY_BYTES: u64 = 4096;
 
 impl Scratch {
-    /// An image in a directory.
+    /// Creates an image in a directory.
     ///
     /// # Errors
     /// The errors of [`Image::make`].
@@ -61,10 +62,10 @@ impl Scratch {
         Ok(Scratch::Image(Image::make(dir, bytes, live)?))
     }
 
-    /// A device that its owner has allowed to be overwritten, which is examined again.
+    /// Opens a device that its owner has permitted to be overwritten; the device is examined again.
     ///
     /// # Errors
-    /// [`Kind::Refused`] if there is an objection now.
+    /// [`Kind::Refused`] if there is now an objection.
     pub fn device(path: &Path) -> Result<Scratch> {
         let failed = |error| Error::io("cannot open", path, error);
         // By its own name, since links may be put on another device meanwhile, and open from now
@@ -98,7 +99,7 @@ impl Scratch {
     /// The length.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn bytes(&self) -> Result<u64> {
         let mut file = self.file();
         let len = file.seek(SeekFrom::End(0));
@@ -109,19 +110,20 @@ impl Scratch {
     pub fn about(&self) -> String {
         let path = self.path().display();
         let way = match self {
-            Scratch::Device(..) => return format!("on {path}, as a whole"),
+            Scratch::Device(..) => return format!("on the complete device {path}"),
             Scratch::Image(image) if image.is_direct() => {
-                "past the page cache of the file system it is on"
+                "bypassing the page cache of the underlying file system"
             }
             Scratch::Image(_) => {
-                "through the page cache of the file system it is on, which takes nothing past it"
+                "through the page cache of the underlying file system, which does not support \
+                 direct I/O"
             }
         };
         let bytes = self.bytes().map_or("a size unknown".to_owned(), format_size);
-        format!("on an image of {bytes}, all of it written before, by {path}, {way}")
+        format!("on an image of {bytes} that was completely written before, by {path}, {way}")
     }
 
-    /// The command that makes a candidate on it, without the device.
+    /// The command that creates a candidate on the device, without the name of the device.
     pub fn arguments(&self, candidate: &FsCandidate) -> Vec<String> {
         let kind = candidate.kind;
         let keeping = match self {
@@ -132,11 +134,12 @@ impl Scratch {
         words.chain(candidate.making.iter().cloned()).collect()
     }
 
-    /// Makes a file system on it, with nothing there before, and says how long the program took.
+    /// Creates a file system on the device after removing its previous content, and returns the
+    /// time that the program took.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when the device is in use; [`Kind::Io`] with the program's last words;
-    /// [`Kind::Interrupted`] after a stop.
+    /// [`Kind::Busy`] if the device is in use; [`Kind::Io`] with the last message of the program;
+    /// [`Kind::Interrupted`] after a stop request.
     pub fn format(&self, maker: &Maker, live: &Live) -> Result<Duration> {
         // A program that looks for a free loop device holds this one for an instant, although it is
         // not free (`bd_prepare_to_claim` in drivers/block/loop.c): that must not end hours of
@@ -168,7 +171,7 @@ impl Scratch {
         Err(Error::new(Kind::Io, what).at(self.path()).advice(advice))
     }
 
-    /// Mounts its file system, with none of its data in the page cache.
+    /// Mounts the file system of the device, with none of its data in the page cache.
     ///
     /// # Errors
     /// The errors of [`Mounted::new`].
@@ -184,19 +187,19 @@ impl Scratch {
         self.patiently(|| Mounted::new(self.path(), kind.name, &options))
     }
 
-    /// Unmounts it, and waits until it is.
+    /// Unmounts a file system, and waits until it is unmounted.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process has it by then.
+    /// [`Kind::Busy`] if another process still has the device open after some time.
     pub fn unmount(&self, mounted: Mounted) -> Result<()> {
         drop(mounted);
         self.alone().map(drop)
     }
 
-    /// Removes every known signature from it, unless it is in use.
+    /// Removes every known signature from the device, unless it is in use.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when it is; otherwise as reported by the system.
+    /// [`Kind::Busy`] if the device is in use; other errors as the system reports them.
     pub fn wipe(&self) -> Result<()> {
         let (file, len) = (self.alone()?, self.bytes()?);
         let failed = |error| Error::io("cannot be wiped", self.path(), error);
@@ -209,7 +212,7 @@ impl Scratch {
         image::settle(&file).map_err(failed)
     }
 
-    /// Opens it for this process alone; all writes to it go through this.
+    /// Opens the device exclusively for this process; all writes to the device use this descriptor.
     fn alone(&self) -> Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_EXCL);
@@ -218,20 +221,19 @@ impl Scratch {
         let number = |file: &File| file.metadata().map(|it| it.rdev()).map_err(failed);
         match number(&file)? == number(self.file())? {
             true => Ok(file),
-            false => {
-                Err(Error::new(Kind::Changed, "was replaced by another device").at(self.path()))
-            }
+            false => Err(Error::new(Kind::Changed, "this device was replaced by another one")
+                .at(self.path())),
         }
     }
 
-    /// Repeats an action while another process has the device, for some time.
+    /// Repeats an action for some time while another process has the device open.
     fn patiently<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
         let began = Instant::now();
         loop {
             match act() {
                 Err(error) if error.raw_os_error() != Some(libc::EBUSY) => return Err(error),
                 Err(_) if began.elapsed() >= PATIENCE => {
-                    let error = Error::new(Kind::Busy, "another process now uses it");
+                    let error = Error::new(Kind::Busy, "another process now uses this device");
                     return Err(error.at(self.path()));
                 }
                 Err(_) => std::thread::sleep(PERIOD),
@@ -240,9 +242,11 @@ impl Scratch {
         }
     }
 
-    /// Writes back and drops what the page cache holds of it.
+    /// Writes back and drops the pages of the device in the page cache.
     fn settle(&self) -> Result<()> {
-        let failed = |error| Error::io("cannot be made durable", self.path(), error);
+        let failed = |error| {
+            Error::io("the writes to this device cannot be made durable", self.path(), error)
+        };
         image::settle(self.file()).map_err(failed)?;
         match self {
             Scratch::Image(image) => image.settle(),

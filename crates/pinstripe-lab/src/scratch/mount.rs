@@ -1,8 +1,8 @@
-//! A file system mounted where no other process sees it.
+//! Mounts a file system where no other process sees it.
 //!
-//! The mount has no place among the others (fsmount(2)): it lives as long as the descriptor of its
-//! root, and has ended when that is closed, by whatever end the process meets. Files are reached
-//! below that descriptor's name in `/proc`. Decision 0024.
+//! The mount is not attached to the directory tree (fsmount(2)): it exists as long as the
+//! descriptor of its root is open, and ends when that is closed, however the process ends. Files
+//! are accessed below that descriptor's name in `/proc`. Decision 0024.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,14 +20,14 @@ use rustix::thread::UnshareFlags;
 
 use crate::io::at_once;
 
-/// A mounted file system; unmounted when it is dropped, once no file on it is open any more.
+/// A mounted file system; it is unmounted when it is dropped and no file on it is open any more.
 #[derive(Debug)]
 pub struct Mounted {
     root: OwnedFd,
     device: PathBuf,
 }
 
-/// Options that are of the mount, not of the file system.
+/// Options that belong to the mount, not to the file system.
 const ATTRIBUTES: &[(&str, MountAttrFlags)] = &[
     ("relatime", MountAttrFlags::MOUNT_ATTR_RELATIME),
     ("noatime", MountAttrFlags::MOUNT_ATTR_NOATIME),
@@ -40,10 +40,10 @@ const ATTRIBUTES: &[(&str, MountAttrFlags)] = &[
     ("rw", MountAttrFlags::empty()),
 ];
 
-/// Makes sure that this user may mount at all, and this kernel can do it apart from all places.
+/// Checks that this user may mount file systems, and that this kernel supports unattached mounts.
 ///
 /// # Errors
-/// The errors of [`Mounted::new`] that are of no device.
+/// The errors of [`Mounted::new`] that do not concern a device.
 pub fn may_mount() -> Result<()> {
     let here = Path::new("/");
     let asked = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC);
@@ -54,8 +54,8 @@ impl Mounted {
     /// Mounts a device.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where the kernel is too old or lacks the file system;
-    /// [`Kind::Refused`] without the right to; otherwise with the kernel's words.
+    /// [`Kind::Unsupported`] if the kernel is too old or lacks the file system; [`Kind::Refused`]
+    /// without permission; other errors with the kernel's message.
     pub fn new(device: &Path, kind: &str, options: &[String]) -> Result<Mounted> {
         let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)
             .map_err(|errno| failed(device, kind, errno, None, ""))?;
@@ -80,15 +80,16 @@ impl Mounted {
         Ok(Mounted { root, device: device.to_path_buf() })
     }
 
-    /// The root, for this process alone, as long as it is mounted.
+    /// The path of the root; it is valid for this process only, as long as the file system is
+    /// mounted.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()))
     }
 
-    /// Bytes in use, of files and of the file system itself, and bytes free for us.
+    /// Bytes in use, by files and by the file system itself, and bytes that are free for this user.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn space(&self) -> Result<(u64, u64)> {
         let found = rustix::fs::fstatvfs(&self.root)
             .map_err(|errno| Error::io("cannot be examined", self.path(), errno))?;
@@ -96,10 +97,10 @@ impl Mounted {
         Ok((used, found.f_bavail * found.f_frsize))
     }
 
-    /// The mount options, defaults included, if the kernel reports them.
+    /// The mount options, including defaults, if the kernel reports them.
     ///
-    /// It reports them for mounts that have a place: this mount gets one for a moment, which is
-    /// visible only to a thread that is about to end.
+    /// The kernel reports options only for mounts that are attached to a directory, so this mount
+    /// is attached for a moment, visible only to a thread that is about to end.
     pub fn options(&self) -> Option<String> {
         let show = |_| {
             // SAFETY: only the mounts are taken apart, not the descriptors.
@@ -115,8 +116,8 @@ impl Mounted {
     }
 }
 
-/// The options of a device that is mounted at a place, by proc(5): those of the mount, then those
-/// of the file system.
+/// The options of a device that is mounted at a directory, by proc(5): first the options of the
+/// mount, then those of the file system.
 fn options_of(mounts: &str, device: &str, place: &str) -> Option<String> {
     let is_it = |it: &MountInfo| it.at == Path::new(place) && it.source == Path::new(device);
     let found = mounts::parse(mounts).find(is_it)?.all_options();
@@ -129,7 +130,7 @@ fn options_of(mounts: &str, device: &str, place: &str) -> Option<String> {
     Some(options.join(","))
 }
 
-/// The kernel's words on a mount that failed.
+/// The error for a failed mount, with the kernel's message.
 fn failed(
     device: &Path,
     kind: &str,
@@ -139,8 +140,10 @@ fn failed(
 ) -> Error {
     let refused = |kind: Kind, what: String| Error::new(kind, what).at(device);
     match (errno, context) {
-        (Errno::NOSYS, _) => refused(Kind::Unsupported, "this kernel cannot mount it apart".into())
-            .advice("Linux 5.8 or newer is needed"),
+        (Errno::NOSYS, _) => {
+            refused(Kind::Unsupported, "this kernel cannot create a detached mount".into())
+                .advice("Linux 5.8 or newer is needed")
+        }
         (Errno::NODEV, None) => {
             refused(Kind::Unsupported, format!("this kernel cannot mount {kind}"))
                 .advice(format!("load its module with 'modprobe {kind}', if there is one"))
@@ -156,13 +159,14 @@ fn failed(
                 (true, false) => format!(": the option '{option}'"),
                 (true, true) => String::new(),
             };
-            Error::io(format!("cannot mount it as {kind}{said}"), device, errno)
-                .advice("the end of 'dmesg' may say more")
+            Error::io(format!("cannot mount the device as {kind}{said}"), device, errno)
+                .advice("the last lines of 'dmesg' may tell the reason")
         }
     }
 }
 
-/// Errors and warnings of a mount in the making, without the letter that says which it is.
+/// The kernel's errors and warnings about a mount being created, without the letter that marks
+/// their severity.
 fn kernel_says(context: &OwnedFd) -> String {
     let mut said = Vec::new();
     let mut buffer = [0; 1024];

@@ -1,4 +1,4 @@
-//! Every run on a line, for spreadsheets (RFC 4180).
+//! CSV for spreadsheets, one line for each run (RFC 4180).
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const HEAD: &str = "case,variant,group,order,at_s,seconds,metric,unit,better,val
     write_p50_ns,write_p99_ns,write_p999_ns,write_max_ns,\
     sync_p50_ns,sync_p99_ns,sync_p999_ns,sync_max_ns";
 
-/// One line for each run, a head before them.
+/// A heading, then one line for each run.
 pub fn csv(results: &Results) -> String {
     let all = || {
         results.variants.iter().flat_map(|it| &it.runs).flat_map(|it| it.measured.figures.keys())
@@ -35,7 +35,7 @@ pub fn csv(results: &Results) -> String {
     text
 }
 
-/// A table, its title before each of its lines; figures are plain numbers.
+/// Formats a table with its title before each of its lines; figures are plain numbers.
 pub(super) fn of_table(table: &Table) -> String {
     let json = table.to_json();
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

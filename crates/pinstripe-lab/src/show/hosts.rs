@@ -1,4 +1,4 @@
-//! What each of several machines found that measured together, and how together that was.
+//! Shows what each of several machines measured, and how well their runs coincided.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use crate::display::{duration, figure};
 use crate::result::{ClockDifference, Host, Part, Results, Variant};
 use crate::table::{Align, Cell, Table};
 
-/// The share of the time of the last machine in which the first one has to have been running, for
-/// the sum of rates to be what all gave.
+/// The smallest share of the last machine's time in which the first machine was also running; below
+/// it, the sum of rates was not reached all the time.
 const TOGETHER: f64 = 0.9;
 
-/// The machines, and the results of each for each variant; empty if one machine measured by itself.
+/// Tables of the machines, and of the results of each machine for each variant; empty if one
+/// machine measured by itself.
 pub(crate) fn host_tables(results: &Results) -> Vec<Table> {
     match results.hosts.is_empty() {
         true => Vec::new(),
@@ -31,9 +32,9 @@ fn of_hosts(results: &Results) -> Table {
         ("round trip", Align::Right),
         ("state", Align::Left),
     ];
-    let note = "'clock' is how far the host's time of day is ahead of that of the machine that started all, give \
-                or take 'doubt', which is half of the shortest round trip of several. Runs are started by clocks \
-                that are never set back.";
+    let note = "'clock' is how far the host's time of day is ahead of that of the coordinator, \
+                with an error of at most 'doubt', which is half of the shortest of several round \
+                trips. Runs are started by monotonic clocks.";
     let mut table = Table::new("hosts", note, &columns);
     for host in &results.hosts {
         let clock = |of: fn(&ClockDifference) -> String| {
@@ -64,8 +65,9 @@ fn by_host(results: &Results) -> Table {
         ("max", Align::Right),
         ("runs", Align::Right),
     ];
-    let note = "Results of each host, measured while the others ran: medians of the runs that count there. The \
-                table above is for all hosts: the sum of their rates, and the worst host for all other values.";
+    let note = "Results of each host, measured while the other hosts ran: medians of the runs that \
+                count on that host. The table above is for all hosts: it has the sum of the rates, \
+                and for all other values that of the worst host.";
     let mut table = Table::new("by host", note, &columns);
     let each: Vec<(&Host, Results)> = results
         .hosts
@@ -105,13 +107,15 @@ fn row(variant: &Variant, host: &Host, own: &Variant) -> [Cell; 10] {
     ]
 }
 
-/// `a:7411 (vm1): its clock is +12 us off ours, within 80 us (round trip 160 us, 16 exchanges)`.
+/// Describes a host's clock, for example `a:7411 (vm1): its clock is +12 us off ours, within 80 us
+/// (round trip 160 us, 16 exchanges)`.
 pub fn clock_line(host: &Host) -> String {
     let Host { address, name, .. } = host;
     match &host.clock {
-        None => format!("{address} ({name}): its clock was not compared"),
+        None => format!("{address} ({name}): the clock of this host was not compared"),
         Some(it) => format!(
-            "{address} ({name}): its clock is {} off ours, within {} (round trip {}, {} exchanges)",
+            "{address} ({name}): the clock of this host is {} off the coordinator's, within {} \
+             (round trip {}, {} exchanges)",
             signed(it.offset_s),
             duration(seconds(it.doubt_s)),
             duration(seconds(it.round_trip_s)),
@@ -120,11 +124,13 @@ pub fn clock_line(host: &Host) -> String {
     }
 }
 
-/// A line for each host that was lost, and for each variant in which not all were running together.
+/// A line for each host that was lost, and for each variant in which the machines were not all
+/// running at the same time.
 pub(super) fn host_lines(results: &Results) -> Vec<String> {
     let lost = results.lost_hosts().map(|(host, why)| {
         format!(
-            "{} was lost: {why}; its part of the run is missing, and no run was begun afterwards",
+            "the host {} was lost: {why}; its part of the run is missing, and no further run was \
+             started",
             host.address
         )
     });
@@ -132,7 +138,8 @@ pub(super) fn host_lines(results: &Results) -> Vec<String> {
     lost.chain(apart).collect()
 }
 
-/// `rndrd: hosts were done after 3.10 to 9.00 s: ...`, where the sum of rates held for a part of the time.
+/// A line such as `rndrd: hosts were done after 3.10 to 9.00 s: ...`, if the sum of rates was
+/// reached only for a part of the time.
 fn tail_line(variant: &Variant, hosts: usize) -> Option<String> {
     let counting = shown_runs(variant);
     let median = |name: &str| {
@@ -145,11 +152,12 @@ fn tail_line(variant: &Variant, hosts: usize) -> Option<String> {
         return None;
     }
     let until = median(Part::UNTIL_LAST);
-    let until =
-        until.map(|it| format!("; over the total time they transferred {} MB/s", figure(it)));
+    let until = until.map(|it| {
+        format!("; over the total time, all hosts together transferred {} MB/s", figure(it))
+    });
     Some(format!(
-        "{}: the first host was done after {first:.2} s, the last after {last:.2} s: a sum of rates is true while \
-         all are running{}",
+        "{}: the first host was done after {first:.2} s, the last after {last:.2} s: the sum of \
+         rates is correct only while all hosts run{}",
         variant.name,
         until.unwrap_or_default()
     ))
@@ -159,7 +167,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// `+12 us`, `-1.50 s`.
+/// Formats a difference with its sign: `+12 us`, `-1.50 s`.
 fn signed(offset_s: f64) -> String {
     let sign = if offset_s < 0.0 { "-" } else { "+" };
     format!("{sign}{}", duration(seconds(offset_s.abs())))

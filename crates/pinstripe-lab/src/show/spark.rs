@@ -1,12 +1,13 @@
-//! A line of values in one line of text.
+//! Draws a series of values within one line of text.
 
-/// Steps from the lowest to the highest.
+/// The characters from the lowest to the highest value.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// A range smaller than this share of its middle is drawn flat: it would look like much.
+/// A range smaller than this share of its middle is drawn flat, so that it does not look like a
+/// large change.
 const FLAT: f64 = 0.02;
 
-/// `▁▂▁│▇█▇`: a step for each value, from the lowest to the highest of them, with a bar before each
-/// place in `breaks`. Only the last `most` values are shown.
+/// Draws each value as a step between the lowest and the highest value, with a bar before each
+/// index in `breaks`: `▁▂▁│▇█▇`. Only the last `most` values are shown.
 pub fn spark(values: &[f64], breaks: &[usize], most: usize) -> String {
     let first = values.len().saturating_sub(most);
     let shown = &values[first..];

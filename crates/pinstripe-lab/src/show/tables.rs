@@ -1,4 +1,4 @@
-//! Results as a table and as sentences.
+//! Formats results as a table and as sentences.
 
 use pinstripe_base::units::format_size;
 use pinstripe_stats::{self as stats, AS_GOOD, Basis, Better, Finding, Interval, Verdict};
@@ -42,14 +42,14 @@ pub fn table(results: &Results) -> Table {
     table
 }
 
-/// `block-size 4K, total-size 8.0 MiB`: parameters of a case; a size that was given as a number of
-/// bytes is shown in a readable unit.
+/// Formats the parameters of a case: `block-size 4K, total-size 8.0 MiB`. A size that was given as
+/// a number of bytes is shown with a unit.
 pub fn parameters_text(case: &str, parameters: &[Parameter]) -> String {
     let told = |it: &Parameter| format!("{} {}", it.name, cases::shown_value(case, it));
     parameters.iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
-/// The unit of all values, if they have one.
+/// The unit of all values; `None` if they have several.
 fn unit(results: &Results) -> Option<&str> {
     let mut units = results.variants.iter().map(|it| it.metric.unit.as_str());
     let first = units.next().unwrap_or("");
@@ -87,13 +87,13 @@ fn row(results: &Results, variant: &Variant) -> [Cell; 11] {
     ]
 }
 
-/// The runs whose figures are shown: those that count, or where there are none all of them, in
-/// brackets.
+/// The runs whose figures are shown: those that count, or all runs if none counts; figures of the
+/// latter are in brackets.
 pub(crate) fn shown_runs(variant: &Variant) -> Counting {
     Counting::shown(variant)
 }
 
-/// In brackets where no run counts.
+/// Puts a text in brackets if no run counts.
 pub(crate) fn marked(text: String, counting: Counting) -> String {
     match counting {
         Counting::Quiet => text,
@@ -101,7 +101,7 @@ pub(crate) fn marked(text: String, counting: Counting) -> String {
     }
 }
 
-/// `97.1 - 103`; of a few runs `97.1 - 103 (min to max of 4, 88 %)`.
+/// Formats an interval: `97.1 - 103`, or with few runs `97.1 - 103 (min to max of 4, 88 %)`.
 pub(super) fn interval_text(interval: &Interval) -> String {
     let range = format!("{} - {}", figure(interval.low), figure(interval.high));
     match interval.is_full() {
@@ -110,7 +110,7 @@ pub(super) fn interval_text(interval: &Interval) -> String {
     }
 }
 
-/// How many times as fast as the baseline: the same figure as in the verdict.
+/// How many times as fast as the baseline the variant is: the same figure as in the verdict.
 fn of_base(results: &Results, variant: &Variant) -> String {
     let is_base = results.verdicts.iter().any(|it| it.baseline == variant.name);
     let found = results.verdicts.iter().find(|it| it.candidate == variant.name);
@@ -122,7 +122,7 @@ fn of_base(results: &Results, variant: &Variant) -> String {
     }
 }
 
-/// The median; where no run counts, that of the disturbed ones, said to be that.
+/// The median; if no run counts, the median of the disturbed runs, marked as such.
 pub(super) fn value(variant: &Variant) -> String {
     match variant.summary() {
         Some(summary) => figure(summary.median),
@@ -133,44 +133,47 @@ pub(super) fn value(variant: &Variant) -> String {
     }
 }
 
-/// Times of all reads and writes of a variant in runs that count.
+/// Times of all reads and writes of a variant in the runs that count.
 pub(crate) fn latency(variant: &Variant) -> Option<Histogram> {
     latency_of(variant, Counting::Quiet)
 }
 
-/// The same of the runs that are counted here.
+/// Times of all reads and writes in the runs that `counting` selects.
 pub(crate) fn latency_of(variant: &Variant, counting: Counting) -> Option<Histogram> {
     variant.request_times(counting)
 }
 
-/// A line for each variant whose runs fall into two heaps.
+/// A line for each variant whose values form two clusters.
 pub(super) fn hump_lines(results: &Results) -> Vec<String> {
     let line = |variant: &Variant| Some(format!("{}: {}", variant.name, hump_text(variant)?));
     results.variants.iter().filter_map(line).collect()
 }
 
-/// `the disk changed by 24 % while it was measured: a short read took 82 to 102 us`; `None` for a
-/// quiet disk.
+/// Describes a change of the disk's speed: `the disk changed by 24 % while it was measured: a short
+/// read took 82 to 102 us`; `None` for a quiet disk.
 pub(crate) fn mood_text(results: &Results) -> Option<String> {
     let (low, high) = results.disk_mood()?;
     let by = (high / low - 1.0) * 100.0;
     Some(format!(
-        "the disk changed by {by:.0} % while it was measured: from round to round a short read took {low:.0} to {high:.0} us"
+        "the speed of the disk changed by {by:.0} % during the measurement: from round to round, a \
+         short read took {low:.0} to {high:.0} us"
     ))
 }
 
-/// `runs have two humps: about 4.08 (6 runs) and 5.24 (3 runs), which no median shows`.
+/// Describes values that form two clusters: `runs have two humps: about 4.08 (6 runs) and 5.24 (3
+/// runs), which no median shows`.
 pub(crate) fn hump_text(variant: &Variant) -> Option<String> {
     let found = variant.humps()?;
     let (below, above) = found.counts;
     let (low, high) = (figure(found.low), figure(found.high));
     let unit = &variant.metric.unit;
     Some(format!(
-        "runs have two humps: about {low} {unit} ({below} runs) and {high} {unit} ({above} runs), which no median shows"
+        "the runs form two groups, which a median does not show: about {low} {unit} ({below} runs) \
+         and {high} {unit} ({above} runs)"
     ))
 }
 
-/// A sentence for each comparison; where several have too few runs, one for all of those.
+/// A sentence for each comparison; comparisons with too few runs share one sentence.
 pub(crate) fn verdict_lines(results: &Results) -> Vec<String> {
     let has_few = |it: &&Compared| it.verdict.finding == Finding::TooFewRuns;
     let (few, told): (Vec<&Compared>, Vec<&Compared>) = results.verdicts.iter().partition(has_few);
@@ -180,15 +183,16 @@ pub(crate) fn verdict_lines(results: &Results) -> Vec<String> {
         many => {
             let all = results.verdicts.len();
             let line = format!(
-                "too few runs that count for {many} of {all} comparisons: more with --runs or --time, \
-                 or on a machine with less to do"
+                "too few runs count for {many} of {all} comparisons: use a larger --runs or \
+                 --time, or measure on a less busy machine"
             );
             lines.chain([line]).collect()
         }
     }
 }
 
-/// `rndrd /b is 12 % faster than rndrd /a (95 %: +8.0 to +15.0 %, p = 0.008, 5 and 5 runs)`.
+/// Describes a comparison: `rndrd /b is 12 % faster than rndrd /a (95 %: +8.0 to +15.0 %, p =
+/// 0.008, 5 and 5 runs)`.
 pub fn sentence(compared: &Compared) -> String {
     let Compared { candidate, baseline, verdict, .. } = compared;
     let percent = |speed: f64| format!("{:+.1}", (speed - 1.0) * 100.0);
@@ -214,15 +218,15 @@ pub fn sentence(compared: &Compared) -> String {
         Finding::Estimate => {
             let by = verdict.speed.map_or("?".to_owned(), percent);
             format!(
-                "{candidate} against {baseline}: {by} %, as an estimate {basis}; {}",
+                "{candidate} compared with {baseline}: {by} %, as an estimate {basis}; {}",
                 why_estimate(verdict)
             )
         }
     }
 }
 
-/// `rndrd: A 512 MB/s, B 598 MB/s: B is 16.8 % faster than A (95 %: +8.0 to +25.0 %, p = 0.008, 3
-/// and 3 executions)`.
+/// Describes a comparison with the figures of both sides: `rndrd: A 512 MB/s, B 598 MB/s: B is 16.8
+/// % faster than A (95 %: +8.0 to +25.0 %, p = 0.008, 3 and 3 executions)`.
 pub fn sides_line(compared: &Compared, sides: &Sides) -> String {
     let side = |median: Option<f64>| match median {
         Some(median) => format!("{} {}", figure(median), sides.metric.unit),
@@ -234,10 +238,10 @@ pub fn sides_line(compared: &Compared, sides: &Sides) -> String {
     format!("{}: A {before}, B {after}: {}", compared.candidate, sentence(&named))
 }
 
-/// The share within which one is as good as another, in percent.
+/// The share, in percent, within which one variant counts as good as another.
 const AS_GOOD_PERCENT: f64 = AS_GOOD * 100.0;
 
-/// Why executions give an estimate only, and what to do about it.
+/// Why a comparison of executions is only an estimate, and how to improve it.
 pub(crate) fn why_estimate(verdict: &Verdict) -> &'static str {
     match verdict.interval {
         Some(_) => {
@@ -249,20 +253,20 @@ pub(crate) fn why_estimate(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// `5 and 5 runs`, `12 rounds`, `3 and 4 executions`.
+/// Describes the basis of a verdict: `5 and 5 runs`, `12 rounds`, `3 and 4 executions`.
 pub(crate) fn basis_text(verdict: &Verdict) -> String {
     let (these, those) = verdict.runs;
     match verdict.basis {
         Basis::Runs => format!("{these} and {those} runs"),
         Basis::Rounds => format!("{these} rounds"),
         Basis::DisturbedRounds => {
-            format!("{these} rounds, some with the same disturbances for both")
+            format!("{these} rounds, some with the same disturbances for both variants")
         }
         Basis::Executions => format!("{these} and {those} executions"),
     }
 }
 
-/// A finding in a word or two.
+/// Returns a finding in one or two words.
 pub(crate) fn finding_text(finding: Finding) -> &'static str {
     match finding {
         Finding::Faster => "faster",
@@ -274,7 +278,7 @@ pub(crate) fn finding_text(finding: Finding) -> &'static str {
     }
 }
 
-/// `p = 0.008`: how often chance alone makes such a difference.
+/// Formats a p-value: `p = 0.008`. It is the probability that chance alone makes such a difference.
 pub fn chance(p: f64) -> String {
     match p {
         0.001.. => format!("p = {p:.3}"),
@@ -282,8 +286,8 @@ pub fn chance(p: f64) -> String {
     }
 }
 
-/// The size of a lasting change, and what changed with it: `0.80 times as fast as before (95 %:
-/// 0.78 to 0.82, 6 and 5 times)`, then a line for each thing.
+/// The size of a permanent change: `0.80 times as fast as before (95 %: 0.78 to 0.82, 6 and 5
+/// times)`, then a line for each other thing that changed at the same time.
 pub fn change_lines(change: &Change) -> Vec<String> {
     let verdict = &change.verdict;
     let (after, before) = verdict.runs;
@@ -293,13 +297,14 @@ pub fn change_lines(change: &Change) -> Vec<String> {
     let mut lines =
         vec![format!("{speed} times as fast as before ({interval}{before} and {after} times)")];
     match change.differences.is_empty() {
-        true => lines.push("no other known change at the same time".to_owned()),
+        true => lines.push("no other known change happened at the same time".to_owned()),
         false => lines.extend(change.differences.iter().cloned()),
     }
     lines
 }
 
-/// The disturbances of runs, each sort of it once: as it was the first time, and how often.
+/// The kinds of disturbances of runs: the text of the first disturbance of each kind, and their
+/// number.
 pub(crate) fn disturbances(results: &Results) -> Vec<(&str, usize)> {
     let runs = results.variants.iter().flat_map(|variant| &variant.runs);
     let mut kinds: Vec<(&str, &str, usize)> = Vec::new();
@@ -312,7 +317,7 @@ pub(crate) fn disturbances(results: &Results) -> Vec<(&str, usize)> {
     kinds.into_iter().map(|(_, what, count)| (what, count)).collect()
 }
 
-/// The same as lines, after one that says how many runs it was.
+/// The disturbances as lines, after a line with the number of disturbed runs.
 pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let runs = || results.variants.iter().flat_map(|variant| &variant.runs);
     let disturbed = runs().filter(|run| !run.disturbances.is_empty()).count();
@@ -322,8 +327,8 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let valid = runs().filter(|run| !run.disturbances.is_empty() && run.is_valid()).count();
     let what = match valid {
         0 => "do not count".to_owned(),
-        valid if valid == disturbed => "count anyway, as requested".to_owned(),
-        valid => format!("{valid} of them count anyway, as requested"),
+        valid if valid == disturbed => "count nevertheless, as requested".to_owned(),
+        valid => format!("{valid} of the disturbed runs count nevertheless, as requested"),
     };
     let mut lines =
         vec![format!("{disturbed} of {} runs were disturbed and {what}:", runs().count())];
@@ -368,7 +373,7 @@ fn lines_of(print: &Fingerprint) -> Vec<String> {
     lines
 }
 
-/// Which way values are better, for the head of a column.
+/// Whether higher or lower values are better, for the heading of a column.
 pub(super) fn better(variant: &Variant) -> &'static str {
     match variant.metric.better {
         Better::Higher => "higher",

@@ -56,7 +56,8 @@ fn a_comparison_tells_the_figures_of_both_sides_with_their_unit() {
     let after = results(&[("seqrd", &[110.2, 112.8, 109.1, 111.7, 113.9])]);
     let found = crate::result::compare(&before, &after, &[]);
     let line = sides_line(&found.verdicts[0], &found.sides[0]);
-    let wanted = "seqrd: A 99.8 MB/s, B 112 MB/s: B against A: +11.9 %, as an estimate (1 and 1 executions); ";
+    let wanted = "seqrd: A 99.8 MB/s, B 112 MB/s: B compared with A: +11.9 %, as an estimate (1 and 1 \
+                  executions); ";
     assert!(line.starts_with(wanted), "{line}");
     let mut none = found.sides[0].clone();
     none.before = None;
@@ -83,7 +84,7 @@ fn comparisons_of_too_few_runs_are_told_in_one_line() {
     let lines = verdict_lines(&made);
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].starts_with("cannot tell which of d and a is faster"), "{lines:?}");
-    assert!(lines[1].starts_with("too few runs that count for 2 of 3 comparisons"), "{lines:?}");
+    assert!(lines[1].starts_with("too few runs count for 2 of 3 comparisons"), "{lines:?}");
 }
 
 #[test]
@@ -130,16 +131,16 @@ fn hosts_are_shown_each_and_together() {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert!(!text.contains("LOST"));
-    results.hosts[1].lost = Some("has closed the connection".to_owned());
+    results.hosts[1].lost = Some("the peer has closed the connection".to_owned());
     let text = show(&results, OutputFormat::Text);
-    assert!(text.contains("LOST: has closed the connection"), "{text}");
-    assert!(text.contains("h2:1 was lost: has closed the connection"), "{text}");
+    assert!(text.contains("LOST: the peer has closed the connection"), "{text}");
+    assert!(text.contains("h2:1 was lost: the peer has closed the connection"), "{text}");
     let json: serde_json::Value =
         serde_json::from_str(&show(&results, OutputFormat::Json)).unwrap();
     assert_eq!(json["hosts"][0]["clock"]["exchanges"], 16);
     let line = clock_line(&results.hosts[0]);
-    let wanted =
-        "h1:1 (one): its clock is -1.5 ms off ours, within 80 us (round trip 160 us, 16 exchanges)";
+    let wanted = "h1:1 (one): the clock of this host is -1.5 ms off the coordinator's, within 80 us \
+                  (round trip 160 us, 16 exchanges)";
     assert_eq!(line, wanted);
     // One by itself has no such tables.
     assert!(host_tables(&results.of_host(0).unwrap()).is_empty());

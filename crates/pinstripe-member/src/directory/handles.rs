@@ -1,7 +1,7 @@
 //! A cache of open extents, with eviction by the clock algorithm.
 //!
-//! Invariant: after [`forget`](Handles::forget) returned, no file that had the name before is ever
-//! returned, even if another thread was just opening it.
+//! Invariant: once [`forget`](Handles::forget) has returned, no file that had the name before is
+//! returned any more, even if another thread was opening that file at that moment.
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,8 +10,9 @@ use crate::ExtentName;
 use pinstripe_base::sync::lock;
 use pinstripe_io::descriptors::{self, Keeper};
 
-/// The largest number of files that one member keeps open. A store of 16 members stays far below
-/// the usual limit of 1024 open files, and a restore that reads by pack needs a handful.
+/// The largest number of files that one member keeps open. With this limit, a store of 16 members
+/// stays far below the usual limit of 1024 open files; a restore that reads pack by pack needs only
+/// a handful.
 pub(super) const MAX_HANDLES: usize = 32;
 
 pub(super) struct Handles {
@@ -23,7 +24,8 @@ pub(super) struct Handles {
 struct HandlesState {
     slots: Vec<HandleSlot>,
     hand: usize,
-    /// Counts `forget`: a file opened before one must not be kept after it.
+    /// Counts the calls of `forget`: a file that was opened before such a call must not be cached
+    /// after it.
     epoch: u64,
 }
 
@@ -33,7 +35,7 @@ struct HandleSlot {
     used: bool,
 }
 
-/// The moment of a miss; [`Handles::keep`] requires it.
+/// The moment of a cache miss, which [`Handles::keep`] requires.
 #[derive(Clone, Copy)]
 pub(super) struct Epoch(u64);
 
@@ -46,7 +48,7 @@ impl Keeper for Handles {
 }
 
 impl Handles {
-    /// A cache that closes its files when the process is short of descriptors.
+    /// Makes a cache that closes its files when the process is short of file descriptors.
     pub fn new() -> Arc<Self> {
         let most = descriptors::share(MAX_HANDLES, 16);
         let handles = Arc::new(Handles { state: Mutex::default(), most });
@@ -58,7 +60,8 @@ impl Handles {
         lock(&self.state)
     }
 
-    /// The open file, or the moment to hand to [`keep`](Handles::keep) with a newly opened one.
+    /// Returns the open file; on a miss, the moment to pass to [`keep`](Handles::keep) with the
+    /// file once the caller has opened it.
     pub fn get(&self, name: ExtentName) -> Result<Arc<File>, Epoch> {
         let mut state = self.state();
         match state.slots.iter_mut().find(|slot| slot.name == name) {
@@ -70,7 +73,7 @@ impl Handles {
         }
     }
 
-    /// Caches an open file, if full in place of one that was not used recently.
+    /// Caches an open file; if the cache is full, the file replaces one that was not used recently.
     pub fn keep(&self, name: ExtentName, file: Arc<File>, since: Epoch) {
         let mut state = self.state();
         let known = state.slots.iter().any(|slot| slot.name == name);
@@ -92,7 +95,7 @@ impl Handles {
         state.slots[at] = slot;
     }
 
-    /// Drops the file of an extent that was deleted or replaced.
+    /// Drops the cached file of an extent that was deleted or replaced.
     pub fn forget(&self, name: ExtentName) {
         let mut state = self.state();
         state.epoch += 1;

@@ -1,7 +1,8 @@
-//! Listing the rooms of a directory member, with lengths or without.
+//! Lists the rooms of a directory member, with or without the lengths of the extents.
 //!
-//! Invariants: names are sorted. Names that are not an extent's, and all but regular files, are
-//! skipped. An endless listing fails. An extent that is deleted meanwhile may be listed or not.
+//! Invariants: the listed names are sorted. Names that cannot be an extent's are skipped, and so is
+//! everything but regular files. Listing a directory that never ends fails. An extent that is
+//! deleted during the listing may be listed or not.
 
 use std::io;
 
@@ -16,7 +17,7 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::SetId;
 
 impl DirectoryMember {
-    /// The extents of one directory with their lengths.
+    /// Returns the extents of one directory with their lengths.
     pub(super) fn list_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {
         each_extent(shelf, |shelf, id, _| {
             // `None` if it was deleted meanwhile.
@@ -25,7 +26,8 @@ impl DirectoryMember {
         })
     }
 
-    /// The same without the lengths: a file is not accessed if the directory entry has its type.
+    /// Returns the names of the extents of one directory, without their lengths: a file is not
+    /// accessed if the directory entry has its type.
     pub(super) fn names_in_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<[u8; 16]>> {
         each_extent(shelf, |shelf, id, kind| {
             let is_file = match kind {
@@ -39,7 +41,7 @@ impl DirectoryMember {
         })
     }
 
-    /// Visits the directories of packs in order; `list` returns the entries of one.
+    /// Visits the directories of packs in order; `list` returns the entries of one such directory.
     fn each_of_packs<T>(
         &self,
         packs: &mut OpenShelf,
@@ -56,13 +58,15 @@ impl DirectoryMember {
             };
             found.extend(list(&mut shelf)?.into_iter().filter(|one| id(one)[0] == first));
             if found.len() > NAMES_MAX {
-                return Err(io::Error::other("the room lists more extents than a member can have"));
+                return Err(io::Error::other(
+                    "the directory of this room lists more extents than a member can have",
+                ));
             }
         }
         Ok(found)
     }
 
-    /// The entries of a room; `list` returns those of one directory.
+    /// Returns the entries of a room; `list` returns those of one directory.
     pub(super) fn in_room<T>(
         &self,
         room: Room,
@@ -80,8 +84,8 @@ impl DirectoryMember {
     }
 }
 
-/// The results of `found` for every name of a directory that can be an extent's. `found` also gets
-/// the type in the directory entry.
+/// Calls `found` for every name of a directory that can be an extent's, and returns the results.
+/// `found` also gets the type in the directory entry.
 fn each_extent<T>(
     shelf: &mut OpenShelf,
     found: impl Fn(&OpenShelf, [u8; 16], FileType) -> io::Result<Option<T>>,

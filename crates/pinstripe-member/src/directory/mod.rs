@@ -1,10 +1,10 @@
 //! A member that is a local directory.
 //!
 //! Layout: the label `pinstripe.member`, the rooms `packs/ab/…`, `index/`, `snapshots/`, `keys/`
-//! and others, and `tmp/`, where extents grow. Invariants: a file has its final name only when its
-//! bytes are durable, and a seal returns only when the name is. Nothing below the directory is
-//! reached through a symlink. Foreign files are skipped and never touched. A missing room reads as
-//! empty. Nothing is overwritten in place.
+//! and others, and `tmp/`, where extents grow. Invariants: a file gets its final name only when its
+//! bytes are durable, and a seal returns only when that name is durable too. Nothing below the
+//! directory is reached through a symlink. Foreign files are skipped and never touched. A room
+//! whose directory is missing reads as empty. Nothing is overwritten in place.
 
 #![allow(clippy::disallowed_methods, reason = "a member is a directory")]
 
@@ -45,7 +45,7 @@ use crate::{
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-/// The directory that a new file system has at its top.
+/// The name of the directory that a new file system has at its top.
 const FILE_SYSTEM_OWN: &[u8] = b"lost+found";
 
 /// A member in a local directory.
@@ -53,18 +53,20 @@ pub struct DirectoryMember {
     tree: Tree,
     handles: Arc<Handles>,
     unsynced: Mutex<Unsynced>,
-    /// Reads of some file change its time of access, because `O_NOATIME` was refused. This may wait
-    /// for the disk.
+    /// Reading some file has changed its access time, because `O_NOATIME` was refused. Updating
+    /// access times may wait for the disk.
     notes_access: AtomicBool,
 }
 
-/// The work of the next [`Member::sync`].
+/// What the next [`Member::sync`] has to do.
 #[derive(Default)]
 struct Unsynced {
-    /// Shelves with a delete that may not survive a power cut, each with the time of its last.
+    /// Shelves with a deletion that may not survive a power cut, each with the time of its last
+    /// deletion.
     shelves: BTreeMap<Shelf, u64>,
     clock: u64,
-    /// The first failure. It is kept: a second sync of the same directory could wrongly succeed.
+    /// The first failure. The first failure of a sync is kept, because a second sync of the same
+    /// directory could wrongly succeed.
     failed: Option<Error>,
 }
 
@@ -72,23 +74,26 @@ impl DirectoryMember {
     /// Opens an existing directory.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if it is missing, [`Kind::Usage`] if it is not a directory.
+    /// Fails with [`Kind::NotFound`] if it is missing, or [`Kind::Usage`] if it is not a directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path.as_ref(), None)
     }
 
-    /// Makes an empty directory into a member: creates it if it is missing (not its parent), and
-    /// its rooms. Empty rooms are the remains of an attempt that failed early. Every change passes
-    /// `steps`, except the creation of the directory itself.
+    /// Makes an empty directory into a member: creates the directory if it is missing (but not its
+    /// parent), and the rooms in it. Empty rooms are allowed in it: they are the remains of an
+    /// attempt that failed early. Every change of the disk passes `steps`, except the creation of
+    /// the directory itself.
     ///
     /// # Errors
-    /// [`Kind::Refused`] if it is not empty, with the first foreign name.
+    /// Fails with [`Kind::Refused`] if the directory is not empty; the error names the first
+    /// foreign file.
     pub(crate) fn create_in_with(path: &Path, steps: Option<Arc<dyn Steps>>) -> Result<Self> {
         match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => {
-                return Err(Error::io("cannot create the member's directory", path, error)
-                    .advice("create its parent directory first; is the disk mounted?"));
+                return Err(Error::io("cannot create the member's directory", path, error).advice(
+                    "create the parent directory of the member first; is the disk mounted?",
+                ));
             }
         }
         let member = Self::open_with(path, steps.clone())?;
@@ -110,17 +115,17 @@ impl DirectoryMember {
         Self::create_in_with(path.as_ref(), None)
     }
 
-    /// The same member; every change of the disk passes `steps`.
+    /// Returns the same member; every change of the disk then passes `steps`.
     #[must_use]
     pub(crate) fn with_steps(self, steps: Arc<dyn Steps>) -> Self {
         DirectoryMember { tree: self.tree.with_steps(steps), ..self }
     }
 
-    /// Removes files in `tmp/` whose writers were killed. Returns their number. Safe while others
-    /// write: a file that its writer still holds is not removed.
+    /// Removes files in `tmp/` whose writers were killed. Returns their number. The sweep is safe
+    /// while other processes write: a file that its writer still holds locked is not removed.
     ///
     /// # Errors
-    /// [`Kind::Io`] when `tmp/` cannot be read or a leftover cannot be removed.
+    /// Fails with [`Kind::Io`] when `tmp/` cannot be read or a leftover cannot be removed.
     pub(crate) fn sweep_tmp(&self) -> Result<u64> {
         self.tree.sweep().map_err(|error| {
             Error::io("cannot remove leftovers", self.tree.path_of(Shelf::Tmp), error)
@@ -146,10 +151,10 @@ impl DirectoryMember {
             .map_err(|error| Error::io("cannot list the directory", place, error))?;
         let Some(strange) = strange else { return Ok(()) };
         let advice = if strange == ExtentName::Label.path() {
-            "it is a member of a store, or was one: name another directory, or empty this one if \
-             nothing in it is needed"
+            "this directory is or was a member of a store: name another directory, or empty this \
+             one if nothing in it is needed"
         } else {
-            "name an empty directory, or a new one below this"
+            "name an empty directory, or a new directory below this one"
         };
         Err(Error::new(Kind::Refused, "the directory is not empty")
             .at(place)
@@ -157,7 +162,7 @@ impl DirectoryMember {
             .advice(advice))
     }
 
-    /// The first name that a new member may not contain.
+    /// Returns the first name in the directory that a new member may not contain.
     fn first_stranger(&self) -> io::Result<Option<String>> {
         let fixed =
             |name: &[u8]| Shelf::FIXED.into_iter().find(|shelf| shelf.path().as_bytes() == name);
@@ -187,7 +192,7 @@ impl DirectoryMember {
         Error::new(Kind::NotFound, "no such extent").at(self.tree.path().join(name.path()))
     }
 
-    /// The shelf of an extent, if it exists.
+    /// Returns the shelf of an extent, if it exists.
     fn shelf_of(&self, name: ExtentName) -> Result<OpenShelf> {
         match self.tree.shelf(Shelf::of(name)) {
             Ok(shelf) => Ok(shelf),
@@ -232,7 +237,7 @@ impl DirectoryMember {
         let found = file.metadata().map_or_else(|_| "less".to_owned(), |it| it.len().to_string());
         let end = u128::from(offset) + wanted as u128;
         Error::corrupt("the extent is too short", self.tree.path().join(name.path()))
-            .expected(format!("{end} bytes or more"), found)
+            .expected(format!("an extent of {end} bytes or more"), found)
     }
 
     fn put_once(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
@@ -275,7 +280,8 @@ impl Member for DirectoryMember {
         })
     }
 
-    /// Only reads open files, on file systems that can report what is in memory.
+    /// Reads only files that are open already, and only on file systems that can report what is in
+    /// memory.
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
         // The system call takes 2^64 - 1 for the descriptor's own position.
         if self.notes_access.load(Ordering::Relaxed) || i64::try_from(offset).is_err() {
@@ -389,7 +395,7 @@ impl BatchedMember for DirectoryMember {
         span_of(self, name, offset, bytes)
     }
 
-    /// Opens each file once, and keeps none open.
+    /// Opens each file once, and keeps no file open.
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
         let read = |name: &ExtentName| {
             goes_on();
@@ -426,7 +432,8 @@ impl Unsynced {
         self.shelves.insert(shelf, self.clock);
     }
 
-    /// Removes a shelf that was synced after `noted`, unless a later delete needs another sync.
+    /// Removes a shelf from the list of unsynced ones after a sync that began at `noted`, unless a
+    /// later deletion needs another sync.
     fn settle(&mut self, shelf: Shelf, noted: u64) {
         if self.shelves.get(&shelf) == Some(&noted) {
             self.shelves.remove(&shelf);

@@ -16,7 +16,7 @@ use pinstripe_io::descriptors::patiently;
 /// Bytes of names per system call, in a buffer on the stack.
 const LISTING_BYTES: usize = 8 * 1024;
 
-/// Most extents that a member may list in one room: 16 bytes of memory each.
+/// The largest number of extents that a member may list in one room, at 16 bytes of memory each.
 pub(super) const NAMES_MAX: usize = 8 << 20;
 /// Most foreign names in one directory.
 const STRANGERS_MAX: usize = 1 << 20;
@@ -28,10 +28,10 @@ pub(super) struct OpenShelf {
 }
 
 impl OpenShelf {
-    /// The names in it, sorted, in bytes.
+    /// Returns the names in the directory, sorted, as bytes.
     ///
     /// # Errors
-    /// If there are more than [`STRANGERS_MAX`].
+    /// Fails if there are more than [`STRANGERS_MAX`] names.
     pub fn names(&mut self) -> io::Result<Vec<Vec<u8>>> {
         let mut found = Vec::new();
         self.each_entry(STRANGERS_MAX, |name, _| found.push(name.to_vec()))?;
@@ -39,11 +39,11 @@ impl OpenShelf {
         Ok(found)
     }
 
-    /// The names in it that can be an extent's, sorted, each with the type in its directory entry,
-    /// if that has one.
+    /// Returns the names in the directory that can be an extent's, sorted, each with its file type
+    /// if the directory entry has one.
     ///
     /// # Errors
-    /// If there are more than `most`, or more than [`STRANGERS_MAX`] others.
+    /// Fails if there are more than `most` such names, or more than [`STRANGERS_MAX`] other names.
     pub fn extents(&mut self, most: usize) -> io::Result<Vec<([u8; 16], FileType)>> {
         let mut found = Vec::new();
         self.each_entry(most.saturating_add(STRANGERS_MAX), |name, kind| {
@@ -58,8 +58,8 @@ impl OpenShelf {
         Ok(found)
     }
 
-    /// Calls `show` with each name in it, in no order. Moves the only read position of this
-    /// directory.
+    /// Calls `show` with each name in the directory, in no particular order. Moves the read
+    /// position of this directory; an open directory has only one.
     fn each_entry(&mut self, most: usize, mut show: impl FnMut(&[u8], FileType)) -> io::Result<()> {
         let mut count = 0;
         fs::seek(&self.fd, fs::SeekFrom::Start(0))?;
@@ -81,7 +81,8 @@ impl OpenShelf {
         Ok(())
     }
 
-    /// The metadata of a name, without following a symlink; `None` if it is missing.
+    /// Returns the metadata of a name, without following a symlink, or `None` if the name is
+    /// missing.
     pub fn stat(&self, leaf: &str) -> io::Result<Option<Stat>> {
         match fs::statat(&self.fd, leaf, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -97,7 +98,8 @@ impl OpenShelf {
         Ok(there.is_some_and(|it| (it.st_dev, it.st_ino) == (ours.st_dev, ours.st_ino)))
     }
 
-    /// Opens a regular file; `None` if it is missing or of another type. Never blocks on a FIFO.
+    /// Opens a regular file; returns `None` if it is missing or not a regular file. Never blocks on
+    /// a FIFO.
     pub fn open_file(&self, leaf: &str, access: OFlags) -> io::Result<Option<File>> {
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let open = || retry_on_intr(|| fs::openat(&self.fd, leaf, flags, Mode::empty()));
@@ -113,7 +115,7 @@ fn too_many() -> io::Error {
     io::Error::other("the directory lists more names than a member can have")
 }
 
-/// Whether it is a regular file.
+/// Whether `stat` describes a regular file.
 pub(super) fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }

@@ -1,10 +1,11 @@
-//! Reserved space on a member, so that deleting works when its disk is full, and so that a member
-//! can be added then.
+//! Reserved space on a member, so that deleting, and adding a member, work even when the member's
+//! disk is full.
 //!
-//! Deleting begins with puts of small objects: marks, sessions, the steps of gc. To add a member,
-//! the labels of all others are written. A dummy file occupies the space that these need. It is
-//! removed when there is no other space, and created again by the next sweep that finds some. It is
-//! not part of the store: nothing reads it, and its absence means only that the reserve is used up.
+//! A deletion begins with puts of small objects: marks, sessions, the steps of gc. To add a member,
+//! the labels of all other members are written again. A dummy file occupies the space that such
+//! small objects need. The dummy file is removed when there is no other space, and created again by
+//! the next sweep that finds some. The dummy file is not part of the store: nothing reads it, and
+//! its absence means only that the reserve is used up.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +17,7 @@ use rustix::io::Errno;
 use super::tree::Tree;
 use crate::{ExtentName, Room};
 
-/// The size on a large disk: room for the marks of hundreds of snapshots.
+/// The size of the reserve on a large disk: enough for the marks of hundreds of snapshots.
 const MOST_BYTES: u64 = 1 << 20;
 /// The reserve is at most this fraction of a small file system: 1 in `PARTS`.
 const PARTS: u64 = 32;
@@ -28,7 +29,7 @@ pub(super) fn bytes(space: &StatVfs) -> u64 {
     part.min(MOST_BYTES) / BLOCK_BYTES * BLOCK_BYTES
 }
 
-/// The file's name in the member's own directory.
+/// The name of the reserve's file in the member's own directory.
 pub(crate) const NAME: &str = "pinstripe.reserve";
 
 /// Whether an object may use the reserve: only objects that deleting or adding a member needs.
@@ -40,7 +41,7 @@ pub(super) fn is_for(name: ExtentName) -> bool {
 }
 
 impl Tree {
-    /// Creates the reserve if it is missing and there is room for it.
+    /// Creates the reserve if it is missing and there is space for it.
     pub(crate) fn keep_reserve(&self) -> io::Result<()> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let wanted = bytes(&fs::fstatvfs(self.root())?);
@@ -64,7 +65,7 @@ impl Tree {
         })
     }
 
-    /// Removes the reserve. Returns whether there was one.
+    /// Removes the reserve. Returns whether there was a reserve to release.
     pub(crate) fn give_reserve(&self) -> bool {
         fs::unlinkat(self.root(), NAME, AtFlags::empty()).is_ok()
     }

@@ -1,4 +1,4 @@
-//! The directories of a member, and the directory of each extent. Pure.
+//! The directories of a member, and which of them each extent is in. Pure.
 
 use crate::{ExtentName, Room};
 use pinstripe_base::id::SetId;
@@ -8,7 +8,7 @@ use pinstripe_base::id::SetId;
 pub(super) enum Shelf {
     /// The member's own directory, where the label is.
     Root,
-    /// For growing extents, which have no name yet.
+    /// The directory of growing extents, which have no name yet.
     Tmp,
     /// A room.
     Room(Room),
@@ -20,8 +20,8 @@ impl Shelf {
     /// The number of shelves.
     pub const COUNT: usize = 2 + Room::ALL.len() + 256;
 
-    /// The shelves that [`create_in_with`](super::DirectoryMember::create_in_with) makes: all but
-    /// `packs/ab`.
+    /// The shelves that [`create_in_with`](super::DirectoryMember::create_in_with) makes: all
+    /// except `packs/ab`.
     pub const FIXED: [Shelf; 1 + Room::ALL.len()] = [
         Shelf::Tmp,
         Shelf::Room(Room::Packs),
@@ -46,7 +46,7 @@ impl Shelf {
         }
     }
 
-    /// A dense number below [`COUNT`](Shelf::COUNT).
+    /// Returns the shelf's number; the numbers are consecutive and below [`COUNT`](Shelf::COUNT).
     pub fn number(self) -> usize {
         match self {
             Shelf::Root => 0,
@@ -56,7 +56,7 @@ impl Shelf {
         }
     }
 
-    /// The directory it is in and its name there; the root has neither.
+    /// The directory that this shelf is in, and the shelf's name there; `None` for the root.
     pub fn parent(self) -> Option<(Shelf, String)> {
         match self {
             Shelf::Root => None,
@@ -85,7 +85,7 @@ pub(super) fn leaf(name: ExtentName) -> String {
     }
 }
 
-/// Parses a file name in the form of [`leaf`] or of a temp file.
+/// Parses a file name in the form that [`leaf`] writes, or the name of a temp file.
 pub(super) fn parse_leaf(name: &[u8]) -> Option<[u8; 16]> {
     SetId::from_hex(std::str::from_utf8(name).ok()?).map(|id| id.0)
 }

@@ -153,7 +153,7 @@ fn create_in_takes_only_what_is_empty() {
     member.delete(ExtentName::In(Room::Keys, [1; 16])).unwrap();
     member.put(ExtentName::Label, b"").unwrap();
     let error = DirectoryMember::create_in(&path).err().unwrap();
-    assert!(error.advice_text().unwrap().contains("was one"));
+    assert!(error.advice_text().unwrap().contains("or was a member of a store"));
     fs::write(path.join("a photo.jpg"), "").unwrap();
     let error = DirectoryMember::create_in(&path).err().unwrap();
     assert!(error.to_string().contains("'a photo.jpg'"), "{error}");

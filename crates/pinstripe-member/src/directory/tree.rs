@@ -1,8 +1,8 @@
-//! The system calls of a directory member, all relative to one open directory.
+//! The system calls of a directory member, all relative to one open directory descriptor.
 //!
 //! Invariants: no call follows a symlink below the root. Every call that changes the disk passes
-//! the [`Steps`]. An extent's shelf is durable in its parent before a seal can rely on it. A failed
-//! sync is reported and never repeated on the same file.
+//! the [`Steps`]. The directory entry of an extent's shelf is durable before a seal relies on it. A
+//! sync that failed is reported and never repeated on the same file.
 
 use std::fs::File;
 use std::io;
@@ -22,14 +22,15 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{self, SetId};
 use pinstripe_io::descriptors::patiently;
 
-/// For the owner only: a store may hold names and content of every user's files.
+/// Only the owner gets access: a store may hold names and content of every user's files.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Random names tried for a temp file. One is enough unless a sweep runs at the same moment.
+/// The number of random names that are tried for a temp file. One name is enough unless a sweep
+/// runs at the same moment.
 const TEMP_ATTEMPTS: usize = 16;
 
-/// A member's directory. Cheap to clone; a writer keeps one.
+/// A member's directory. Cheap to clone; each writer keeps a clone.
 #[derive(Clone)]
 pub(super) struct Tree {
     core: Arc<Core>,
@@ -39,7 +40,7 @@ pub(super) struct Tree {
 struct Core {
     root: OwnedFd,
     path: PathBuf,
-    /// Shelves known to be durable in their parent.
+    /// The shelves whose directory entry is known to be durable in the parent.
     durable: [AtomicBool; Shelf::COUNT],
 }
 
@@ -55,7 +56,7 @@ const OPEN_DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Tree {
-    /// Opens the member's own directory. Only this path may contain symlinks.
+    /// Opens the member's own directory. Only the path of the member itself may contain symlinks.
     pub fn open(path: &Path, steps: Option<Arc<dyn Steps>>) -> io::Result<Tree> {
         let root = patiently(|| {
             let flags = OPEN_DIRECTORY.difference(OFlags::NOFOLLOW);
@@ -74,7 +75,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The same tree; every change passes `steps`.
+    /// Returns the same tree; every change of the disk then passes `steps`.
     pub fn with_steps(self, steps: Arc<dyn Steps>) -> Tree {
         Tree { core: self.core, steps: Some(steps) }
     }
@@ -97,7 +98,7 @@ impl Tree {
         }
     }
 
-    /// The bytes left, if a test limits them.
+    /// The number of bytes that may still be written, if a test limits them.
     pub fn free_bytes(&self) -> Option<u64> {
         self.steps.as_ref().and_then(|steps| steps.free_bytes(&self.core.path))
     }
@@ -123,7 +124,7 @@ impl Tree {
             made = Some(act()?);
             Ok(())
         })?;
-        made.ok_or_else(|| io::Error::other("a step that gives a value was left out"))
+        made.ok_or_else(|| io::Error::other("a fault skipped a step whose result is needed"))
     }
 
     fn mark_durable(&self, shelf: Shelf) {
@@ -138,7 +139,7 @@ impl Tree {
         }
     }
 
-    /// Opens a shelf. Every component is opened on its own, so none can be a symlink.
+    /// Opens a shelf. Every component of the path is opened on its own, so none can be a symlink.
     pub fn shelf(&self, shelf: Shelf) -> io::Result<OpenShelf> {
         let open = |parent: BorrowedFd<'_>, name: &str| {
             patiently(|| retry_on_intr(|| fs::openat(parent, name, OPEN_DIRECTORY, Mode::empty())))
@@ -151,10 +152,11 @@ impl Tree {
         Ok(OpenShelf { shelf, fd })
     }
 
-    /// Opens a shelf; creates it if it is missing, and ensures that it survives a power cut.
+    /// Opens a shelf, creates it if it is missing, and ensures that its directory entry survives a
+    /// power cut.
     ///
-    /// The parent is synced at the first use in this process even if the shelf existed: the process
-    /// that created it may not have synced it yet.
+    /// The parent is synced at the first use of a shelf in this process even if the shelf exists:
+    /// the process that created it may not have synced the parent yet.
     pub(crate) fn shelf_for_writing(&self, shelf: Shelf) -> io::Result<OpenShelf> {
         let opened = match self.shelf(shelf) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -173,7 +175,8 @@ impl Tree {
         Ok(opened)
     }
 
-    /// Creates a shelf's directory, and its parents as needed. Not an error if it exists.
+    /// Creates a shelf's directory, and its parents as needed. A directory that exists already is
+    /// not an error.
     pub(crate) fn make_shelf(&self, shelf: Shelf) -> io::Result<()> {
         let Some((parent, name)) = shelf.parent() else { return Ok(()) };
         let parent = self.shelf_for_writing(parent)?;
@@ -198,7 +201,7 @@ impl Tree {
         })
     }
 
-    /// Makes the member's own directory durable in its parent, if the parent can be opened.
+    /// Makes the directory entry of the member durable in its parent, if the parent can be opened.
     pub(crate) fn sync_parent(&self) -> io::Result<()> {
         let flags = OPEN_DIRECTORY;
         let parent = match patiently(|| fs::openat(self.root(), "..", flags, Mode::empty())) {
@@ -208,8 +211,8 @@ impl Tree {
         self.change(DiskStep::SyncDirectory(&self.core.path.join("..")), || Ok(fs::fsync(&parent)?))
     }
 
-    /// Makes a file's bytes durable. Call it once: after a failure the kernel may have dropped
-    /// the bytes and would report success for nothing.
+    /// Makes a file's bytes durable. Call it only once for a file: after a failure the kernel may
+    /// have dropped the bytes, and a second call would wrongly succeed.
     pub(crate) fn sync_file(&self, temp: &Temp) -> io::Result<()> {
         self.change(DiskStep::SyncFile(&temp.path), || Ok(fs::fsync(&temp.file)?))
     }
@@ -231,8 +234,8 @@ impl Tree {
         Ok(())
     }
 
-    /// A new, empty, locked file in `tmp/`. The lock protects it from sweeps; on a file system
-    /// without locks a sweep removes nothing.
+    /// Creates a new, empty, locked file in `tmp/`. The lock protects it from sweeps; on a file
+    /// system without locks a sweep removes nothing.
     pub(crate) fn create_temp(&self) -> Result<Temp> {
         let place = self.path_of(Shelf::Tmp);
         let failed = |error: io::Error| match error.kind() {
@@ -265,7 +268,8 @@ impl Tree {
         Err(Error::new(Kind::Io, "every new temporary file was removed immediately").at(place))
     }
 
-    /// Moves a finished temp file to its name. `Replace::Never` fails with `AlreadyExists`.
+    /// Moves a finished temp file to its name. `Replace::Never` fails with `AlreadyExists` if the
+    /// name is taken.
     pub fn place(
         &self,
         temp: &Temp,
@@ -338,7 +342,7 @@ impl Tree {
     }
 }
 
-/// Links a temp file to its final name as well, if that name is free.
+/// Hard-links a temp file to its final name, if that name is free.
 pub(super) fn link_into_place(temp: &Temp, shelf: &OpenShelf, leaf: &str) -> io::Result<()> {
     match fs::linkat(&temp.shelf.fd, &temp.leaf, &shelf.fd, leaf, AtFlags::empty()) {
         Ok(()) => Ok(()),

@@ -1,7 +1,7 @@
-//! An extent that grows in `tmp/` until it is complete.
+//! An extent that is written in `tmp/` until it is complete.
 //!
 //! Order of a seal: sync the file, verify its length, give it its name, sync the directory. A
-//! writer that failed once stays failed; dropping it removes the temp file.
+//! writer that has failed once refuses every later call; dropping a writer removes its temp file.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,8 +16,8 @@ use crate::{ExtentName, ExtentWriter, Replace};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::MIB;
 
-/// Bytes after which the kernel is asked to begin writing them out, so that the last sync is
-/// short and the disk does not idle while a pack is built.
+/// The number of bytes after which the kernel is asked to begin writing them out, so that the last
+/// sync is short and the disk does not idle while a pack is built.
 const WRITEBACK_BYTES: u64 = 8 * MIB;
 
 pub(super) struct DirectoryWriter {
@@ -26,7 +26,7 @@ pub(super) struct DirectoryWriter {
     name: ExtentName,
     replace: Replace,
     temp: Temp,
-    /// Bytes appended, and up to where writeback was begun.
+    /// The number of bytes appended, and the offset up to which writeback was begun.
     len: u64,
     writeback: u64,
     state: WriterState,
@@ -36,7 +36,7 @@ pub(super) struct DirectoryWriter {
 enum WriterState {
     /// Appending.
     Open,
-    /// Something failed: the bytes in the temp file differ from the appended ones.
+    /// An operation failed: the bytes in the temp file may differ from the appended ones.
     Failed,
     /// The temp file has its final name.
     Placed,
@@ -79,12 +79,12 @@ impl DirectoryWriter {
         let error = Error::io(what, self.target(), error);
         match error.kind() {
             Kind::NoSpace => error.advice(
-                "free space on it with 'pinstripe forget' and 'pinstripe gc', which also work on a \
-                 full disk, or replace it with a larger disk: pinstripe member replace N --to DIR",
+                "free space with 'pinstripe forget' and 'pinstripe gc', which also work on a full \
+                 disk, or move the member to a larger disk with 'pinstripe member replace N --to \
+                 DIR'",
             ),
             Kind::Io => error.advice(
-                "see the system log (dmesg) for this disk; everything finished before is \
-                 unaffected",
+                "see the system log (dmesg) for this disk; extents finished earlier are unaffected",
             ),
             _ => error,
         }
@@ -102,8 +102,8 @@ impl DirectoryWriter {
         }
     }
 
-    /// Starts writeback of the bytes appended since the last call. Only a hint: the sync reports
-    /// failures.
+    /// Starts writeback of the bytes appended since the last call. Starting writeback is only a
+    /// hint: the sync reports failures.
     fn start_writeback(&mut self) {
         if self.len - self.writeback >= WRITEBACK_BYTES {
             begin_writeback(&self.temp.file, self.writeback, self.len - self.writeback);
@@ -113,12 +113,14 @@ impl DirectoryWriter {
 
     fn make_durable(&self) -> Result<()> {
         self.tree.sync_file(&self.temp).map_err(|error| {
-            self.failed("cannot make the written bytes durable; they must be written again", error)
+            self.failed(
+                "cannot make the written bytes durable; the bytes must be written again",
+                error,
+            )
         })?;
-        let found =
-            self.temp.file.metadata().map_err(|error| {
-                self.failed("cannot verify the length of what was written", error)
-            })?;
+        let found = self.temp.file.metadata().map_err(|error| {
+            self.failed("cannot verify the length of the written extent", error)
+        })?;
         if found.len() != self.len {
             return Err(Error::corrupt("the written extent has the wrong length", self.target())
                 .expected(self.len, found.len()));
@@ -137,9 +139,9 @@ impl DirectoryWriter {
         })
     }
 
-    /// Removes a name that could not be made durable, if that still works: an extent whose seal
-    /// failed must not be visible. An extent that replaced another stays, because it is complete
-    /// and the old one is gone.
+    /// Removes the name of an extent whose seal failed because the name could not be made durable:
+    /// such an extent must not be visible. An extent that replaced another one stays, because it is
+    /// complete and the old one is gone.
     fn withdraw(&self, shelf: &OpenShelf) {
         let leaf = leaf(self.name);
         if self.replace == Replace::Never && shelf.holds(&leaf, &self.temp.file).unwrap_or(false) {
@@ -197,7 +199,8 @@ impl Drop for DirectoryWriter {
     }
 }
 
-/// Releases the reserve, if the object may use it. Returns false if there is no reserve.
+/// Releases the reserve of the member, if the object `name` may use it. Returns false if there is
+/// no reserve.
 fn gives_reserve(tree: &Tree, name: ExtentName) -> bool {
     reserve::is_for(name) && tree.give_reserve()
 }

@@ -105,7 +105,7 @@ impl PowerCut {
     /// again after it.
     ///
     /// # Errors
-    /// When the files of the test itself cannot be changed.
+    /// Fails when the files of the test itself cannot be changed.
     pub fn after_power_cut(&self, seed: u64) -> io::Result<()> {
         let mut books = self.books();
         let mut dice = Dice::new(seed);

@@ -1,4 +1,4 @@
-//! One entry of a snapshot, and the page that holds it with its neighbours.
+//! One entry of a snapshot, and the page that holds it together with its neighbours.
 //!
 //! ```text
 //! page:  'P' 1, entry count varint, entries
@@ -12,9 +12,11 @@
 //!        [content: chunk count, then id 32, raw bytes varint]          files, unmarked
 //!        [content: list count, then id 32, content bytes varint]       files, marked long
 //! ```
-//! Invariants of a decoded page: paths strictly ascend in path order, extents ascend without
-//! touching and lie within the size, and the chunks add up to the extents. Whether a path is clean
-//! is not asked here: `pinstripe_io::beneath` refuses what is not before anything is written.
+//!
+//! Invariants of a decoded page: paths strictly ascend in path order. The extents of an entry
+//! ascend, are not adjacent and are within its size. The chunks of an entry have as many bytes
+//! together as its extents. Decoding does not check whether a path is clean:
+//! `pinstripe_io::beneath` refuses an unclean path before anything is written.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -31,24 +33,25 @@ const HAS_XATTRS: u8 = 1;
 const HAS_EXTENTS: u8 = 2;
 const IS_LONG: u8 = 4;
 const KNOWN_MARKS: u8 = HAS_XATTRS | HAS_EXTENTS | IS_LONG;
-/// The shortest entry: what a page's count is checked against.
+/// The length of the shortest entry: the entry count of a page is checked against it.
 const ENTRY_MIN_BYTES: usize = 15;
 
-/// One chunk holding part of a long content list.
+/// A row of a long content list: one chunk that holds part of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListRow {
     /// The chunk that holds the rows.
     pub id: ChunkId,
-    /// Content bytes that its rows cover.
+    /// The number of content bytes that the rows of the list cover.
     pub content_bytes: u64,
 }
 
-/// The places of a file's bytes.
+/// Where the bytes of a file are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// The chunks, in order; empty for an empty file and for all but regular files.
+    /// The chunks of the file, in order; empty for an empty file and for everything but regular
+    /// files.
     Chunks(Vec<ChunkRow>),
-    /// The lists of chunks, if there are too many chunks for one entry: each list is a chunk
+    /// The lists of chunks of a file with too many chunks for one entry: each list is a chunk
     /// itself.
     Lists(Vec<ListRow>),
 }
@@ -59,44 +62,48 @@ impl Default for Content {
     }
 }
 
-/// One file, directory, link or special file of a snapshot. The default one is an empty file
+/// One file, directory, link or special file of a snapshot. The default entry is an empty file
 /// without a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Absolute path without the leading slash, raw bytes.
+    /// Absolute path without the leading slash, as raw bytes.
     pub path: Vec<u8>,
     /// The metadata that is restored.
     pub meta: Metadata,
-    /// Last change of the inode: with size, mtime and inode it tells whether content is unchanged.
+    /// When the inode last changed: with size, mtime and inode number it shows whether the content
+    /// is unchanged.
     pub ctime: Time,
     /// Inode number at the source.
     pub inode: u64,
-    /// Device number (st_dev) at the source; with the inode it joins hard links.
+    /// Device number (st_dev) at the source; hard links have the same device number and inode
+    /// number.
     pub device: u64,
-    /// Hard links to it at the source.
+    /// The number of hard links to the file at the source.
     pub links: u64,
-    /// Length in bytes; for files the bytes that were read.
+    /// Length in bytes; for a regular file, the number of bytes that were read.
     pub size: u64,
-    /// Data of a sparse file, ascending; empty when all of it is data.
+    /// The data ranges of a sparse file, ascending; empty when the file has no holes.
     pub extents: Vec<Range<u64>>,
     /// The target of a symlink.
     pub target: Vec<u8>,
-    /// The content of a file: the data extents, one after the other.
+    /// The content of a file: the bytes of its data extents, one after the other.
     pub content: Content,
 }
 
 impl Entry {
-    /// Whether it shares its inode with another name: such entries are joined at restore.
+    /// Whether the entry shares its inode with another name: a restore links such entries again.
     pub fn is_hard_linked(&self) -> bool {
         self.links > 1 && self.meta.kind != FileKind::Directory
     }
 
-    /// Whether a restore would give the same: all but inode, device, links and ctime.
+    /// Whether a restore of either entry gives the same result: everything but inode, device, links
+    /// and ctime is compared.
     pub fn restores_alike(&self, other: &Entry) -> bool {
         self.meta == other.meta && self.holds_alike(other)
     }
 
-    /// Whether it holds or points to the same, whatever its owner, mode and times.
+    /// Whether both entries have the same content or point to the same target, whatever their
+    /// owner, mode and times.
     pub fn holds_alike(&self, other: &Entry) -> bool {
         self.meta.kind == other.meta.kind
             && self.meta.rdev == other.meta.rdev
@@ -106,7 +113,7 @@ impl Entry {
             && self.content == other.content
     }
 
-    /// The data extents, also when the file is not sparse.
+    /// Returns the data extents; for a file without holes, one extent with all of it.
     pub fn data_extents(&self) -> Vec<Range<u64>> {
         match (self.extents.is_empty(), self.size) {
             (false, _) => self.extents.clone(),
@@ -155,7 +162,8 @@ impl PageWriter {
         self.count == 0
     }
 
-    /// Takes the page: `(bytes, path of its first entry, entries)`; the writer is empty again.
+    /// Takes the finished page as `(bytes, path of its first entry, number of entries)`; the writer
+    /// is empty again.
     pub fn take(&mut self) -> (Vec<u8>, Vec<u8>, u64) {
         let mut page = Vec::with_capacity(self.entries.len() + 11);
         Writer::new(&mut page).u8(PAGE_MARK).varint(self.count).raw(&self.entries);
@@ -227,7 +235,7 @@ fn write_entry(writer: &mut Writer<'_>, entry: &Entry) {
     }
 }
 
-/// Writes rows of chunks: a file's content, or one list of a long content.
+/// Writes rows of chunks: those of a file's content, or those of one list of a long content.
 pub fn write_chunks(writer: &mut Writer<'_>, chunks: &[ChunkRow]) {
     writer.varint(chunks.len() as u64);
     for chunk in chunks {
@@ -238,7 +246,8 @@ pub fn write_chunks(writer: &mut Writer<'_>, chunks: &[ChunkRow]) {
 /// Reads rows of chunks.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that `write_chunks` does not write.
+/// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that `write_chunks`
+/// does not write.
 pub fn read_chunks(reader: &mut Reader<'_>) -> Result<Vec<ChunkRow>> {
     let count = reader.count(ChunkId::LEN + 1)?;
     let mut chunks = Vec::with_capacity(count);
@@ -256,7 +265,8 @@ pub fn read_chunks(reader: &mut Reader<'_>) -> Result<Vec<ChunkRow>> {
 /// Reads a page.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when any invariant of a page does not hold.
+/// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when an invariant of a page
+/// does not hold.
 pub fn decode_page(bytes: &[u8]) -> Result<Vec<Entry>> {
     let mut reader = Reader::new(bytes, "page of entries");
     if reader.u8()? != PAGE_MARK {
@@ -269,11 +279,13 @@ pub fn decode_page(bytes: &[u8]) -> Result<Vec<Entry>> {
         let shared = reader.varint()? as usize;
         let rest = reader.bytes()?;
         if shared > last_path.len() {
-            return Err(reader.corrupt("a path shares a longer prefix than its neighbour has"));
+            return Err(reader.corrupt(
+                "the prefix that a path shares with its neighbour is longer than the neighbour",
+            ));
         }
         let path = [&last_path[..shared], rest].concat();
         if !entries.is_empty() && compare_paths(last_path, &path) != Ordering::Less {
-            return Err(reader.corrupt("paths out of order"));
+            return Err(reader.corrupt("the paths are out of order"));
         }
         entries.push(read_entry(&mut reader, path)?);
     }
@@ -333,7 +345,7 @@ fn check_content(reader: &Reader<'_>, entry: &Entry) -> Result<()> {
     };
     if content_bytes != data_bytes {
         return Err(reader
-            .corrupt("a file's chunks do not add up to its data")
+            .corrupt("the lengths of a file's chunks do not add up to the length of its data")
             .expected(data_bytes, content_bytes));
     }
     Ok(())
@@ -348,10 +360,10 @@ fn read_extents(reader: &mut Reader<'_>, size: u64) -> Result<Vec<Range<u64>>> {
         let start = end.checked_add(gap);
         let next = start.and_then(|start| start.checked_add(length)).filter(|&next| next <= size);
         let (Some(start), Some(next)) = (start, next) else {
-            return Err(reader.corrupt("an extent lies outside its file"));
+            return Err(reader.corrupt("a file extent is outside its file"));
         };
         if length == 0 || (gap == 0 && index > 0) {
-            return Err(reader.corrupt("extents that are empty or adjacent"));
+            return Err(reader.corrupt("the file has extents that are empty or adjacent"));
         }
         extents.push(start..next);
         end = next;
@@ -370,14 +382,14 @@ fn read_time(reader: &mut Reader<'_>) -> Result<Time> {
     let seconds = reader.signed_varint()?;
     let nanos = small(reader)?;
     if nanos >= 1_000_000_000 {
-        return Err(reader.corrupt("more nanoseconds than a second has"));
+        return Err(reader.corrupt("a time has more nanoseconds than a second"));
     }
     Ok(Time { seconds, nanos })
 }
 
 fn small(reader: &mut Reader<'_>) -> Result<u32> {
     let value = reader.varint()?;
-    u32::try_from(value).map_err(|_| reader.corrupt("a number exceeds 32 bits"))
+    u32::try_from(value).map_err(|_| reader.corrupt("a number in the entry exceeds 32 bits"))
 }
 
 const KINDS: [(FileKind, u8); 7] = [

@@ -1,4 +1,4 @@
-//! The frame around every small object: label, keys, snapshot.
+//! The frame around every small object, such as a label, a key ring or a snapshot.
 //!
 //! ```text
 //!  0  magic "PINSTRIP"              8
@@ -12,11 +12,13 @@
 //!     MAC                          32   only with the feature `VOUCHED`
 //!     BLAKE3-256 of all before     32
 //! ```
-//! The checksum finds damage; the MAC, which `seal::Voucher` makes and verifies, says that a
-//! holder of the store's keys wrote the object. This room only frames it.
 //!
-//! Invariant: a body is handed out only when magic, kind, version, features, length and checksum
-//! hold, in this order, so that a newer object is called newer and not damaged.
+//! The checksum shows damage; the MAC, which `seal::Voucher` makes and verifies, proves that a
+//! holder of the store's keys wrote the object. This module only frames an object.
+//!
+//! Invariant: the body of an object is returned only when magic, kind, version, features, length
+//! and checksum are right; they are checked in this order, so that an object of a newer version is
+//! reported as newer and not as damaged.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::wire::{Reader, Writer};
@@ -24,7 +26,7 @@ use pinstripe_base::wire::{Reader, Writer};
 const MAGIC: &[u8; 8] = b"PINSTRIP";
 const HEAD_BYTES: usize = 20;
 const SUM_BYTES: usize = blake3::OUT_LEN;
-/// The feature bit of an object that carries a MAC behind its body.
+/// The feature bit of an object that carries a MAC after its body.
 const VOUCHED: u32 = 1;
 const FEATURES_AT: usize = 12;
 /// Generation and MAC.
@@ -33,35 +35,34 @@ const VOUCHER_BYTES: usize = 4 + MAC_BYTES;
 /// Length of a MAC.
 pub(crate) const MAC_BYTES: usize = blake3::OUT_LEN;
 
-/// The largest number of bytes of a small object, which is read in one piece; a longer one is
-/// foreign.
+/// The largest length of a small object, which is read in one piece; a longer object is foreign.
 pub const OBJECT_MAX_BYTES: u64 = 16 << 20;
 
 /// The kinds of small objects, with the newest version of each that this code reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Object {
-    /// The label: the store that a member belongs to.
+    /// The label: it says which store a member belongs to.
     Label = 1,
     /// The store's secrets.
     Keys = 2,
     /// One finished backup.
     Snapshot = 3,
-    /// One way to open the store's secrets.
+    /// A key slot: one way to open the store's secrets.
     KeySlot = 4,
     /// A running writer.
     Session = 5,
     /// A step of deletion.
     Gc = 6,
-    /// A mark: a snapshot is no longer wanted.
+    /// A mark: it says whether a snapshot is wanted.
     Forgotten = 7,
     /// The state of scrubbing.
     Scrub = 8,
-    /// A key slot that opens nothing any more.
+    /// Says that a key slot was removed and opens nothing any more.
     RemovedSlot = 9,
     /// The first page of an output of `split`.
     SplitHead = 10,
-    /// The second: it is complete.
+    /// The second page of an output of `split`: it says that the output is complete.
     SplitEnd = 11,
     /// The progress of a backup that has not ended.
     Checkpoint = 12,
@@ -70,7 +71,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// The version this code writes, the newest that it reads.
+    /// The version that this code writes, which is also the newest that it reads.
     pub const fn version(self) -> u16 {
         match self {
             Object::Label => 4,
@@ -103,7 +104,7 @@ pub fn close(object: Object, body: &[u8]) -> Vec<u8> {
     close_version(object, object.version(), body)
 }
 
-/// Frames a body that is laid out as in an earlier version.
+/// Frames a body that has the layout of an earlier version.
 pub fn close_version(object: Object, version: u16, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD_BYTES + body.len() + SUM_BYTES);
     let body_bytes = u32::try_from(body.len()).expect("small objects are far below 4 GiB");
@@ -125,17 +126,17 @@ pub fn close_version(object: Object, version: u16, body: &[u8]) -> Vec<u8> {
 pub struct Vouched<'a> {
     /// The bytes that the MAC covers: head, body and generation.
     pub said: &'a [u8],
-    /// Which generation of the store's keys the MAC was made with.
+    /// The generation of the store's keys with which the MAC was made.
     pub generation: u32,
     /// The MAC.
     pub mac: [u8; MAC_BYTES],
 }
 
-/// Adds a MAC to a framed object: `mac` makes it of head, body and generation. One that the
+/// Adds a MAC to a framed object: `mac` computes it over head, body and generation. A MAC that the
 /// object carries already is replaced.
 ///
 /// # Panics
-/// For bytes that no `close` of this module made.
+/// Panics for bytes that no `close` function of this module made.
 pub fn vouch(framed: &[u8], generation: u32, mac: impl Fn(&[u8]) -> [u8; MAC_BYTES]) -> Vec<u8> {
     let body_bytes = u32::from_le_bytes(framed[16..20].try_into().expect("four bytes"));
     let mut out = framed[..HEAD_BYTES + body_bytes as usize].to_vec();
@@ -148,7 +149,7 @@ pub fn vouch(framed: &[u8], generation: u32, mac: impl Fn(&[u8]) -> [u8; MAC_BYT
     out
 }
 
-/// The object without its MAC, as [`close`] framed it.
+/// Returns the object without its MAC, as [`close`] framed it.
 ///
 /// # Panics
 /// Like [`vouch`].
@@ -161,7 +162,7 @@ pub fn without_voucher(framed: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The MAC of an object that was opened; `None` when it carries none.
+/// Returns the MAC of an object that was opened, or `None` when the object carries none.
 pub fn vouched(framed: &[u8]) -> Option<Vouched<'_>> {
     let features = u32::from_le_bytes(framed.get(FEATURES_AT..16)?.try_into().ok()?);
     if features & VOUCHED == 0 {
@@ -174,23 +175,23 @@ pub fn vouched(framed: &[u8]) -> Option<Vouched<'_>> {
     Some(Vouched { said, generation, mac })
 }
 
-/// Whether bytes say that they are an object of this kind, sound or not.
+/// Whether the magic and kind of `bytes` are those of an object of this kind, damaged or not.
 pub fn is_of(object: Object, bytes: &[u8]) -> bool {
     bytes.get(MAGIC.len()) == Some(&(object as u8))
 }
 
-/// Takes the body out of its frame, of an object that has had one version only.
+/// Takes the body out of the frame of an object whose kind has had only one version.
 ///
 /// # Errors
-/// The errors of [`open_version`].
+/// Fails with the errors of [`open_version`].
 pub fn open(object: Object, bytes: &[u8]) -> Result<&[u8]> {
     open_version(object, bytes).map(|(_, body)| body)
 }
 
-/// Makes sure that the frame of an object of any kind and version is intact.
+/// Verifies that the frame of an object of any kind and version is intact.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when it is not.
+/// Fails with [`Kind::Corrupt`] when the frame is damaged.
 pub fn open_any(bytes: &[u8]) -> Result<()> {
     let body = Reader::new(bytes, "small object");
     let head: [u8; HEAD_BYTES] =
@@ -208,8 +209,8 @@ pub fn open_any(bytes: &[u8]) -> Result<()> {
 /// Takes version and body out of the frame.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for damage or another kind of object, [`Kind::Unsupported`] for a newer
-/// version or an unknown feature.
+/// Fails with [`Kind::Corrupt`] for damage or another kind of object, and with
+/// [`Kind::Unsupported`] for a newer version or an unknown feature.
 pub(crate) fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])> {
     let mut reader = Reader::new(bytes, object.name());
     if reader.take(MAGIC.len())? != MAGIC {
@@ -217,7 +218,9 @@ pub(crate) fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])>
     }
     let kind = reader.u8()?;
     if kind != object as u8 || reader.u8()? != 0 {
-        return Err(reader.corrupt("another kind of object").expected(object as u8, kind));
+        return Err(reader
+            .corrupt("this is an object of another kind")
+            .expected(object as u8, kind));
     }
     let version = reader.u16()?;
     let features = reader.u32()?;
@@ -244,14 +247,17 @@ pub(crate) fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])>
     Ok((version, &bytes[HEAD_BYTES..body_end]))
 }
 
-/// The refusal of what a newer version wrote.
+/// Returns the error for an object that a newer version wrote.
 pub fn newer(what: &str, version: u16, known: u16, features: u32) -> Error {
     let problem = if features == 0 {
-        format!("the {what} has version {version}, this program reads up to {known}")
+        format!(
+            "the {what} has version {version}, but this program reads only versions up to {known}"
+        )
     } else {
         format!("the {what} needs features {features:#x} that this program does not have")
     };
-    Error::new(Kind::Unsupported, problem).advice("use a newer pinstripe; nothing was changed")
+    Error::new(Kind::Unsupported, problem)
+        .advice("use a newer version of pinstripe; nothing was changed")
 }
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
-//! A mark on a snapshot: forgotten, or kept after all. The highest generation holds.
+//! A mark on a snapshot: it says that the snapshot is forgotten, or that it is kept after all. If a
+//! snapshot has several marks, the one with the highest generation counts.
 //!
-//! Marks are only added, never changed: forgetting puts the next odd generation, undoing it the
-//! next even one. So a member that returns with old marks changes nothing, and two processes that
-//! put the same generation meant the same.
+//! Marks are only added, never changed: `forget` puts a mark of the next odd generation, undoing it
+//! one of the next even generation. So a member that returns with old marks changes nothing, and
+//! two processes that put marks of the same generation meant the same.
 
 use super::envelope::{self, Object};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{SnapshotId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
-/// The highest generation at which a mark counts on one member. A dishonest member can forge any:
-/// it must not use up the generations that honest writers can put after its own.
+/// The highest generation at which a mark counts if only one member has it. A dishonest member can
+/// forge a mark of any generation: it must not use up the generations that honest writers can put
+/// after it.
 const GENERATION_OF_ONE_MAX: u32 = 1 << 30;
 
 /// Says whether a snapshot is wanted.
@@ -20,25 +22,26 @@ pub struct Mark {
     pub store: StoreId,
     /// The snapshot.
     pub snapshot: SnapshotId,
-    /// The number of marks so far: odd is forgotten, even is kept; 0 needs no mark.
+    /// The number of this mark on its snapshot: odd means forgotten, even means kept; 0 is the
+    /// state without a mark.
     pub generation: u32,
 }
 
 impl Mark {
-    /// The object's name: of each snapshot and generation there is one mark.
+    /// Returns the name of the mark's object: there is one mark for each snapshot and generation.
     pub fn name(&self) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.snapshot.0).update(&self.generation.to_le_bytes());
         *hasher.finalize().as_bytes().first_chunk().expect("32 bytes have a first 16")
     }
 
-    /// Whether it counts on one member where no MAC proves its origin: it says that the snapshot is
-    /// kept, and a store can have reached its generation.
+    /// Whether the mark counts if only one member has it and no MAC proves its origin: it says that
+    /// the snapshot is kept, and a store can have reached its generation.
     pub fn counts_on_one(&self) -> bool {
         !self.is_forgotten() && self.generation <= GENERATION_OF_ONE_MAX
     }
 
-    /// Whether it says that the snapshot is wanted no more.
+    /// Whether the mark says that the snapshot is not wanted any more.
     pub fn is_forgotten(&self) -> bool {
         self.generation % 2 == 1
     }
@@ -53,7 +56,8 @@ impl Mark {
     /// Reads a framed mark.
     ///
     /// # Errors
-    /// The errors of [`envelope::open`]; a generation of 0 is refused, since it is never put.
+    /// Fails with the errors of [`envelope::open`]; a generation of 0 is refused, since no writer
+    /// puts it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Forgotten, bytes)?, "mark");
         let mark = Mark {
@@ -62,7 +66,7 @@ impl Mark {
             generation: reader.u32()?,
         };
         if mark.generation == 0 {
-            return Err(reader.corrupt("a mark of generation 0"));
+            return Err(reader.corrupt("the mark has the impossible generation 0"));
         }
         reader.finish()?;
         Ok(mark)

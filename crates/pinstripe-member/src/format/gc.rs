@@ -1,48 +1,55 @@
-//! The objects of deletion: condemned, acknowledged, reaping, tombstone; and the void.
+//! The objects of a deletion: condemned, acknowledged, reaping and tombstone; and the void.
 //!
-//! Each step of a condemnation is an object of its own that is put once and never changed; its
-//! name follows from what it says, so no two steps share one and none can be taken for another.
-//! The meaning of the steps, and the order in which they are put, are `store/deletion`'s.
+//! Each step of a condemnation is an object of its own that is put once and never changed; its name
+//! follows from its content, so no two steps have the same name and no step can be taken for
+//! another. The module `store/deletion` defines the meaning of the steps and the order in which
+//! they are put.
 
 use super::envelope::{self, Object};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
-/// Most packs in one condemnation, so that its objects stay small: 16 bytes for each.
+/// The largest number of packs in one condemnation; it keeps the objects small, at 16 bytes for
+/// each pack.
 pub const PACKS_MAX: usize = 512 << 10;
-/// Most snapshots in one condemnation: 20 bytes for each.
+/// The largest number of snapshots in one condemnation, at 20 bytes for each.
 pub const SNAPSHOTS_MAX: usize = 128 << 10;
 
-/// The subject of a condemnation. Lists ascend and name nothing twice.
+/// What a condemnation wants to delete. The lists are sorted in ascending order, without
+/// duplicates.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Lists {
     /// Packs to delete.
     pub packs: Vec<SetId>,
-    /// Forgotten snapshots to delete, each with the generation of the mark that says so.
+    /// Forgotten snapshots to delete, each with the generation of the mark that says that it is
+    /// forgotten.
     pub snapshots: Vec<(SnapshotId, u32)>,
     /// Snapshots of dead writers that were never finished: an absent member may have a copy, which
-    /// no reader may believe.
+    /// no reader may use.
     pub abandoned: Vec<SnapshotId>,
 }
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum DeletionStep {
-    /// No writer may begin to rely on these any more; running writers have to say what they use.
+    /// No writer may begin to rely on these packs and snapshots any more; running writers have to
+    /// answer which of them they use.
     Condemned(Lists),
-    /// The packs of a condemnation that a session relies on.
+    /// The packs of a condemnation on which a session relies.
     Ack {
-        /// The session that answers.
+        /// The session that answers the condemnation.
         session: SessionId,
-        /// Condemned packs that it needs.
+        /// The condemned packs that this session needs.
         packs: Vec<SetId>,
     },
-    /// The rest after all answers: from here on it is deleted.
+    /// The packs and snapshots of the condemnation that remain after all answers: from now on they
+    /// are deleted.
     Reaping(Lists),
-    /// It is deleted: a part that an absent member still has is garbage.
+    /// These packs and snapshots are deleted: extents and copies of them on an absent member are
+    /// garbage.
     Tombstone(Lists),
-    /// Takes the place of what a session would have put: that session has ended.
+    /// Takes the name of the object that a session would have put: that session has ended.
     Void {
         /// The session.
         session: SessionId,
@@ -61,20 +68,21 @@ impl DeletionStep {
     }
 }
 
-/// One object of deletion.
+/// One object of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GcObject {
     /// The store.
     pub store: StoreId,
-    /// The condemnation; of a void, the name that it takes.
+    /// The condemnation; in a void, the name that the void takes.
     pub condemnation: CondemnationId,
-    /// The session of the collector that condemned; of an answer and a void, what the step says.
+    /// The session of the collector that condemned; in an answer the session that answers, in a
+    /// void the session that it ends.
     pub by: SessionId,
     /// The step.
     pub step: DeletionStep,
 }
 
-/// The name of the reaping step of a condemnation: the point of no return.
+/// The name of the reaping step of a condemnation, which is the point of no return.
 pub fn reaping_name(condemnation: CondemnationId) -> [u8; 16] {
     hashed(3, condemnation, None)
 }
@@ -89,7 +97,7 @@ fn hashed(step: u8, condemnation: CondemnationId, session: Option<SessionId>) ->
 }
 
 impl GcObject {
-    /// The object's name. A void has that which it takes from another.
+    /// The object's name. The name of a void is that of the object whose place it takes.
     pub fn name(&self) -> [u8; 16] {
         match &self.step {
             DeletionStep::Void { .. } => self.condemnation.0,
@@ -128,7 +136,7 @@ impl GcObject {
     /// Reads a framed object of deletion.
     ///
     /// # Errors
-    /// The errors of [`envelope::open`]; lists that are out of order are refused.
+    /// Fails with the errors of [`envelope::open`]; lists that are out of order are refused.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Gc, bytes)?, "gc object");
         let store = StoreId(reader.array()?);

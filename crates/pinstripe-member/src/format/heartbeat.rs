@@ -1,17 +1,18 @@
-//! A heartbeat of a session: its writer was running when it put this. A count, and no time.
+//! A heartbeat of a session: its writer was running when it put this object. A heartbeat holds a
+//! count and no time.
 //!
-//! Heartbeats are put once and never changed, each under a name of its own that tells session and
-//! count, so that a listing alone shows which sessions have moved on. They only keep a session from
-//! being ended: a gc that counts them compares two counts of one session, never clocks of two hosts.
+//! Heartbeats are put once and never changed, each under a name made of session and count, so that
+//! a listing alone shows which sessions have made progress. Heartbeats only protect a session from
+//! being ended: `gc` compares two counts of the same session, never the clocks of two hosts.
 
 use super::envelope::{self, Object};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{SessionId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
-/// Bytes of a session's id that begin the names of its heartbeats.
+/// The number of bytes of a session's id with which the names of its heartbeats begin.
 const SESSION_BYTES: usize = 8;
-/// The longest interval that a heartbeat may claim: a day.
+/// The longest interval that a heartbeat may give: one day.
 const EVERY_SECONDS_MAX: u32 = 86_400;
 
 /// One heartbeat.
@@ -21,7 +22,7 @@ pub struct Heartbeat {
     pub store: StoreId,
     /// The session whose writer is running.
     pub session: SessionId,
-    /// How many heartbeats the session has put, with this one.
+    /// The number of heartbeats that the session has put, including this one.
     pub count: u64,
     /// The interval between heartbeats, in seconds: 1 to 86400.
     pub every_seconds: u32,
@@ -47,7 +48,7 @@ impl Heartbeat {
     /// Reads a framed heartbeat.
     ///
     /// # Errors
-    /// The errors of [`envelope::open`]; an interval that no writer has is refused.
+    /// Fails with the errors of [`envelope::open`]; an interval that no writer has is refused.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Heartbeat, bytes)?, "heartbeat");
         let heartbeat = Heartbeat {
@@ -58,7 +59,8 @@ impl Heartbeat {
         };
         if !(1..=EVERY_SECONDS_MAX).contains(&heartbeat.every_seconds) {
             return Err(reader.corrupt(format!(
-                "an interval of {} seconds; 1 to {EVERY_SECONDS_MAX} are possible",
+                "the heartbeat interval is {} seconds; 1 to {EVERY_SECONDS_MAX} seconds are \
+                 possible",
                 heartbeat.every_seconds
             )));
         }
@@ -67,7 +69,7 @@ impl Heartbeat {
     }
 }
 
-/// The name of a session's heartbeat of this count.
+/// Returns the name of a session's heartbeat with this count.
 pub fn name_of(session: SessionId, count: u64) -> [u8; 16] {
     let mut name = [0; 16];
     name[..SESSION_BYTES].copy_from_slice(&session.0[..SESSION_BYTES]);
@@ -75,7 +77,7 @@ pub fn name_of(session: SessionId, count: u64) -> [u8; 16] {
     name
 }
 
-/// The count that a name tells, if it may be that of a heartbeat of this session.
+/// Returns the count in a name, if the name can be that of a heartbeat of this session.
 pub fn count_of(session: SessionId, name: &[u8; 16]) -> Option<u64> {
     let (whose, count) = name.split_first_chunk::<SESSION_BYTES>()?;
     let count = u64::from_be_bytes(count.try_into().ok()?);

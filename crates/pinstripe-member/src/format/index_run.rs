@@ -1,4 +1,5 @@
-//! An index run: where the chunks of some packs are, sorted by id, in pages that are read singly.
+//! An index run: the places of the chunks of some packs, sorted by id, in pages that are read one
+//! at a time.
 //!
 //! Every part is the body of a record of kind `RunPart`, so each has a checksum of its own:
 //!
@@ -7,17 +8,20 @@
 //! tables of packs
 //! head: where all of this is
 //! ```
-//! All parts except the head begin with their run and their number among parts of their kind: `b`,
-//! set id 16, number 4. A head that begins with `H` requires that; one that begins with `h` has the
-//! older form, whose parts begin with their own letter.
 //!
-//! The range of the stripe set's index is the record of the head. All pages of a run have the same
-//! length, except the last of a segment, so a page is found by arithmetic.
+//! Every part except the head begins with the id of its run and with its number among the parts of
+//! its kind: `b`, set id (16 bytes), number (4 bytes). If the head begins with `H`, its parts must
+//! begin this way; a head that begins with `h` has the older form, in which each part begins with a
+//! letter of its own.
 //!
-//! A page is `p`, its number 4, its rows; a row has 52 bytes: chunk id 32, number of the pack in
-//! the run's tables 4, where the record begins in the pack 4, its length 4, where the chunk begins
-//! in the record's raw bytes 4, its length 4. Fences are the first eight bytes of each page's
-//! first id: what a reader keeps in memory, with the filter, to read one page per chunk.
+//! The index range in the trailer of the stripe set is the record of the head. All pages of a run
+//! have the same length, except the last of a segment, so the offset of a page can be computed.
+//!
+//! A page has `p`, its number (4 bytes), and its rows; a row has 52 bytes: chunk id 32, number of
+//! the pack in the run's tables 4, offset of the record in the pack 4, length of the record 4,
+//! offset of the chunk in the record's raw bytes 4, length of the chunk 4. The fences are the first
+//! eight bytes of each page's first id: with them and the filter in memory, a reader reads only one
+//! page per chunk.
 
 mod head;
 
@@ -30,24 +34,25 @@ use pinstripe_base::wire::{Reader, Writer};
 
 /// Bytes of a row.
 pub const ROW_BYTES: usize = 52;
-/// Rows of every page but the last of a segment: a page has just under 16 KiB.
+/// The number of rows of every page except the last of a segment: a page then has just under 16
+/// KiB.
 pub const PAGE_ROWS: usize = 315;
-/// Pages of a segment at most: its filter is built of at most 2^18 keys.
+/// The largest number of pages of a segment: its filter is built from at most 2^18 keys.
 pub const SEGMENT_PAGES: usize = 832;
-/// Packs in one table at most.
+/// The largest number of packs in one table.
 pub const TABLE_PACKS: usize = 4096;
-/// Packs in a run at most; more are a second run.
+/// The largest number of packs in a run; further packs go into a second run.
 pub const RUN_MAX_PACKS: usize = 1 << 24;
 
 const PAGE_HEAD_BYTES: usize = 5;
 const PACK_ROW_BYTES: usize = 32;
 
-/// One chunk and where it is.
+/// One chunk and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     /// The chunk.
     pub id: ChunkId,
-    /// Number of the pack; in which list, the holder of the row knows.
+    /// Number of the pack in a list; the owner of the row knows which list is meant.
     pub pack: u32,
     /// The record's start in the pack's logical run.
     pub offset: u32,
@@ -87,45 +92,48 @@ impl Row {
     }
 }
 
-/// Binds a part to its run, so that it is believed in no other, and to its number among the parts
-/// of its kind there.
+/// Binds a part to its run and to its number among the parts of its kind, so that it is accepted in
+/// no other place.
 pub fn bind(set: SetId, number: u32, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 + SetId::LEN + 4 + body.len());
     Writer::new(&mut out).u8(b'b').raw(&set.0).u32(number).raw(body);
     out
 }
 
-/// Returns the part without its binding to the run.
+/// Returns the part without the prefix that binds it to the run.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when it is of another run, or another part.
+/// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when the part belongs to
+/// another run, or to another place in this run.
 pub fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
     let mut reader = Reader::new(bound, "part of an index run");
     if reader.u8()? != b'b' {
-        return Err(reader.corrupt("a part that does not name its index run"));
+        return Err(reader.corrupt("this part does not name its index run"));
     }
     let found = SetId(reader.array()?);
     if found != set {
-        return Err(reader.corrupt("a part of another run").expected(set, found));
+        return Err(reader.corrupt("this is a part of another index run").expected(set, found));
     }
     let found = reader.u32()?;
     if found != number {
-        return Err(reader.corrupt("another part of its kind").expected(number, found));
+        return Err(reader
+            .corrupt("this is a different part of the same kind")
+            .expected(number, found));
     }
     Ok(reader.rest())
 }
 
-/// The first eight bytes of an id as a number: numbers are in the order of the ids.
+/// Returns the first eight bytes of an id as a number: the numbers sort as the ids do.
 pub fn fence(id: &ChunkId) -> u64 {
     u64::from_be_bytes(*id.0.first_chunk().expect("an id has 32 bytes"))
 }
 
-/// The key of a chunk in a filter: bytes that its fence does not have.
+/// Returns the key of a chunk in a filter, made of bytes of the id that are not in its fence.
 pub fn filter_key(id: &ChunkId) -> u64 {
     u64::from_le_bytes(*id.0[8..].first_chunk().expect("an id has 32 bytes"))
 }
 
-/// Body of a page.
+/// Encodes the body of a page.
 pub fn encode_page(number: u32, rows: &[Row]) -> Vec<u8> {
     let mut out = Vec::with_capacity(PAGE_HEAD_BYTES + rows.len() * ROW_BYTES);
     Writer::new(&mut out).u8(b'p').u32(number);
@@ -133,7 +141,7 @@ pub fn encode_page(number: u32, rows: &[Row]) -> Vec<u8> {
     out
 }
 
-/// A page as it is kept in memory: its bytes, checked.
+/// A page as it is kept in memory: its bytes, already verified.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page {
     rows: Box<[u8]>,
@@ -143,12 +151,12 @@ impl Page {
     /// Decodes the body of page `number` of a run with this number of packs.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) if it is not this page, its ids
-    /// descend or a row is impossible.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) if the body is not that
+    /// of this page, its ids descend or a row is impossible.
     pub fn decode(body: &[u8], number: u32, packs: u32) -> Result<Self> {
         let mut reader = Reader::new(body, "page of an index run");
         if reader.u8()? != b'p' {
-            return Err(reader.corrupt("another part where a page should be"));
+            return Err(reader.corrupt("another part is stored instead of a page"));
         }
         let found = reader.u32()?;
         if found != number {
@@ -156,7 +164,7 @@ impl Page {
         }
         let rows = reader.take(reader.remaining())?;
         if rows.len() % ROW_BYTES != 0 || rows.is_empty() || rows.len() > PAGE_ROWS * ROW_BYTES {
-            return Err(reader.corrupt("rows of a wrong length"));
+            return Err(reader.corrupt("the rows have a wrong length"));
         }
         let page = Page { rows: rows.into() };
         let mut last = ChunkId([0; 32]);
@@ -168,7 +176,7 @@ impl Page {
                 || row.offset.checked_add(row.bytes).is_none()
                 || end.is_none_or(|end| end > RECORD_MAX_RAW_BYTES)
             {
-                return Err(reader.corrupt(format!("an impossible row for chunk {}", row.id)));
+                return Err(reader.corrupt(format!("the row for chunk {} is impossible", row.id)));
             }
             last = row.id;
         }
@@ -180,7 +188,7 @@ impl Page {
         self.rows.len() / ROW_BYTES
     }
 
-    /// Whether it has no rows, which no page has.
+    /// Whether the page has no rows; always false.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -195,7 +203,7 @@ impl Page {
         (0..self.len()).map(|at| self.row(at))
     }
 
-    /// The first row whose id is not below `id`.
+    /// Returns the number of the first row whose id is not below `id`.
     pub fn lower_bound(&self, id: &ChunkId) -> usize {
         let (mut from, mut to) = (0, self.len());
         while from < to {
@@ -207,23 +215,23 @@ impl Page {
     }
 }
 
-/// The part of a segment that a reader keeps in memory with its filter.
+/// The fences of a segment, which a reader keeps in memory together with its filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fences {
     /// First eight bytes of each page's first id.
     pub fences: Box<[u64]>,
     /// Rows in all pages.
     pub rows: u32,
-    /// The seed that the filter's keys are mixed with.
+    /// The seed that is mixed into the filter's keys.
     pub seed: u64,
-    /// The filter's segments have two to the power of this slots.
+    /// Each segment of the filter has two to the power of this many slots.
     pub segment_log2: u8,
-    /// The filter's segments, without the last two.
+    /// The number of the filter's segments, not counting the last two.
     pub filter_segments: u32,
 }
 
 impl Fences {
-    /// Body of a segment's part: fences, then the filter.
+    /// Encodes the body of this part of a segment: the fences, then the filter.
     pub fn encode(&self, fingerprints: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(22 + 8 * self.fences.len() + fingerprints.len());
         let mut writer = Writer::new(&mut out);
@@ -241,21 +249,22 @@ impl Fences {
         out
     }
 
-    /// Reads it back: the fences, and the fingerprints of the filter.
+    /// Decodes the body into the fences and the fingerprints of the filter.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for what `encode` does not write.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for what `encode` does
+    /// not write.
     pub fn decode(body: &[u8]) -> Result<(Self, &[u8])> {
         let mut reader = Reader::new(body, "segment of an index run");
         if reader.u8()? != b's' {
-            return Err(reader.corrupt("another part where a segment's fences should be"));
+            return Err(reader.corrupt("another part is stored instead of a segment's fence keys"));
         }
         let rows = reader.u32()?;
         let (seed, segment_log2, filter_segments) = (reader.u64()?, reader.u8()?, reader.u32()?);
         let pages = reader.u32()? as usize;
         let most = (pages.saturating_sub(1)) * PAGE_ROWS + 1..=pages * PAGE_ROWS;
         if pages == 0 || pages > SEGMENT_PAGES || !most.contains(&(rows as usize)) {
-            return Err(reader.corrupt("impossible numbers of pages and rows"));
+            return Err(reader.corrupt("the numbers of pages and rows are impossible"));
         }
         let mut fences = Vec::with_capacity(pages);
         for _ in 0..pages {
@@ -275,17 +284,18 @@ impl Fences {
 pub struct RunPack {
     /// The pack.
     pub set: SetId,
-    /// Extents that reading it takes, D.
+    /// The number of extents that are needed to read the pack: D, the number of data strips per
+    /// row.
     pub data: u8,
     /// Further extents, P.
     pub parity: u8,
-    /// It is lost, and some of its chunks are named by snapshots only: it has no rows.
+    /// The pack is lost and has no rows, but snapshots still refer to some of its chunks.
     pub is_lost: bool,
-    /// Bytes of its records.
+    /// The length of the pack's records together.
     pub bytes: u64,
 }
 
-/// Body of a table of packs.
+/// Encodes the body of a table of packs.
 pub fn encode_packs(packs: &[RunPack]) -> Vec<u8> {
     let mut out = Vec::with_capacity(5 + packs.len() * PACK_ROW_BYTES);
     let mut writer = Writer::new(&mut out);
@@ -300,15 +310,16 @@ pub fn encode_packs(packs: &[RunPack]) -> Vec<u8> {
 /// Reads a table of packs.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for what `encode_packs` does not write.
+/// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for what `encode_packs` does
+/// not write.
 pub fn decode_packs(body: &[u8]) -> Result<Vec<RunPack>> {
     let mut reader = Reader::new(body, "packs of an index run");
     if reader.u8()? != b'k' {
-        return Err(reader.corrupt("another part where a table of packs should be"));
+        return Err(reader.corrupt("another part is stored instead of a table of packs"));
     }
     let count = reader.u32()? as usize;
     if count == 0 || count > TABLE_PACKS || reader.remaining() != count * PACK_ROW_BYTES {
-        return Err(reader.corrupt("a table of a wrong length"));
+        return Err(reader.corrupt("the table has a wrong length"));
     }
     let mut packs = Vec::with_capacity(count);
     for _ in 0..count {

@@ -1,9 +1,9 @@
-//! Key rings and key slots: the store's secrets, sealed, and the ways to open them.
+//! Key rings and key slots: the store's secrets, sealed, and the objects that open them.
 //!
 //! A ring holds the secrets ([`Keys`](super::keys::Keys)) sealed under a random root key. There is
-//! one per generation, under a name that follows from the generation, so that one of two concurrent
+//! one ring per generation, and its name follows from the generation, so that one of two concurrent
 //! rotations wins. A slot holds a root key wrapped under a password or a key file. A ring counts
-//! only if a slot names it: slots are put first, the ring is the commit.
+//! only if a slot names it: the slots are put first, and putting the ring is the commit.
 //!
 //! ```text
 //! ring (object of kind 2, version 3)          slot (object of kind 4)
@@ -20,11 +20,13 @@
 //!                                             commitment to its own key       32
 //!                                             wrapped root key and tag        48
 //! ```
-//! The *chain* has a MAC for each earlier generation, under a key of that generation: so a program
-//! that opens an earlier ring can tell a ring that a holder of its keys made after it from one
-//! that a stranger made up. A ring of version 2, in stores of format version 1, has none.
 //!
-//! Not in this module: ciphers and derivations (seal/), finding them on members (store/).
+//! The *chain* has a MAC for each earlier generation, under a key of that generation: so a program
+//! that has opened an earlier ring can distinguish a later ring that a holder of its keys made from
+//! a forged one. A ring of version 2, in stores of format version 1, has no chain.
+//!
+//! Not in this module: ciphers and derivations (seal/), and finding rings and slots on members
+//! (store/).
 
 use super::envelope::{self, Object};
 use super::keys::GENERATIONS_MAX;
@@ -33,14 +35,14 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_base::wire::{Reader, Writer};
 
-/// Bytes of a wrapped root key with its tag.
+/// Length of a wrapped root key with its tag.
 pub const WRAPPED_BYTES: usize = 48;
 /// Longest label of a slot, in bytes.
 pub const SLOT_LABEL_MAX_BYTES: usize = 256;
-/// The name of a generation's ring.
+/// Returns the object name of the ring of a generation.
 const NAME_CONTEXT: &str = "pinstripe 2026 name of a key ring";
 
-/// The cost of one try of a password: Argon2id (RFC 9106).
+/// The cost of trying one password with Argon2id (RFC 9106).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KdfCosts {
     /// Memory in KiB.
@@ -52,15 +54,16 @@ pub struct KdfCosts {
 }
 
 impl KdfCosts {
-    /// The second choice of RFC 9106: 64 MiB, three passes, four lanes.
+    /// The second option that RFC 9106 recommends: 64 MiB, three passes, four lanes.
     pub const DEFAULT: KdfCosts = KdfCosts { memory_kib: 64 << 10, passes: 3, lanes: 4 };
-    /// The least and the most memory, in KiB: what a hostile slot can make us allocate.
+    /// The least and the most memory, in KiB; the upper limit bounds what a hostile slot can make
+    /// us allocate.
     pub(crate) const MEMORY_KIB_RANGE: std::ops::RangeInclusive<u32> = 64..=4 << 20;
 
-    /// Refuses costs that Argon2 cannot have, or that are too high to wait for.
+    /// Fails for costs that Argon2 does not allow, or that would take too long.
     ///
     /// # Errors
-    /// [`Kind::Usage`].
+    /// Fails with [`Kind::Usage`].
     pub fn validate(self) -> Result<Self> {
         let sound = Self::MEMORY_KIB_RANGE.contains(&self.memory_kib)
             && (1..=100).contains(&self.passes)
@@ -69,7 +72,11 @@ impl KdfCosts {
         if sound {
             return Ok(self);
         }
-        Err(Error::new(Kind::Usage, "these password costs are out of range").expected(
+        Err(Error::new(
+            Kind::Usage,
+            "the costs of deriving the key from the password are out of range",
+        )
+        .expected(
             "64K to 4G of memory, 1 to 100 passes, 1 to 64 lanes",
             format!("{} KiB, {}, {}", self.memory_kib, self.passes, self.lanes),
         ))
@@ -79,22 +86,22 @@ impl KdfCosts {
 /// The way to open a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlotWay {
-    /// With a password, at these costs.
+    /// The slot opens with a password, at these costs.
     Password(KdfCosts),
-    /// With a file of 32 random bytes.
+    /// The slot opens with a file of 32 random bytes.
     KeyFile,
 }
 
 /// The secrets, sealed under a root key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRing {
-    /// The store they belong to.
+    /// The store that the secrets belong to.
     pub store: StoreId,
-    /// The newest generation of seal keys in it.
+    /// The newest generation of seal keys in the ring.
     pub generation: u32,
     /// The cipher of the seal.
     pub seal: Encryption,
-    /// Which root key opens it.
+    /// Identifies the root key that opens the ring.
     pub commitment: [u8; 32],
     /// One MAC per earlier generation; `None` in a store of format version 1.
     pub chain: Option<Vec<[u8; 32]>>,
@@ -103,7 +110,7 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// The version of the store's format that it was made for.
+    /// The version of the store format for which the ring was made.
     pub fn format(&self) -> Format {
         if self.chain.is_some() { Format::V2 } else { Format::V1 }
     }
@@ -119,7 +126,7 @@ impl KeyRing {
         out
     }
 
-    /// The name of a generation's ring.
+    /// Returns the object name of the ring of a generation.
     pub fn name(store: StoreId, generation: u32) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new_derive_key(NAME_CONTEXT);
         hasher.update(&store.0).update(&generation.to_le_bytes());
@@ -146,12 +153,15 @@ impl KeyRing {
     /// Reads a framed ring.
     ///
     /// # Errors
-    /// The errors of [`envelope::open_version`]; [`Kind::Corrupt`] for keys in the clear.
+    /// Fails with the errors of [`envelope::open_version`], or with [`Kind::Corrupt`] for keys in
+    /// the clear.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (version, body) = envelope::open_version(Object::Keys, bytes)?;
         let mut reader = Reader::new(body, "key ring");
         if version == 1 {
-            return Err(reader.corrupt("unencrypted keys instead of a sealed key ring"));
+            return Err(
+                reader.corrupt("the object has unencrypted keys instead of a sealed key ring")
+            );
         }
         let store = StoreId(reader.array()?);
         let generation = reader.u32()?;
@@ -175,28 +185,29 @@ pub struct KeySlot {
     pub store: StoreId,
     /// The name.
     pub id: [u8; 16],
-    /// Generation of the ring it opens.
+    /// Generation of the ring that the slot opens.
     pub generation: u32,
-    /// Which root key it wraps.
+    /// Identifies the root key that the slot wraps.
     pub ring_commitment: [u8; 32],
-    /// When it was made, seconds since 1970; for people only.
+    /// When the slot was made, in seconds since 1970; only for people.
     pub created_seconds: i64,
     /// The cipher that wraps the root key.
     pub seal: Encryption,
-    /// The way to open it.
+    /// The way to open the slot.
     pub way: SlotWay,
-    /// Makes equal passwords different.
+    /// The salt: equal passwords give different keys.
     pub salt: [u8; 16],
-    /// The name for people.
+    /// The name of the slot, for people.
     pub label: String,
-    /// Which key unwraps it: a wrong password is known for certain.
+    /// Identifies the key that unwraps the root key, so that a wrong password is recognized with
+    /// certainty.
     pub commitment: [u8; 32],
     /// The root key, wrapped, with the tag.
     pub wrapped: [u8; WRAPPED_BYTES],
 }
 
 impl KeySlot {
-    /// The bytes that the wrapping authenticates in addition to the root key: everything before it.
+    /// The bytes that the wrapping authenticates in addition to the root key: all fields before it.
     pub fn context(&self) -> Vec<u8> {
         let (way, costs) = match self.way {
             SlotWay::Password(costs) => (1, costs),
@@ -230,7 +241,8 @@ impl KeySlot {
     /// Reads a framed slot.
     ///
     /// # Errors
-    /// The errors of [`envelope::open`]; [`Kind::Corrupt`] for costs out of range.
+    /// Fails with the errors of [`envelope::open`], or with [`Kind::Corrupt`] for costs out of
+    /// range.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::KeySlot, bytes)?, "key slot");
         let store = StoreId(reader.array()?);
@@ -245,7 +257,7 @@ impl KeySlot {
         let way = match (way, [costs.memory_kib, costs.passes, costs.lanes]) {
             (1, _) if costs.validate().is_ok() => SlotWay::Password(costs),
             (2, [0, 0, 0]) => SlotWay::KeyFile,
-            _ => return Err(reader.corrupt("an unknown method to open it")),
+            _ => return Err(reader.corrupt("the key slot has an unknown method of opening")),
         };
         let salt = reader.array()?;
         let label = text(&mut reader)?;
@@ -273,7 +285,7 @@ impl KeySlot {
 fn seal(reader: &mut Reader<'_>) -> Result<Encryption> {
     let byte = reader.u8()?;
     match Encryption::from_byte(byte) {
-        Some(Encryption::None) => Err(reader.corrupt("a seal without a cipher")),
+        Some(Encryption::None) => Err(reader.corrupt("the object has a seal without a cipher")),
         Some(seal) => Ok(seal),
         None => Err(envelope::newer("seal of the keys", byte.into(), 2, 0)),
     }

@@ -1,11 +1,11 @@
-//! The store's secrets: the key of chunk ids, that of the gear table, and those of the seals.
+//! The store's secrets: the key of chunk ids, the key of the gear table, and the keys of the seals.
 //!
-//! All are drawn at random when the store is made, so that a reader without them cannot tell from
-//! ids or chunk lengths whether a store holds a known file, and so that no two stores cut alike. A
-//! store that seals nothing keeps them in the clear, as version 1 did; any other keeps them sealed
-//! in a *ring* ([`super::key_ring`]).
+//! All keys are drawn at random when the store is made, so that a reader without them cannot tell
+//! from ids or chunk lengths whether a store holds a known file, and so that no two stores cut
+//! content alike. A store without encryption keeps its keys in the clear, as version 1 did; any
+//! other store keeps them sealed in a *ring* ([`super::key_ring`]).
 //!
-//! Invariant: they are wiped from memory when dropped, and nothing prints them.
+//! Invariant: the keys are wiped from memory when dropped, and nothing prints them.
 
 use zeroize::Zeroize;
 
@@ -16,7 +16,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, StoreId, random};
 use pinstripe_base::wire::{Reader, Writer};
 
-/// Most generations of seal keys that a ring may have.
+/// The largest number of generations of seal keys in a ring.
 pub const GENERATIONS_MAX: usize = 4096;
 
 const GEAR_CONTEXT: &str = "pinstripe 2026 gear table of a store";
@@ -24,14 +24,15 @@ const GEAR_CONTEXT: &str = "pinstripe 2026 gear table of a store";
 /// The key of the gear table that cuts content.
 #[derive(Clone, PartialEq, Eq)]
 pub enum GearKey {
-    /// The shared table with every value XORed with this: stores without seals.
+    /// The shared table with every value XORed with this number: for stores without encryption.
     Seed(u64),
-    /// A table of its own, by BLAKE3 in derive-key mode with extended output.
+    /// A table of the store's own, made by BLAKE3 in derive-key mode with extended output.
     Table(SecretKey),
 }
 
 impl GearKey {
-    /// The table that a 32-byte key stands for; of a seed, the same of its bytes and zeros.
+    /// Returns the table that follows from a 32-byte key; a seed counts as a key of its bytes and
+    /// zeros.
     pub fn table(&self) -> [u64; 256] {
         let mut hasher = blake3::Hasher::new_derive_key(GEAR_CONTEXT);
         match self {
@@ -50,31 +51,31 @@ impl GearKey {
 /// The secrets of one store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
-    /// The store they belong to.
+    /// The store that the secrets belong to.
     pub store: StoreId,
     /// Key of the keyed hash that names chunks.
     pub id_key: SecretKey,
-    /// The key of the gear table that cuts them.
+    /// The key of the gear table that cuts chunks.
     pub gear: GearKey,
-    /// Master keys of seals, by generation; new seals are under the last. Empty in a store that
-    /// seals nothing.
+    /// Master keys of the seals, by generation; new seals use the last one. Empty in a store
+    /// without encryption.
     pub seals: Vec<SecretKey>,
 }
 
 impl Keys {
-    /// Fresh secrets for a new store that seals nothing.
+    /// Makes fresh secrets for a new store without encryption.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// Fails when the system provides no randomness.
     pub fn generate(store: StoreId) -> Result<Self> {
         let gear = GearKey::Seed(u64::from_le_bytes(random()?));
         Ok(Keys { store, id_key: fresh()?, gear, seals: Vec::new() })
     }
 
-    /// Fresh secrets for a new store that seals.
+    /// Makes fresh secrets for a new store with encryption.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// Fails when the system provides no randomness.
     pub fn generate_sealing(store: StoreId) -> Result<Self> {
         let gear = GearKey::Table(fresh()?);
         Ok(Keys { store, id_key: fresh()?, gear, seals: vec![fresh()?] })
@@ -85,7 +86,7 @@ impl Keys {
         ChunkId(*blake3::keyed_hash(&self.id_key, content).as_bytes())
     }
 
-    /// The framed object in which a store that seals nothing keeps its keys.
+    /// Encodes the framed object in which a store without encryption keeps its keys.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         let seed = match self.gear {
@@ -99,13 +100,15 @@ impl Keys {
     /// Decodes framed keys that are not sealed.
     ///
     /// # Errors
-    /// The errors of [`envelope::open_version`];
+    /// Fails with the errors of [`envelope::open_version`], or with
     /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a ring.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (version, body) = envelope::open_version(Object::Keys, bytes)?;
         let mut reader = Reader::new(body, "keys object");
         if version != 1 {
-            return Err(reader.corrupt("a sealed key ring instead of unencrypted keys"));
+            return Err(
+                reader.corrupt("the object has a sealed key ring instead of unencrypted keys")
+            );
         }
         let keys = Keys {
             store: StoreId(reader.array()?),
@@ -117,8 +120,8 @@ impl Keys {
         Ok(keys)
     }
 
-    /// What stands inside the seal of a ring: the keys, and the settings of the label that an
-    /// attacker could turn against them.
+    /// Encodes what the seal of a ring encloses: the keys, and those settings of the label that an
+    /// attacker could use against them.
     pub fn encode_ring(&self, config: &StoreConfig) -> zeroize::Zeroizing<Vec<u8>> {
         let gear = match &self.gear {
             GearKey::Table(key) => key,
@@ -140,11 +143,12 @@ impl Keys {
         zeroize::Zeroizing::new(out)
     }
 
-    /// Reads what stood inside the seal of a ring, with the settings it was made for.
+    /// Decodes what the seal of a ring encloses: the keys, and the settings for which the ring was
+    /// made.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that `encode_ring` does not
-    /// write.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that
+    /// `encode_ring` does not write.
     pub fn decode_ring(plain: &[u8]) -> Result<(Self, (Encryption, Chunker, Padding))> {
         let mut reader = Reader::new(plain, "key ring");
         let store = StoreId(reader.array()?);
@@ -160,7 +164,7 @@ impl Keys {
         let gear = GearKey::Table(key(&mut reader)?);
         let count = reader.count(32)?;
         if count == 0 || count > GENERATIONS_MAX {
-            return Err(reader.corrupt("an impossible number of seal keys"));
+            return Err(reader.corrupt("the number of seal keys is impossible"));
         }
         let seals = (0..count).map(|_| key(&mut reader)).collect::<Result<_>>()?;
         reader.finish()?;
@@ -168,7 +172,7 @@ impl Keys {
     }
 }
 
-/// A key at random.
+/// Makes a random key.
 fn fresh() -> Result<SecretKey> {
     random().map(|key: [u8; 32]| SecretKey::from(key))
 }

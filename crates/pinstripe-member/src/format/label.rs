@@ -1,8 +1,10 @@
-//! The label of a member: which store, which of its members, and the table of all of them.
+//! The label of a member: it says which store the member belongs to and which of its members it is,
+//! and has the table of all members.
 //!
-//! Every member carries one, so a store opens through any of them. Tables change: of two that
-//! differ the one that [`MemberTable::replaces`] the other is true, whichever label it was found
-//! in. Places are hints: a place counts only when the label found there says whose it is.
+//! Every member carries a label, so a store opens through any of its members. Tables change: if two
+//! labels have different tables, the table that [`MemberTable::replaces`] the other counts,
+//! whichever label it was found in. Places are hints: a place counts only when the label found
+//! there confirms which member it is.
 
 mod facts;
 
@@ -14,25 +16,25 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_base::wire::{Reader, Writer};
 
-/// Most members a store can have: rows and checksums are counted in one byte.
+/// The largest number of members of a store: rows and checksums count members in one byte.
 pub const MEMBERS_MAX: usize = 255;
-/// Most parity strips per row that the format has room for.
+/// The largest number of parity strips per row that the format allows.
 pub(crate) const PARITY_MAX: u8 = 4;
 
-/// The settings that all members of a store agree on.
+/// The settings that are the same for all members of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
     /// The store.
     pub store: StoreId,
-    /// Parity strips per row.
+    /// The number of parity strips per row.
     pub parity: u8,
-    /// Bytes per member per row.
+    /// The length of a strip: the bytes of each member in a row.
     pub strip_bytes: u32,
     /// The chunking, as written on the command line ("1M", "fixed:64K").
     pub chunking: String,
     /// The codec, as written on the command line ("zstd:3").
     pub codec: String,
-    /// When the store was made, seconds since 1970; for people only.
+    /// When the store was made, in seconds since 1970; only for people.
     pub created_seconds: i64,
     /// The seal of records and snapshots.
     pub encryption: Encryption,
@@ -71,7 +73,8 @@ macro_rules! setting {
 }
 
 setting!(
-    /// The cipher that seals records and snapshots; the numbers are those of a record's seal byte.
+    /// The cipher that seals records and snapshots, with the number that a record's seal byte has
+    /// for it.
     Encryption, "encryption",
     /// Not at all.
     None = 0 "none",
@@ -84,32 +87,32 @@ setting!(
 setting!(
     /// The gear table that cuts content.
     Chunker, "chunker",
-    /// One that follows from the store's secrets.
+    /// A gear table that is derived from the store's secrets.
     Keyed = 0 "keyed",
-    /// The same in every store.
+    /// The gear table that is the same in every store.
     Plain = 1 "plain"
 );
 
 setting!(
-    /// The rounding of the lengths of sealed records, so that lengths tell less.
+    /// How lengths of sealed records are rounded up, so that they tell an observer less.
     Padding, "padding",
     /// Nothing.
     None = 0 "none",
-    /// Few lengths per power of two: Nikitin and others, "Reducing Metadata Leakage from Encrypted
-    /// Files and Communication with PURBs" (2019); at most 12 % more.
+    /// Few possible lengths per power of two, at most 12 % longer: see Nikitin and others,
+    /// "Reducing Metadata Leakage from Encrypted Files and Communication with PURBs" (2019).
     Padme = 1 "padme"
 );
 
 byte_enum! {
-    /// A member's part in the store.
+    /// What a member is used for in its store.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum MemberState {
-        /// It takes its share of whatever is new.
+        /// The member gets its share of all new data.
         Active = 0,
-        /// It is being emptied: it is read, and takes nothing new.
+        /// The member is being emptied: it is read, and gets nothing new.
         Leaving = 1,
-        /// It is empty, except for extents of writers that began before it was leaving; no writer
-        /// may commit anything that relies on it any more.
+        /// The member is empty, except for extents of writers that began before it was leaving; no
+        /// writer may commit anything that relies on it any more.
         Left = 2,
     }
 }
@@ -117,38 +120,39 @@ byte_enum! {
 /// One member in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberRow {
-    /// The number, which no other member of the store ever had or will have.
+    /// The number of the member, which no other member of the store had before or will have later.
     pub number: u16,
-    /// Drawn when it joined, so that two directories that claim one number are told apart. Zeros
-    /// in stores of version 1.
+    /// Drawn at random when the member joined, so that two directories that claim the same number
+    /// can be told apart. Zeros in stores of version 1.
     pub id: [u8; 16],
-    /// The part in the store.
+    /// What the member is used for in the store.
     pub state: MemberState,
-    /// Last known place: raw path bytes.
+    /// The place where the member was last seen, as raw path bytes.
     pub place: Vec<u8>,
-    /// The facts found when it joined; empty before version 4 of the label.
+    /// The facts found when the member joined; empty before version 4 of the label.
     pub facts: MemberFacts,
 }
 
-/// All members of a store, as far as one label knows.
+/// All members of a store, as one label lists them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemberTable {
-    /// Grows with every change; 0 in stores of version 1.
+    /// The generation of the table, which grows with every change; 0 in stores of version 1.
     pub generation: u64,
-    /// The number that the next member gets: those below it that are not in the table left.
+    /// The number that the next member gets: a lower number that is not in the table belonged to a
+    /// member that left.
     pub next: u16,
     /// The members, by ascending number.
     pub rows: Vec<MemberRow>,
 }
 
 impl MemberTable {
-    /// The row of a member, unless it never was one or has left.
+    /// Returns the row of a member, or `None` if there is no member of this number or it has left.
     pub fn row(&self, number: usize) -> Option<&MemberRow> {
         self.rows.iter().find(|row| usize::from(row.number) == number)
     }
 
-    /// Whether this table replaces another of the same store: the later one does. Two that were
-    /// made at once are put in an order that every process finds the same.
+    /// Whether this table replaces another one of the same store: the later table does. Two tables
+    /// that were made at the same time are put in an order that is the same for every process.
     pub fn replaces(&self, other: &MemberTable) -> bool {
         let rank = |table: &MemberTable| {
             let mut bytes = Vec::new();
@@ -158,7 +162,7 @@ impl MemberTable {
         rank(self) > rank(other)
     }
 
-    /// Whether anything was found out about a member.
+    /// Whether the table has facts about any member.
     fn has_facts(&self) -> bool {
         self.rows.iter().any(|row| row.facts != MemberFacts::default())
     }
@@ -185,16 +189,16 @@ impl MemberTable {
         }
         let ascends = rows.windows(2).all(|pair| pair[0].number < pair[1].number);
         if !ascends || rows.last().is_none_or(|last| last.number >= next) {
-            return Err(reader.corrupt("impossible numbers of members"));
+            return Err(reader.corrupt("the numbers of members in the label are impossible"));
         }
         Ok(MemberTable { generation, next, rows })
     }
 
-    /// The table of version 1: places by number.
+    /// Decodes the table of label version 1, which lists places by number.
     fn decode_places(reader: &mut Reader<'_>, members: usize) -> Result<Self> {
         let count = reader.count(1)?;
         if count != members {
-            return Err(reader.corrupt("impossible number of members"));
+            return Err(reader.corrupt("the number of members in the label is impossible"));
         }
         let row = |number| {
             let place = reader.bytes()?.to_vec();
@@ -207,12 +211,13 @@ impl MemberTable {
 }
 
 byte_enum! {
-    /// The version of a store's format: what its objects carry.
+    /// The version of a store's format, which decides what its objects carry.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Format {
-        /// Version 1: small objects carry a checksum only.
+        /// Version 1: small objects carry only a checksum.
         V1 = 1,
-        /// Version 2: in a store that seals, what decides carries a MAC under a key of its ring.
+        /// Version 2: in a store with encryption, the small objects on which decisions depend carry
+        /// a MAC under a key of the store's ring.
         #[default]
         V2 = 2,
     }
@@ -221,14 +226,15 @@ byte_enum! {
 /// One member's label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// The version of the store's format. In a store that seals, the key ring repeats it and is
-    /// believed instead: otherwise a process that can write labels could turn the MACs off.
+    /// The version of the store's format. In a store with encryption, the key ring repeats the
+    /// version and takes precedence: otherwise a process that can write labels could turn the MACs
+    /// off.
     pub format: Format,
     /// The store's settings, equal on all members.
     pub config: StoreConfig,
-    /// Which member this is.
+    /// The number of this member.
     pub member: u16,
-    /// All members, this one included.
+    /// The table of all members, including this one.
     pub table: MemberTable,
 }
 
@@ -268,8 +274,9 @@ impl Label {
     /// Reads a framed label.
     ///
     /// # Errors
-    /// The errors of [`envelope::open`]; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt)
-    /// for fields that make no sense together.
+    /// Fails with the errors of [`envelope::open`], or with
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for fields that contradict each
+    /// other.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (version, body) = envelope::open_version(Object::Label, bytes)?;
         let mut reader = Reader::new(body, "member label");
@@ -301,14 +308,18 @@ impl Label {
         };
         // Each label has one form.
         if version > 3 && (format == Format::V1 || !table.has_facts()) {
-            return Err(reader.corrupt("a label of a version with facts has no facts"));
+            return Err(
+                reader.corrupt("the label has no facts, although its version requires them")
+            );
         }
         let active = table.rows.iter().filter(|row| row.state != MemberState::Left).count();
         if data == 0 || parity > PARITY_MAX || active > MEMBERS_MAX {
-            return Err(reader.corrupt("impossible number of members"));
+            return Err(reader.corrupt("the number of members in the label is impossible"));
         }
         if table.row(member.into()).is_none() || !strip_bytes.is_power_of_two() {
-            return Err(reader.corrupt("impossible member number or strip size"));
+            return Err(
+                reader.corrupt("the member number or the strip size in the label is impossible")
+            );
         }
         reader.finish()?;
         let config = StoreConfig {
@@ -337,7 +348,8 @@ fn setting<T>(
 
 pub(super) fn text(reader: &mut Reader<'_>) -> Result<String> {
     let bytes = reader.bytes()?;
-    String::from_utf8(bytes.to_vec()).map_err(|_| reader.corrupt("a text is not UTF-8"))
+    String::from_utf8(bytes.to_vec())
+        .map_err(|_| reader.corrupt("a text in the label is not UTF-8"))
 }
 
 #[cfg(test)]

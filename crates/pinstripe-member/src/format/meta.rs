@@ -1,22 +1,24 @@
 //! The metadata of a file: kind, owner, mode, times, extended attributes.
 //!
-//! Invariants: plain values, no handles and no system calls; mode bits never hold the file type;
-//! names and attribute values are bytes. Never decides what to keep: the reader fills in all.
+//! Invariants: this module has plain values, no handles and no system calls; mode bits never
+//! include the file type; names and attribute values are bytes. No choice is made here of what to
+//! keep: the reader fills in all fields.
 
 use std::sync::OnceLock;
 
 pub use pinstripe_io::file_tree::FileKind;
 
-/// A point in time since 1970 UTC: `seconds` may be negative, `nanos` always counts forward.
+/// A point in time since 1970 UTC: `seconds` may be negative, `nanos` always counts forward from
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Time {
     /// Whole seconds, rounded down.
     pub seconds: i64,
-    /// Nanoseconds on top, below 1,000,000,000 in every time that is one.
+    /// Nanoseconds after `seconds`; a valid time has less than 1,000,000,000.
     pub nanos: u32,
 }
 
-/// The file system's answer about an entry, as far as backup needs it.
+/// What the file system reports about an entry, as far as a backup needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stat {
     /// The kind.
@@ -27,35 +29,35 @@ pub struct Stat {
     pub uid: u32,
     /// Group's number.
     pub gid: u32,
-    /// Hard links to it.
+    /// The number of hard links to the file.
     pub links: u64,
-    /// Device number of its file system.
+    /// Device number of the file's file system.
     pub device: u64,
     /// Inode number there.
     pub inode: u64,
     /// Length in bytes.
     pub size_bytes: u64,
-    /// Space it takes, in blocks of 512 bytes.
+    /// Space that the file takes, in blocks of 512 bytes.
     pub blocks: u64,
     /// When its content last changed.
     pub mtime: Time,
-    /// When its content or its metadata last changed, by the system's own clock.
+    /// When its content or its metadata last changed (ctime), by the system's clock.
     pub ctime: Time,
     /// Major and minor number, for device nodes.
     pub rdev: (u32, u32),
 }
 
-/// A replacement for the system's answers, set by a test.
+/// A function, set by a test, that replaces what the system reports.
 static TELLER: OnceLock<fn(Stat) -> Stat> = OnceLock::new();
 
-/// Replaces the inode numbers and times that file systems choose, in the whole process and for
-/// good. Applied to its own result, `teller` must return the same.
+/// Replaces the inode numbers and times that file systems choose, for the whole process and until
+/// its end. `teller`, applied to its own result, must return that result unchanged.
 pub fn be_told_by(teller: fn(Stat) -> Stat) {
     TELLER.get_or_init(|| teller);
 }
 
 impl Stat {
-    /// This, or what a test says in its place.
+    /// Returns these values, or those that a test's function replaces them with.
     #[must_use]
     pub fn as_told(self) -> Stat {
         TELLER.get().map_or(self, |teller| teller(self))
@@ -70,7 +72,7 @@ impl Stat {
 /// Extended attributes as (name, value), sorted by name; ACLs and capabilities are among them.
 pub type XattrList = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The metadata given back to a restored entry.
+/// The metadata that a restore gives an entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Metadata {
     /// The kind.
@@ -89,23 +91,24 @@ pub struct Metadata {
     pub xattrs: XattrList,
 }
 
-/// The beginning of the names of attributes that are access control lists.
+/// The prefix of the names of attributes that are access control lists.
 pub const ACL_PREFIX: &[u8] = b"system.posix_acl_";
-/// The attribute that is a label of SELinux.
+/// The name of the attribute that holds an SELinux label.
 pub const LABEL: &[u8] = b"security.selinux";
 
 impl Metadata {
-    /// Whether it has an access control list (acl(5)), be it for new files below it.
+    /// Whether the entry has an access control list (acl(5)), or a default one for new files below
+    /// it.
     pub fn has_acl(&self) -> bool {
         self.xattrs.iter().any(|(name, _)| name.starts_with(ACL_PREFIX))
     }
 
-    /// Whether it has a label of SELinux.
+    /// Whether the entry has an SELinux label.
     pub fn has_label(&self) -> bool {
         self.xattrs.iter().any(|(name, _)| name == LABEL)
     }
 
-    /// The part of `stat` that is restored, with the extended attributes.
+    /// Returns the part of `stat` that is restored, together with the extended attributes.
     pub fn new(stat: &Stat, xattrs: XattrList) -> Self {
         Metadata {
             kind: stat.kind,

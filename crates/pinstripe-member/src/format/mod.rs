@@ -1,8 +1,9 @@
-//! The on-disk formats of members and the structs that they encode: one file per object kind.
+//! The on-disk formats of members and the structs that they encode, with one source file per kind
+//! of object.
 //!
-//! Every number is little-endian, every object begins with a magic and a version, and a feature
-//! flag that this version does not know is refused, never skipped. Decoding never panics and checks
-//! every length against the available bytes before it allocates.
+//! Every number is little-endian, every object begins with a magic and a version, and an unknown
+//! feature flag is refused, never skipped. Decoding never panics and checks every length against
+//! the available bytes before it allocates.
 
 pub mod entry;
 pub mod envelope;

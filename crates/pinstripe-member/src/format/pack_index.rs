@@ -1,7 +1,8 @@
-//! The index of a pack, its chunks and their places: the body of a record of kind `PackIndex`.
+//! The index of a pack, which lists its chunks and their places: the body of a record of kind
+//! `PackIndex`.
 //!
-//! The same bytes are at the end of the pack that they describe and, copied, in an index run of the
-//! first format, which exists so that opening a store does not read every pack. Body:
+//! The same bytes are at the end of the pack that they describe and, as a copy, in an index run of
+//! the first format; with such a run, opening a store does not read every pack. Body:
 //!
 //! ```text
 //! set id 16, record count varint, then per record:
@@ -19,19 +20,19 @@ use pinstripe_base::wire::{Reader, Writer};
 /// One record of a pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedRecord {
-    /// The start in the pack's logical run.
+    /// The start of the record in the pack's logical run.
     pub offset: u64,
-    /// Length of head, table and stored bytes.
+    /// Length of head, chunk table and stored bytes.
     pub bytes: u32,
-    /// The kind of its chunks.
+    /// The kind of the record's chunks.
     pub kind: RecordKind,
-    /// Length of its chunks together.
+    /// Length of the record's chunks together.
     pub raw_bytes: u32,
-    /// The chunks, in the order of their bytes.
+    /// The chunks, in the order in which their bytes follow each other.
     pub chunks: Vec<ChunkRow>,
 }
 
-/// All records of one pack.
+/// The list of all records of one pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackIndex {
     /// The pack.
@@ -66,7 +67,8 @@ impl PackIndex {
     /// Reads a body back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that `encode` does not write.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that
+    /// `encode` does not write.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "pack index");
         let set = SetId(reader.array()?);
@@ -106,7 +108,9 @@ impl PackIndex {
                 chunks.push(ChunkRow { id, raw_bytes: bytes as u32 });
             }
             if sum != raw_bytes {
-                return Err(reader.corrupt("the chunks do not add up").expected(raw_bytes, sum));
+                return Err(reader
+                    .corrupt("the lengths of the chunks do not add up to the length of the record")
+                    .expected(raw_bytes, sum));
             }
             end = next_end;
             let (bytes, raw_bytes) = (length as u32, raw_bytes as u32);

@@ -1,4 +1,5 @@
-//! The record: chunks stored together, self-describing, the unit of compression and of reading.
+//! The record: chunks that are stored together; it describes itself, and is the unit of compression
+//! and of reading.
 //!
 //! ```text
 //!  0  magic "psRC"                  4
@@ -16,7 +17,8 @@
 //! 64  chunk table: id 32, raw bytes 4, once per chunk; not when sealed
 //!     stored bytes
 //! ```
-//! The stored bytes of a sealed record are a blob of seal/. Inside the seal stand:
+//!
+//! The stored bytes of a sealed record are a blob (see seal/). The seal encloses:
 //!
 //! ```text
 //!  0  codec                         1
@@ -28,10 +30,12 @@
 //!     compressed bytes
 //!     zeros                             the padding
 //! ```
-//! So a reader without keys sees the kind and length of a record, finds damage, and walks from
-//! record to record; nothing else. Chunks share a record because most files are far smaller than
-//! what a compressor needs to be good and fast (decision 0005). The ids are here and not only in
-//! the index so that any index can be rebuilt from records alone.
+//!
+//! So all that a reader without keys can do is to see the kind and length of a record, to find
+//! damage, and to walk from record to record. Chunks share a record because most files are far
+//! smaller than the amount of data that a compressor needs to be effective and fast (decision
+//! 0005). The ids are in the record and not only in the index, so that any index can be rebuilt
+//! from the records alone.
 //!
 //! Not in this module: keys and ciphers (seal/), compression (codec/).
 
@@ -47,17 +51,19 @@ use pinstripe_base::wire::{Reader, Writer};
 
 /// Bytes of the fixed head.
 pub const RECORD_HEAD_BYTES: usize = 64;
-/// Bytes at the beginning of the head that a seal vouches for: all that is not a checksum.
+/// Bytes at the beginning of the head that the seal authenticates: everything but the checksums.
 pub const RECORD_SEALED_HEAD_BYTES: usize = 24;
 /// Bytes of the fixed head inside the seal.
 pub const INNER_HEAD_BYTES: usize = 16;
 /// Bytes per chunk in the table.
 pub const CHUNK_ROW_BYTES: usize = ChunkId::LEN + 4;
-/// Most raw bytes a record may claim: bounds what a damaged or hostile head can make us allocate.
+/// The largest number of raw bytes that a record may claim: it bounds what a damaged or hostile
+/// head can make us allocate.
 pub const RECORD_MAX_RAW_BYTES: u32 = 64 << 20;
-/// Most chunks a record may claim.
+/// The largest number of chunks that a record may claim.
 pub const RECORD_MAX_CHUNKS: u32 = 1 << 16;
-/// Most bytes that a seal adds to a record in addition to padding: blob head, inner head, tag.
+/// The largest number of bytes that a seal adds to a record, not counting padding: blob head, inner
+/// head and tag.
 pub(crate) const SEAL_MAX_BYTES: u64 = 64;
 
 const MAGIC: &[u8; 4] = b"psRC";
@@ -81,7 +87,8 @@ byte_enum! {
 }
 
 impl RecordKind {
-    /// Whether its stored bytes are chunks, listed in its table; else they are an index.
+    /// Whether the record's stored bytes are chunks, listed in its table; otherwise they are an
+    /// index.
     pub fn has_chunks(self) -> bool {
         matches!(self, RecordKind::Data | RecordKind::Tree)
     }
@@ -114,15 +121,15 @@ pub struct RecordHead {
 /// A record as a reader without keys sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClearRecord {
-    /// The cipher of its seal.
+    /// The cipher of the record's seal.
     pub seal: Encryption,
-    /// The clear head: of a sealed record codec, raw length and chunks are not in it.
+    /// The clear head; for a sealed record it lacks codec, raw length and chunks.
     pub head: RecordHead,
-    /// The place of the stored bytes in the record; the record ends where they end.
+    /// The range of the stored bytes within the record, which ends where they end.
     pub stored: Range<usize>,
 }
 
-/// Most bytes that a record of these chunks may have, sealed and padded or not.
+/// The largest number of bytes that a record of these chunks may have, sealed and padded or not.
 pub fn longest(raw_bytes: u64, chunk_count: u64) -> u64 {
     let plain = RECORD_HEAD_BYTES as u64 + chunk_count * CHUNK_ROW_BYTES as u64 + raw_bytes;
     // Padmé adds less than an eighth.
@@ -136,7 +143,7 @@ pub fn write_table(out: &mut Vec<u8>, chunks: &[ChunkRow]) {
     }
 }
 
-/// Appends head and table of an unsealed record whose stored bytes are `stored`.
+/// Appends the head and chunk table of an unsealed record whose stored bytes are `stored`.
 pub fn write_head(
     out: &mut Vec<u8>,
     kind: RecordKind,
@@ -161,8 +168,8 @@ pub fn write_head(
     fill_sums(&mut out[start..], sum);
 }
 
-/// The beginning of a record's head, up to the checksums. A sealed record's has only the kind and
-/// the length of the stored bytes.
+/// Encodes the beginning of a record's head, up to the checksums. The head of a sealed record has
+/// only the kind and the length of the stored bytes.
 pub fn clear_head(head: &RecordHead, seal: Encryption) -> [u8; RECORD_SEALED_HEAD_BYTES] {
     let (codec, raw_bytes, count) = match seal {
         Encryption::None => (head.codec, head.raw_bytes, head.chunks.len() as u32),
@@ -182,14 +189,15 @@ pub fn clear_head(head: &RecordHead, seal: Encryption) -> [u8; RECORD_SEALED_HEA
     out.try_into().expect("the fields have this length")
 }
 
-/// Puts the checksums into a head: `head` is head and table, `stored` the checksum of what follows.
+/// Writes the checksums into `head`, which is a head with its chunk table; `stored` is the checksum
+/// of the bytes that follow.
 pub fn fill_sums(head: &mut [u8], stored: Checksum) {
     head[24..40].copy_from_slice(&stored);
     let sum = head_sum(head);
     head[40..56].copy_from_slice(&sum);
 }
 
-/// The fixed head inside a seal.
+/// Encodes the fixed head that is inside the seal.
 pub fn inner_head(head: &RecordHead) -> [u8; INNER_HEAD_BYTES] {
     let mut out = Vec::with_capacity(INNER_HEAD_BYTES);
     Writer::new(&mut out)
@@ -205,10 +213,11 @@ fn head_sum(head: &[u8]) -> Checksum {
     checksum_of_two(&head[..40], &head[RECORD_HEAD_BYTES..])
 }
 
-/// Length of the whole record whose first bytes these are, as its head says: not verified.
+/// Returns the length of the whole record that begins with these bytes, as its unverified head
+/// gives it.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when no record begins here.
+/// Fails with [`Kind::Corrupt`] when no record begins here.
 pub fn whole_bytes(head: &[u8]) -> Result<u64> {
     let mut reader = Reader::new(head, "record");
     if reader.take(4)? != MAGIC {
@@ -221,11 +230,11 @@ pub fn whole_bytes(head: &[u8]) -> Result<u64> {
         + u64::from(count) * CHUNK_ROW_BYTES as u64)
 }
 
-/// Verifies the record that `bytes` begin with, as far as that needs no key.
+/// Verifies the record at the beginning of `bytes`, as far as that is possible without a key.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when anything does not match, [`Kind::Unsupported`] for a newer version or
-/// a seal that this version does not know.
+/// Fails with [`Kind::Corrupt`] when anything does not match, or with [`Kind::Unsupported`] for a
+/// newer version or an unknown seal.
 pub fn parse_clear(bytes: &[u8]) -> Result<ClearRecord> {
     let mut reader = Reader::new(bytes, "record");
     if reader.take(4)? != MAGIC {
@@ -268,11 +277,11 @@ pub fn parse_clear(bytes: &[u8]) -> Result<ClearRecord> {
     Ok(ClearRecord { seal, head, stored: start..start + stored_bytes as usize })
 }
 
-/// Reads what stood inside the seal of a record of this kind; the range is that of the compressed
-/// bytes in `plain`.
+/// Decodes what the seal of a record of this kind encloses; the returned range is that of the
+/// compressed bytes in `plain`.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for anything that is never sealed.
+/// Fails with [`Kind::Corrupt`] for content that is never sealed.
 pub fn parse_inner(kind: RecordKind, plain: &[u8]) -> Result<(RecordHead, Range<usize>)> {
     let mut reader = Reader::new(plain, "sealed record");
     let codec = reader.u8()?;
@@ -301,10 +310,12 @@ fn read_table(mut table: Reader<'_>, kind: RecordKind, raw_bytes: u32) -> Result
     }
     let sum: u64 = chunks.iter().map(|chunk| u64::from(chunk.raw_bytes)).sum();
     if !kind.has_chunks() && !chunks.is_empty() {
-        return Err(table.corrupt("an index with chunks"));
+        return Err(table.corrupt("the record is an index but has chunks"));
     }
     if kind.has_chunks() && sum != u64::from(raw_bytes) {
-        return Err(table.corrupt("the chunks do not add up").expected(raw_bytes, sum));
+        return Err(table
+            .corrupt("the lengths of the chunks do not add up to the length of the record")
+            .expected(raw_bytes, sum));
     }
     Ok(chunks)
 }
@@ -312,7 +323,7 @@ fn read_table(mut table: Reader<'_>, kind: RecordKind, raw_bytes: u32) -> Result
 /// Splits an unsealed record's bytes into head and stored bytes, both verified.
 ///
 /// # Errors
-/// The errors of [`parse_clear`]; [`Kind::Locked`] for a sealed one.
+/// Fails with the errors of [`parse_clear`], or with [`Kind::Locked`] for a sealed record.
 pub fn parse(bytes: &[u8]) -> Result<(RecordHead, &[u8])> {
     let clear = parse_clear(bytes)?;
     if clear.seal != Encryption::None {

@@ -1,8 +1,8 @@
-//! The object that says that a key slot was removed: it opens the store no more, wherever a copy of
-//! it reappears.
+//! The object that says that a key slot was removed: the slot does not open the store any more,
+//! wherever a copy of it reappears.
 //!
-//! Removals of one key ring are numbered, and an object's name follows from ring and number: of two
-//! removals at once one is first, so that the last slot is never removed.
+//! The removals of slots of one key ring are numbered, and an object's name follows from ring and
+//! number: of two concurrent removals one is first, so that the last slot is never removed.
 
 use super::envelope::{self, Object};
 use pinstripe_base::error::Result;
@@ -16,16 +16,17 @@ const NAME_CONTEXT: &str = "pinstripe 2026 name of a removed key slot";
 pub struct RemovedSlot {
     /// The store.
     pub store: StoreId,
-    /// Generation of the ring that the slot opened. With the ring's end this object has its own.
+    /// Generation of the ring that the removed slot opened. The object becomes useless when that
+    /// ring is gone.
     pub generation: u32,
-    /// Which removal of this generation it is, from 0.
+    /// The number of this removal within its generation, from 0.
     pub number: u32,
     /// The slot.
     pub slot: [u8; 16],
 }
 
 impl RemovedSlot {
-    /// The name of a generation's removal of this number.
+    /// Returns the object name of the removal with this number within a generation.
     pub fn name(store: StoreId, generation: u32, number: u32) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new_derive_key(NAME_CONTEXT);
         hasher.update(&store.0).update(&generation.to_le_bytes()).update(&number.to_le_bytes());
@@ -53,7 +54,7 @@ impl RemovedSlot {
     /// Reads a framed object.
     ///
     /// # Errors
-    /// The errors of [`envelope::open`].
+    /// Fails with the errors of [`envelope::open`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let body = envelope::open(Object::RemovedSlot, bytes)?;
         let mut reader = Reader::new(body, "removed key slot");

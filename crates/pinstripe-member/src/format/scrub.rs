@@ -1,43 +1,46 @@
-//! The state of scrubbing: one small object, of one size for any store.
+//! The state of scrubbing: one small object, whose size is the same for any store.
 //!
-//! Stripe sets are grouped by the first byte of their random ids: 256 shares of the store, each
-//! with the time at which its last verification *began*, so that everything in it was read after
-//! that. A cursor records the position of the current round. Times are for people; nothing is
-//! decided by them.
+//! Stripe sets are grouped by the first byte of their random ids into 256 shares of the store; each
+//! share has the time at which its last verification *began*, so that everything in the share was
+//! read after that time. A cursor records the position of the current round. The times are for
+//! people; no decision depends on them.
 
 use super::envelope::{self, Object};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
-/// Shares of a store: one for each first byte of a set id.
+/// The number of shares of a store: one for each first byte of a set id.
 pub(crate) const SHARES: usize = 256;
 
-/// One share, as its last whole verification found it.
+/// One share, as its last complete verification found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScrubShare {
-    /// When that began, in seconds since 1970; 0 when there was none.
+    /// When the last complete verification of the share began, in seconds since 1970; 0 if there
+    /// was none.
     pub began_seconds: i64,
-    /// Stripe sets that were verified. More there now: those came later.
+    /// The number of stripe sets that were verified. If the share has more sets now, the others
+    /// were added later.
     pub sets: u64,
-    /// The bytes on all members.
+    /// The number of bytes that were verified, on all members together.
     pub bytes: u64,
 }
 
-/// The state of scrubbing: the place reached, and the time of each share.
+/// The state of scrubbing: the position reached, and the time of each share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScrubState {
-    /// The store that it describes.
+    /// The store whose scrubbing this state describes.
     pub store: StoreId,
-    /// Grows by one with each state that is written: the highest is the newest.
+    /// Grows by one with each state that is written; the state with the highest generation is the
+    /// newest.
     pub generation: u64,
-    /// The last stripe set that was verified; the next one is the first behind it, or the first
-    /// of all behind the last.
+    /// The last stripe set that was verified; the scrub continues with the next set id, or from the
+    /// lowest one after the last.
     pub cursor: SetId,
-    /// The share in which the cursor stands, as far as it is verified; `began_seconds` is 0 when
-    /// it is not begun, or is not to count.
+    /// The share that contains the cursor, as far as it is verified; `began_seconds` is 0 when its
+    /// verification has not begun or must not count.
     pub open: ScrubShare,
-    /// The shares, by first byte.
+    /// The shares, in the order of the first byte.
     pub shares: Vec<ScrubShare>,
 }
 
@@ -64,7 +67,7 @@ impl ScrubState {
     /// Reads a framed state.
     ///
     /// # Errors
-    /// The errors of [`envelope::open`].
+    /// Fails with the errors of [`envelope::open`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Scrub, bytes)?, "scrub state");
         let (store, generation) = (StoreId(reader.array()?), reader.u64()?);
@@ -79,7 +82,7 @@ impl ScrubState {
         Ok(ScrubState { store, generation, cursor, open, shares })
     }
 
-    /// Takes over what another scrub verified later than this one.
+    /// Takes over the shares that another scrub verified later than this one did.
     pub fn merge(&mut self, other: &ScrubState) {
         self.generation = self.generation.max(other.generation);
         for (own, theirs) in self.shares.iter_mut().zip(&other.shares) {

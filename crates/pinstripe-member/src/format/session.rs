@@ -1,8 +1,10 @@
-//! The session object: a running writer, so that a collector waits for its answer before deleting.
+//! The session object: it says that a writer is running, so that a collector waits for its answer
+//! before it deletes.
 //!
-//! It names the snapshots that the writer depends on and the object that it will put at the end;
-//! both may be taken from it. The identity of its process answers one question only: is it surely
-//! dead? It holds ids and numbers and no names, because it is stored in the clear.
+//! The session object names the snapshots on which the writer depends and the object that the
+//! writer will put at the end; a process that ends the session from outside frees both. The
+//! identity of the writer's process answers only one question: has the process certainly ended? The
+//! object holds ids and numbers but no names, because it is stored in the clear.
 
 use super::envelope::{self, Object};
 use pinstripe_base::byte_enum;
@@ -11,16 +13,16 @@ use pinstripe_base::id::{SessionId, SnapshotId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
 byte_enum! {
-    /// The work of a writer.
+    /// What a writer is doing.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum Work {
-        /// It makes a snapshot.
+        /// The writer makes a snapshot.
         Backup = 1,
-        /// It deletes, and moves what is left of packs into new ones.
+        /// The writer deletes data, and repacks what is still needed into new packs.
         Collect = 2,
-        /// It brings a forgotten snapshot back.
+        /// The writer makes a forgotten snapshot wanted again.
         Undelete = 3,
-        /// It lays packs again over other members.
+        /// The writer redistributes packs over other members.
         Rebalance = 4,
     }
 }
@@ -37,47 +39,49 @@ impl Work {
     }
 }
 
-/// A process, as far as another one on the same boot of the same machine can tell whether it
-/// still runs. Zeros where the system does not say.
+/// A process, as identified for another process on the same boot of the same machine, which can
+/// then tell whether it still runs. Zeros where the system does not report a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Process {
     /// Hash of the machine's id.
     pub machine: [u8; 16],
-    /// The kernel's id of this boot.
+    /// The kernel's id of the boot in which the process ran.
     pub boot: [u8; 16],
-    /// The namespace in which its number counts.
+    /// The PID namespace of the process.
     pub namespace: u64,
     /// The number.
     pub pid: u32,
-    /// When it began, in the kernel's ticks since boot.
+    /// When the process started, in kernel ticks since boot.
     pub started_ticks: u64,
 }
 
 /// A running writer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Session {
-    /// The store it writes to.
+    /// The store that the session writes to.
     pub store: StoreId,
     /// The name.
     pub id: SessionId,
     /// The work.
     pub work: Work,
-    /// The name of the object it will put at the end: a snapshot, or the step of deletion after
-    /// which there is no way back. A process that ends the session from outside first puts a void
-    /// under this name.
+    /// The name of the object that the session will put at the end: a snapshot, or the step of a
+    /// deletion that is the point of no return. A process that ends the session from outside first
+    /// puts a void under this name.
     pub commit: [u8; 16],
-    /// Snapshots that must stay while it runs.
+    /// Snapshots that must not be deleted while the session runs.
     pub parents: Vec<SnapshotId>,
     /// The process.
     pub process: Process,
 }
 
-/// Bytes of the id of a session with heartbeats that are drawn; the others follow from them.
+/// The number of random bytes in the id of a session with heartbeats; the remaining bytes follow
+/// from them.
 pub(crate) const DRAWN_BYTES: usize = 12;
 
-/// The id of a session whose writer puts heartbeats, made from random bytes: its last 4 bytes are a
-/// hash of the others. Ids from earlier versions are entirely random and have this form once in
-/// 2^32 times; such a session can be ended while its writer runs, as any session can.
+/// Makes the id of a session whose writer puts heartbeats from random bytes: the last 4 bytes of
+/// the id are a hash of the others. Ids from earlier versions are entirely random and look like
+/// such an id by chance once in 2^32 times; a session with such an id can be ended while its writer
+/// runs.
 pub fn id_with_heartbeats(drawn: [u8; DRAWN_BYTES]) -> SessionId {
     let mut id = [0; SessionId::LEN];
     id[..DRAWN_BYTES].copy_from_slice(&drawn);
@@ -87,7 +91,8 @@ pub fn id_with_heartbeats(drawn: [u8; DRAWN_BYTES]) -> SessionId {
 }
 
 impl Session {
-    /// Whether its writer puts heartbeats while it is running: silence then means something.
+    /// Whether the session's writer puts heartbeats while it is running, so that silence means that
+    /// it is not.
     pub fn has_heartbeats(&self) -> bool {
         let drawn = self.id.0.first_chunk::<DRAWN_BYTES>();
         drawn.is_some_and(|drawn| id_with_heartbeats(*drawn) == self.id)
@@ -110,7 +115,7 @@ impl Session {
     /// Reads a framed session.
     ///
     /// # Errors
-    /// The errors of [`envelope::open`].
+    /// Fails with the errors of [`envelope::open`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Session, bytes)?, "session object");
         let store = StoreId(reader.array()?);

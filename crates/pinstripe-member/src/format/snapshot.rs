@@ -1,7 +1,8 @@
 //! The snapshot object: the commit point of one finished backup.
 //!
-//! Small and whole on every member. It names the root of a tree of pages (`tree.rs`); everything
-//! below the root is chunks in packs. Written last: when it can be read, all it names is durable.
+//! A snapshot object is small, and every member has a complete copy of it. A snapshot object names
+//! the root of a tree of pages (`tree.rs`); everything below the root is in chunks in packs. The
+//! snapshot object is written last: when it can be read, everything that it refers to is durable.
 
 use super::envelope::{self, Object};
 use super::label::{Encryption, text};
@@ -9,17 +10,17 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SnapshotId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
-/// The version of objects in the clear; version 1 had no tags.
+/// The version of snapshot objects in the clear; version 1 had no tags.
 const CLEAR_VERSION: u16 = 2;
-/// The version of sealed objects.
+/// The version of sealed snapshot objects.
 const SEALED_VERSION: u16 = 3;
 
-/// The place of a snapshot's entries.
+/// Where the tree of a snapshot's entries begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeRoot {
-    /// The chunk holding the topmost page or node.
+    /// The chunk that holds the topmost page or node.
     pub id: ChunkId,
-    /// 0 when that is a page of entries, otherwise the levels of nodes above the pages.
+    /// 0 if the root is a page of entries, otherwise the number of levels of nodes above the pages.
     pub height: u8,
     /// Entries below it.
     pub entries: u64,
@@ -28,34 +29,34 @@ pub struct TreeRoot {
 /// One finished backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The store it belongs to.
+    /// The store that the snapshot belongs to.
     pub store: StoreId,
     /// The name.
     pub id: SnapshotId,
-    /// When the backup began: seconds since 1970, for people and for `latest`.
+    /// When the backup began, in seconds since 1970; for people and for `latest`.
     pub created_seconds: i64,
-    /// Nanoseconds of that second.
+    /// The nanoseconds of the time at which the backup began.
     pub created_nanos: u32,
-    /// The machine that was backed up.
+    /// The host name of the machine that was backed up.
     pub host: Vec<u8>,
-    /// Version of the program that wrote it.
+    /// Version of the program that wrote the snapshot.
     pub program: String,
-    /// The paths that were asked for, absolute, in path order.
+    /// The paths that the backup was asked to save, absolute, in path order.
     pub sources: Vec<Vec<u8>>,
-    /// The snapshot that unchanged files were taken over from.
+    /// The snapshot from which unchanged files were reused.
     pub parent: Option<SnapshotId>,
     /// The entries.
     pub root: TreeRoot,
     /// Named counts of the run (files, bytes, losses), as the summary printed them.
     pub counts: Vec<(String, u64)>,
-    /// Words given by the user who made it, for people and retention rules.
+    /// Tags given by the user who made the snapshot, for people and retention rules.
     pub tags: Vec<String>,
 }
 
 /// A framed snapshot as a reader without keys sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed<'a> {
-    /// The store it belongs to.
+    /// The store that the snapshot belongs to.
     pub store: StoreId,
     /// The name.
     pub id: SnapshotId,
@@ -68,21 +69,21 @@ pub struct Parsed<'a> {
 pub enum SnapshotContent<'a> {
     /// In the clear.
     Clear(Box<Snapshot>),
-    /// A blob of seal/, sealed in this way.
+    /// The other fields, sealed with this cipher, as a blob of seal/.
     Sealed(Encryption, &'a [u8]),
 }
 
-/// The bytes that a seal of a snapshot authenticates in addition to its content.
+/// Returns the bytes that the seal of a snapshot authenticates in addition to its content.
 pub fn seal_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
     [b"snapshot".as_slice(), &store.0, &id.0].concat()
 }
 
-/// The bytes that a seal of a checkpoint authenticates in addition to its content.
+/// Returns the bytes that the seal of a checkpoint authenticates in addition to its content.
 pub fn checkpoint_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
     [b"checkpoint".as_slice(), &store.0, &id.0].concat()
 }
 
-/// The framed object of a checkpoint: its fields, sealed or in the clear.
+/// Frames the object of a checkpoint, whose fields are sealed or in the clear.
 pub fn frame_checkpoint(
     store: StoreId,
     id: SnapshotId,
@@ -94,11 +95,11 @@ pub fn frame_checkpoint(
     envelope::close(Object::Checkpoint, &body)
 }
 
-/// Reads a framed checkpoint as far as that needs no key. In stores of format version 1 it is
-/// framed as a snapshot.
+/// Reads a framed checkpoint as far as that is possible without a key. In stores of format version
+/// 1, a checkpoint is framed as a snapshot.
 ///
 /// # Errors
-/// The errors of [`envelope::open_version`].
+/// Fails with the errors of [`envelope::open_version`].
 pub fn parse_checkpoint(bytes: &[u8]) -> Result<Parsed<'_>> {
     if envelope::is_of(Object::Snapshot, bytes) {
         return parse(bytes);
@@ -116,17 +117,17 @@ pub fn parse_checkpoint(bytes: &[u8]) -> Result<Parsed<'_>> {
     Ok(Parsed { store, id, content })
 }
 
-/// The framed object of a snapshot whose fields are sealed in `blob`.
+/// Frames the object of a snapshot whose fields are sealed in `blob`.
 pub fn frame_sealed(store: StoreId, id: SnapshotId, seal: Encryption, blob: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(40 + blob.len());
     Writer::new(&mut body).raw(&store.0).raw(&id.0).u8(seal as u8).raw(blob);
     envelope::close_version(Object::Snapshot, SEALED_VERSION, &body)
 }
 
-/// Reads a framed snapshot as far as that needs no key.
+/// Reads a framed snapshot as far as that is possible without a key.
 ///
 /// # Errors
-/// The errors of [`envelope::open_version`].
+/// Fails with the errors of [`envelope::open_version`].
 pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
     let (version, body) = envelope::open_version(Object::Snapshot, bytes)?;
     let mut reader = Reader::new(body, "snapshot object");
@@ -135,7 +136,9 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
     let content = if version == SEALED_VERSION {
         let seal = reader.u8()?;
         match Encryption::from_byte(seal) {
-            Some(Encryption::None) => return Err(reader.corrupt("a seal without a cipher")),
+            Some(Encryption::None) => {
+                return Err(reader.corrupt("the snapshot has a seal without a cipher"));
+            }
             Some(seal) => SnapshotContent::Sealed(seal, reader.rest()),
             None => return Err(envelope::newer("seal of a snapshot", seal.into(), 2, 0)),
         }
@@ -146,14 +149,14 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
 }
 
 impl Snapshot {
-    /// The framed object, in the clear.
+    /// Encodes the framed object, in the clear.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         Writer::new(&mut body).raw(&self.store.0).raw(&self.id.0).raw(&self.encode_fields());
         envelope::close_version(Object::Snapshot, CLEAR_VERSION, &body)
     }
 
-    /// All but the ids: what is sealed.
+    /// Encodes all fields but the ids: what the seal encloses.
     pub fn encode_fields(&self) -> Vec<u8> {
         let mut body = Vec::new();
         let mut writer = Writer::new(&mut body);
@@ -185,7 +188,7 @@ impl Snapshot {
     /// Decodes a framed snapshot that is not sealed.
     ///
     /// # Errors
-    /// The errors of [`parse`]; [`Kind::Locked`] for a sealed one.
+    /// Fails with the errors of [`parse`], or with [`Kind::Locked`] for a sealed snapshot.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         match parse(bytes)?.content {
             SnapshotContent::Clear(snapshot) => Ok(*snapshot),
@@ -193,10 +196,10 @@ impl Snapshot {
         }
     }
 
-    /// Reads what [`encode_fields`](Self::encode_fields) wrote.
+    /// Decodes what [`encode_fields`](Self::encode_fields) wrote.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for anything else.
+    /// Fails with [`Kind::Corrupt`] for bytes that `encode_fields` does not write.
     pub fn decode_fields(store: StoreId, id: SnapshotId, fields: &[u8]) -> Result<Self> {
         Self::read_fields(store, id, CLEAR_VERSION, Reader::new(fields, "snapshot object"))
     }
@@ -217,7 +220,7 @@ impl Snapshot {
         let parent = match reader.u8()? {
             0 => None,
             1 => Some(SnapshotId(reader.array()?)),
-            other => return Err(reader.corrupt(format!("impossible parent mark {other}"))),
+            other => return Err(reader.corrupt(format!("the parent mark {other} is impossible"))),
         };
         let root =
             TreeRoot { id: ChunkId(reader.array()?), height: reader.u8()?, entries: reader.u64()? };
@@ -244,12 +247,13 @@ impl Snapshot {
         })
     }
 
-    /// A count of the run by its name.
+    /// Returns the count of the run that has this name.
     pub fn count(&self, name: &str) -> Option<u64> {
         self.counts.iter().find(|(known, _)| known == name).map(|(_, count)| *count)
     }
 
-    /// Bytes of all its files, each once however many names it has, as far as the run counted them.
+    /// Returns the bytes of all regular files, as far as the run counted them; a file with several
+    /// names counts once.
     pub fn content_bytes(&self) -> u64 {
         let counted = ["new_bytes", "changed_bytes", "unchanged_bytes"];
         let bytes: u64 = counted.iter().filter_map(|name| self.count(name)).sum();

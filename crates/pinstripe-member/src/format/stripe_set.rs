@@ -1,17 +1,21 @@
-//! The bytes of a stripe set's extents: header in front, trailer and footer behind the strips.
+//! The bytes of a stripe set's extents: a header before the strips, a trailer and a footer after
+//! them.
 //!
 //! ```text
 //! extent of slot n:  header (4096) | strip of row 0 | strip of row 1 | ... | trailer | footer (64)
 //! ```
-//! Header: whose extent this is, the only part that differs between members apart from strips.
-//! Trailer: length, index range and the checksum of every strip of every member; the same bytes
-//! on all members, so that any one of them locates all damage. Footer: how long the trailer is.
 //!
-//! Invariants: each part's last 16 bytes or its footer's checksum cover all of it, in every
-//! version, so "damaged" and "newer than this program" cannot be confused. Reserved bytes are
+//! The header says which extent this is; it is the only part besides the strips that differs
+//! between members. Trailer: the length, the index range and the checksum of every strip of every
+//! member; its bytes are the same on all members, so that any of them locates all damage. Footer:
+//! the length of the trailer.
+//!
+//! Invariants: a checksum covers all of each part, in every version, in the part's last 16 bytes or
+//! in the footer, so "damaged" and "newer than this program" cannot be confused. Reserved bytes are
 //! zero and are checked. Equal values encode to equal bytes.
 //!
-//! Not in this module: where strips lie (`stripe::geometry`) and any reading or writing of members.
+//! Not in this module: the places of strips (`stripe::geometry`), and any reading or writing of
+//! members.
 
 use std::ops::Range;
 
@@ -19,25 +23,27 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
-/// Version of header, trailer and footer that this program writes, and the newest it reads.
+/// The version of header, trailer and footer that this program writes, and the newest that it
+/// reads.
 pub const VERSION: u32 = 1;
 /// Length of the header in bytes: one page, so that strips stay aligned for direct I/O.
 pub const HEADER_BYTES: usize = 4096;
 /// Length of the footer in bytes.
 pub const FOOTER_BYTES: usize = 64;
-/// Length of the trailer in front of its checksum list, in bytes.
+/// Length of the fixed part of the trailer, before its list of checksums, in bytes.
 pub(crate) const TRAILER_FIXED_BYTES: usize = 96;
-/// Most members of one set: what one byte can number and P+Q over GF(2^8) can protect.
+/// The largest number of members of one set: the number fits in one byte, and P+Q over GF(2^8)
+/// protects this many.
 pub const MEMBERS_MAX: usize = 255;
-/// Most parity strips per row that the format has room for.
+/// The largest number of parity strips per row that the format allows.
 pub(crate) const PARITY_MAX: u8 = 4;
-/// Most parity strips per row that this program computes.
+/// The largest number of parity strips per row that this program computes.
 pub(crate) const PARITY_SUPPORTED: u8 = 2;
 /// Smallest strip in bytes.
 pub(crate) const STRIP_BYTES_MIN: u32 = 4 << 10;
 /// Largest strip in bytes.
 pub(crate) const STRIP_BYTES_MAX: u32 = 16 << 20;
-/// Longest logical run in bytes; far below where offsets could overflow.
+/// The longest logical run in bytes; far below the length at which offsets overflow.
 pub const LOGICAL_BYTES_MAX: u64 = 1 << 56;
 
 const HEADER_MAGIC: [u8; 8] = *b"pstrSETh";
@@ -48,8 +54,8 @@ const KNOWN_FLAGS: u32 = 0;
 /// Checksum algorithm 1: XXH3 with 128 bits.
 const XXH3_128: u8 = 1;
 
-/// Lengths of the fields as `encode` writes them, in order; the asserts below hold them to the
-/// published totals.
+/// Lengths of the fields in the order in which `encode` writes them; the asserts below compare
+/// their sum with the published length.
 const HEADER_FIELDS: [usize; 12] = [8, 4, 4, 16, 16, 1, 1, 1, 1, 1, 3, 4];
 const TRAILER_FIELDS: [usize; 15] = [8, 4, 4, 16, 16, 1, 1, 1, 1, 4, 8, 8, 8, 8, 8];
 const FOOTER_FIELDS: [usize; 7] = [8, 4, 4, 8, 16, 8, 16];
@@ -79,7 +85,7 @@ mod shape;
 pub use pinstripe_base::checksum::{CHECKSUM_BYTES, Checksum, checksum};
 pub use shape::{Geometry, SetKind};
 
-/// The first 4096 bytes of an extent: whose it is.
+/// The first 4096 bytes of an extent: they say which extent this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The store that the set belongs to.
@@ -90,12 +96,12 @@ pub struct Header {
     pub kind: SetKind,
     /// The set's geometry.
     pub geometry: Geometry,
-    /// Which of the set's extents this is, below N. Members hold them in any order.
+    /// The slot of this extent in the set, below N. Members hold the slots of a set in any order.
     pub slot: u8,
 }
 
 impl Header {
-    /// The header's [`HEADER_BYTES`] bytes.
+    /// Encodes the header as [`HEADER_BYTES`] bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_BYTES);
         let mut w = Writer::new(&mut out);
@@ -113,8 +119,8 @@ impl Header {
     /// Reads a header back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when these are not the bytes of a header, [`Kind::Unsupported`] when
-    /// they are those of a newer version.
+    /// Fails with [`Kind::Corrupt`] when these are not the bytes of a header, or with
+    /// [`Kind::Unsupported`] when a newer version wrote them.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = open_sealed(bytes, HEADER_BYTES, HEADER_MAGIC, "stripe set header")?;
         let Beginning { store, set, kind, data, parity } = Beginning::decode(&mut r)?;
@@ -123,13 +129,13 @@ impl Header {
         let geometry = Geometry::decode(data, parity, r.u32()?)?;
         expect_zeros(&mut r, HEADER_CHECKSUM_AT - HEADER_FIELDS_BYTES)?;
         if usize::from(members) != geometry.members() || slot >= members {
-            return Err(r.corrupt("the slot or their count is impossible"));
+            return Err(r.corrupt("the slot number or the number of slots is impossible"));
         }
         Ok(Header { store, set, kind, geometry, slot })
     }
 }
 
-/// The fields that stand first in headers and trailers, behind the magic.
+/// The fields with which both headers and trailers begin, after the magic.
 struct Beginning {
     store: StoreId,
     set: SetId,
@@ -148,7 +154,7 @@ impl Beginning {
     }
 }
 
-/// The trailer, behind the strips on every member.
+/// The trailer, which follows the strips on every member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trailer {
     /// The store that the set belongs to.
@@ -161,9 +167,9 @@ pub struct Trailer {
     pub geometry: Geometry,
     /// Bytes of the logical run.
     pub logical_bytes: u64,
-    /// The place of the record index in the logical run; `0..0` when there is none.
+    /// The range of the record index in the logical run; `0..0` when the set has no such index.
     pub index: Range<u64>,
-    /// The checksums of all strips, row by row, in each row by slot.
+    /// The checksums of all strips, row by row, and by slot within each row.
     pub checksums: Vec<Checksum>,
 }
 
@@ -173,7 +179,7 @@ impl Trailer {
         &self.checksums[row as usize * self.geometry.members() + slot]
     }
 
-    /// The bytes of trailer and footer: the end of each member's extent.
+    /// Encodes trailer and footer: the end of each member's extent.
     pub fn encode(&self) -> Vec<u8> {
         let rows = self.geometry.rows(self.logical_bytes);
         let mut out = Vec::with_capacity(self.geometry.tail_bytes(rows) as usize);
@@ -194,11 +200,11 @@ impl Trailer {
         out
     }
 
-    /// Reads a trailer back: `bytes` are those that the footer delimits.
+    /// Reads a trailer back from `bytes`, which are those that the footer delimits.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when these are not the bytes of a trailer, [`Kind::Unsupported`] when
-    /// they are those of a newer version.
+    /// Fails with [`Kind::Corrupt`] when these are not the bytes of a trailer, or with
+    /// [`Kind::Unsupported`] when a newer version wrote them.
     pub fn decode(bytes: &[u8], footer: &Footer) -> Result<Self> {
         let mut r = Reader::new(bytes, "stripe set trailer");
         if bytes.len() as u64 != footer.trailer_bytes || checksum(bytes) != footer.checksum {
@@ -224,10 +230,10 @@ impl Trailer {
         };
         let (checksums, left) = r.rest().as_chunks::<CHECKSUM_BYTES>();
         if !left.is_empty() || checksums.len() as u64 != rows * geometry.members() as u64 {
-            return Err(r.corrupt("the number of checksums is not that of the strips"));
+            return Err(r.corrupt("the number of checksums differs from the number of strips"));
         }
         if set_prefix(set) != footer.set_prefix {
-            return Err(r.corrupt("trailer and footer are of different sets"));
+            return Err(r.corrupt("the trailer and the footer belong to different stripe sets"));
         }
         let index = index_start..index_end;
         let checksums = checksums.to_vec();
@@ -235,14 +241,15 @@ impl Trailer {
     }
 }
 
-/// The last 64 bytes of an extent: where the trailer begins.
+/// The last 64 bytes of an extent, which say where the trailer begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footer {
     /// Length of the trailer, which ends where the footer begins.
     pub trailer_bytes: u64,
     /// The checksum of the trailer.
     pub checksum: Checksum,
-    /// The first eight bytes of the set id: a stray extent is known by its last sector alone.
+    /// The first eight bytes of the set id, so that the last sector alone shows to which set a
+    /// stray extent belongs.
     pub set_prefix: [u8; 8],
 }
 
@@ -259,8 +266,8 @@ impl Footer {
     /// Reads a footer back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when these are not the bytes of a footer, [`Kind::Unsupported`] when
-    /// they are those of a newer version.
+    /// Fails with [`Kind::Corrupt`] when these are not the bytes of a footer, or with
+    /// [`Kind::Unsupported`] when a newer version wrote them.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = open_sealed(bytes, FOOTER_BYTES, FOOTER_MAGIC, "stripe set footer")?;
         expect_version(&mut r)?;
@@ -274,8 +281,8 @@ fn set_prefix(set: SetId) -> [u8; 8] {
     *set.0.first_chunk().expect("a set id has 16 bytes")
 }
 
-/// Checks a block of known length that ends with the checksum of the rest, and begins to read it
-/// behind its magic.
+/// Verifies a block of known length that ends with a checksum of the rest, and returns a reader
+/// positioned after its magic.
 fn open_sealed<'a>(
     bytes: &'a [u8],
     len: usize,
@@ -302,7 +309,7 @@ fn expect_magic(r: &mut Reader<'_>, magic: [u8; 8]) -> Result<()> {
 fn expect_version(r: &mut Reader<'_>) -> Result<()> {
     match r.u32()? {
         VERSION => Ok(()),
-        0 => Err(r.corrupt("version 0 never existed")),
+        0 => Err(r.corrupt("the version is 0, which never existed")),
         version => Err(newer("stripe set version", VERSION, version)),
     }
 }
@@ -324,7 +331,7 @@ fn expect_zeros(r: &mut Reader<'_>, len: usize) -> Result<()> {
 fn newer(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> Error {
     Error::new(Kind::Unsupported, format!("this program does not know this {what}"))
         .expected(expected, found)
-        .advice("use the version of pinstripe that wrote it, or a newer one")
+        .advice("use the version of pinstripe that wrote this object, or a newer version")
 }
 
 #[cfg(test)]

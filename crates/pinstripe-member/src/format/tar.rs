@@ -1,4 +1,5 @@
-//! The tar archive that `dump` writes: POSIX pax headers, as GNU tar, bsdtar and Python read them.
+//! The tar archive that `dump` writes: with POSIX pax headers, readable by GNU tar, bsdtar and
+//! Python.
 //!
 //! ```text
 //! entry:   [extended header 'x': block, records, zeros to 512] header block, content, zeros to 512
@@ -6,38 +7,39 @@
 //! sparse:  GNU's version 1.0: the content begins with a map of its runs, padded to 512, then data
 //! end:     two blocks of zeros, then zeros to 10,240
 //! ```
-//! Invariants: a value that does not fit the old fields exactly is in an extended header: long
-//! names, names beyond ASCII, nanoseconds, times before 1970, large numbers, extended attributes.
-//! Names are bytes; if they are not UTF-8, the header says so (`hdrcharset=BINARY`). Owners are
-//! numbers, never names. Nothing here reads an archive.
+//!
+//! Invariants: a value that the old header fields cannot hold exactly is in an extended header:
+//! long names, names beyond ASCII, nanoseconds, times before 1970, large numbers, extended
+//! attributes. Names are bytes; if they are not UTF-8, the header says so (`hdrcharset=BINARY`).
+//! Owners are numbers, never names. Nothing here reads an archive.
 
 use std::ops::Range;
 
 use super::meta::{FileKind, Metadata, Time};
 
-/// Everything is a multiple of this.
+/// The size of a tar block: all parts of an archive are multiples of it.
 pub const BLOCK_BYTES: usize = 512;
-/// The whole archive is a multiple of this.
+/// The length of a complete archive is a multiple of this.
 const ARCHIVE_BLOCK_BYTES: u64 = 20 * BLOCK_BYTES as u64;
 
-/// One entry as the archive names it.
+/// One entry as the archive describes it.
 pub struct TarEntry<'e> {
-    /// The name there; a directory's ends with a slash.
+    /// The name in the archive; a directory's name ends with a slash.
     pub path: &'e [u8],
-    /// The kind and attributes.
+    /// The kind of the entry and its attributes.
     pub meta: &'e Metadata,
     /// The target of a symlink.
     pub target: &'e [u8],
     /// The earlier name in the archive that this one is a hard link to.
     pub link_to: Option<&'e [u8]>,
-    /// Length of a file.
+    /// Length of the file in bytes.
     pub size_bytes: u64,
-    /// Runs of data of a file that is stored with its holes left out.
+    /// The data ranges of a file that is stored without its holes.
     pub sparse: Option<&'e [Range<u64>]>,
 }
 
 impl TarEntry<'_> {
-    /// Everything before the content: headers, and the map of a sparse file.
+    /// Encodes everything before the content: the headers, and the map of a sparse file.
     pub fn head(&self) -> Vec<u8> {
         let mut records = TarRecords::default();
         let map = self.sparse.map(|runs| sparse_map(runs, self.size_bytes));
@@ -68,7 +70,7 @@ impl TarEntry<'_> {
         out
     }
 
-    /// Content bytes that follow the head.
+    /// The number of content bytes that follow the headers.
     pub fn stored_bytes(&self) -> u64 {
         match (self.meta.kind, self.link_to, self.sparse) {
             (FileKind::File, None, Some(runs)) => runs.iter().map(|run| run.end - run.start).sum(),
@@ -77,7 +79,7 @@ impl TarEntry<'_> {
         }
     }
 
-    /// Says in records what the old fields cannot.
+    /// Adds a record for every value that the old header fields cannot hold.
     fn describe(&self, records: &mut TarRecords, name: &[u8], link: &[u8], stored: u64) {
         let meta = self.meta;
         let names = [name, link, self.path];
@@ -142,12 +144,12 @@ impl TarEntry<'_> {
     }
 }
 
-/// Zeros that fill content of this length up to whole blocks.
+/// The number of zero bytes that pad content of this length to full blocks.
 pub fn padding(bytes: u64) -> usize {
     (bytes.next_multiple_of(BLOCK_BYTES as u64) - bytes) as usize
 }
 
-/// Zeros that end an archive of this length.
+/// The number of zero bytes that end an archive of this length.
 pub fn ending(bytes: u64) -> usize {
     let end = bytes + 2 * BLOCK_BYTES as u64;
     (end.next_multiple_of(ARCHIVE_BLOCK_BYTES) - bytes) as usize
@@ -161,8 +163,8 @@ fn fits_plainly(text: &[u8], bytes: usize) -> bool {
     text.len() <= bytes && text.is_ascii()
 }
 
-/// The map before a sparse file's data: number of runs, then offset and length of each. An empty
-/// run at the end marks a trailing hole.
+/// Encodes the map before a sparse file's data: the number of data ranges, then offset and length
+/// of each. An empty run at the end marks a trailing hole.
 fn sparse_map(runs: &[Range<u64>], size: u64) -> Vec<u8> {
     let has_end = runs.last().is_none_or(|run| run.end < size);
     let end = has_end.then_some(size..size);
@@ -175,13 +177,13 @@ fn sparse_map(runs: &[Range<u64>], size: u64) -> Vec<u8> {
     map
 }
 
-/// The name for readers that do not support sparse files.
+/// The name that readers without support for sparse files see.
 fn sparse_name(path: &[u8]) -> Vec<u8> {
     let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     [&path[..at], b"GNUSparseFile.0/", &path[at..]].concat()
 }
 
-/// Seconds as a decimal number; before 1970 both parts count back.
+/// Formats the time as seconds in decimal; before 1970, seconds and fraction both count back.
 fn decimal(Time { seconds, nanos }: Time) -> String {
     let (sign, seconds, nanos) = match (seconds < 0, nanos) {
         (true, 1..) => ("-", (seconds + 1).unsigned_abs(), 1_000_000_000_u32.saturating_sub(nanos)),
@@ -194,7 +196,7 @@ fn decimal(Time { seconds, nanos }: Time) -> String {
     }
 }
 
-/// An attribute's name as part of a key, which ends at the first `=`.
+/// Returns an attribute's name as part of a record's key, which ends at the first `=`.
 fn keyword(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     for &byte in name {
@@ -242,7 +244,7 @@ const MAGIC: Field = 257..265;
 const MAJOR: Field = 329..337;
 const MINOR: Field = 337..345;
 
-/// The largest number that a field holds: octal digits and a NUL.
+/// The largest number that a field of octal digits and a NUL can hold.
 fn octal_max(field: Field) -> u64 {
     (1 << (3 * (field.len() - 1))) - 1
 }
@@ -261,13 +263,15 @@ impl TarHeader {
         header
     }
 
-    /// Writes a name to a field; a name that is too long is truncated, and complete in a record.
+    /// Writes a name to a header field; a name that is too long is truncated in the field and
+    /// complete in a record.
     fn text(&mut self, field: Field, text: &[u8]) {
         let text = &text[..text.len().min(field.len())];
         self.0[field][..text.len()].copy_from_slice(text);
     }
 
-    /// Writes a number to a field; one that is too large becomes the largest, and is in a record.
+    /// Writes a number to a header field; a number that is too large becomes the field's maximum,
+    /// and the true number goes into a record.
     fn number(&mut self, field: Field, number: u64) {
         let digits = field.len() - 1;
         let text = format!("{:0digits$o}", number.min(octal_max(field.clone())));

@@ -1,11 +1,12 @@
-//! The tree of pages in which a snapshot's entries stand, sorted by path.
+//! The tree of pages that holds a snapshot's entries, sorted by path.
 //!
-//! A page holds entries; a node holds the first path and the id of each child. Both are chunks,
-//! so an unchanged stretch of a tree is the same page as last time and costs nothing. Where a
-//! page ends depends on the paths alone ([`PageEnds`]): one new file moves no other boundary.
+//! A page holds entries; a node holds the first path and the id of each of its children. Pages and
+//! nodes are chunks, so an unchanged part of a tree is stored only once. The paths alone decide
+//! where a page ends ([`PageEnds`]): one new file moves no other boundary.
 //!
-//! Path order is component by component, byte by byte: a directory, all below it, then its next
-//! sibling. That is byte order with `/` below every other byte ([`compare_paths`]).
+//! Path order compares component by component, byte by byte: a directory, everything below it, then
+//! its next sibling. Path order is byte order in which `/` sorts before every other byte
+//! ([`compare_paths`]).
 
 use std::cmp::Ordering;
 
@@ -13,17 +14,18 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::wire::{Reader, Writer};
 
-/// A page is closed at the first entry that ends it, on average after this many.
+/// The mean number of entries per page: a page ends after the first entry whose path is a page end.
 const PAGE_MEAN_ENTRIES: u64 = 256;
-/// A page is closed when it has this many bytes, whatever its paths.
+/// A page ends when it has this many bytes, whatever its paths.
 pub const PAGE_MAX_BYTES: usize = 128 << 10;
-/// A node is closed at this many children or at a child whose id ends it.
+/// A node ends at this many children, or after a child whose id is a node end.
 pub const NODE_MAX_CHILDREN: usize = 1024;
 const NODE_MEAN_CHILDREN: u16 = 256;
-/// Rows of one content list; a file with more chunks than this has a long content.
+/// The largest number of rows in one content list; a file with more chunks than this has a long
+/// content.
 pub const LIST_MAX_ROWS: usize = 4096;
 const LIST_MEAN_ROWS: u16 = 2048;
-/// Nodes above pages; 256^8 pages are beyond any tree.
+/// The largest number of levels of nodes above the pages; no tree has 256^8 pages.
 pub const HEIGHT_MAX: u8 = 8;
 
 const _: () = assert!(PAGE_MEAN_ENTRIES.is_power_of_two());
@@ -46,7 +48,7 @@ pub fn is_at_or_below(path: &[u8], ancestor: &[u8]) -> bool {
         || path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// The number of bytes that two paths share from their beginning.
+/// The number of bytes that two paths have in common at their beginning.
 pub(crate) fn shared_len(left: &[u8], right: &[u8]) -> usize {
     let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
     for (at, (l, r)) in left_words.iter().zip(right_words).enumerate() {
@@ -69,19 +71,19 @@ fn ends_at(hash: u64) -> bool {
     (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40 & (PAGE_MEAN_ENTRIES - 1) == 0
 }
 
-/// Whether the page ends after the entry with this path, by the definition.
+/// Whether a page ends after the entry with this path, computed directly from the definition.
 #[cfg(test)]
 fn ends_page(path: &[u8]) -> bool {
     ends_at(path.iter().fold(FNV_BEGIN, |hash, &byte| fnv_step(hash, byte)))
 }
 
-/// Says where pages end, of one path after the other, by FNV-1a of the path, its bits mixed.
-/// Neighbours share most of their bytes, and the hash up to each byte of the last path is kept:
-/// each byte of FNV waits for the one before.
+/// Decides for one path after the other whether a page ends there, by a mixed FNV-1a hash of the
+/// path. The hash up to each byte of the last path is kept, because neighbouring paths share most
+/// of their bytes and FNV must process one byte after the other.
 #[derive(Debug, Clone, Default)]
 pub struct PageEnds {
     path: Vec<u8>,
-    /// The hash behind each byte of the path.
+    /// The hash after each byte of the path.
     hashes: Vec<u64>,
 }
 
@@ -106,8 +108,8 @@ pub fn ends_node(id: &ChunkId) -> bool {
     u16::from_le_bytes([id.0[0], id.0[1]]) & (NODE_MEAN_CHILDREN - 1) == 0
 }
 
-/// Whether a content list may end after the chunk with this id: an edit then moves no other
-/// list's boundary.
+/// Whether a content list may end after the chunk with this id; because the id decides, an edit
+/// moves no other list's boundary.
 pub fn ends_list(id: &ChunkId) -> bool {
     u16::from_le_bytes([id.0[0], id.0[1]]) & (LIST_MEAN_ROWS - 1) == 0
 }
@@ -115,7 +117,7 @@ pub fn ends_list(id: &ChunkId) -> bool {
 /// One child of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
-    /// Path of the first entry below it.
+    /// Path of the first entry below the child.
     pub first_path: Vec<u8>,
     /// The chunk that is the page or the node.
     pub id: ChunkId,
@@ -139,8 +141,8 @@ pub fn encode_node(children: &[Child]) -> Vec<u8> {
 /// Reads a node.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that `encode_node` does not write,
-/// children out of order included.
+/// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that
+/// `encode_node` does not write, including children out of order.
 pub fn decode_node(bytes: &[u8]) -> Result<Vec<Child>> {
     let mut reader = Reader::new(bytes, "tree node");
     if reader.u8()? != NODE_MARK {
@@ -154,7 +156,7 @@ pub fn decode_node(bytes: &[u8]) -> Result<Vec<Child>> {
             .last()
             .is_none_or(|last| compare_paths(&last.first_path, &first_path) == Ordering::Less);
         if !sorted {
-            return Err(reader.corrupt("children out of order"));
+            return Err(reader.corrupt("the children of the node are out of order"));
         }
         let id = ChunkId(reader.array()?);
         children.push(Child { first_path, id, entries: reader.varint()? });

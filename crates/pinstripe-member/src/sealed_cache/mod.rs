@@ -5,18 +5,20 @@
 //! DIR/seg-NUMBER-CHANCE.rows    a header, then a row for each cell: key, place, length
 //! DIR/seg-NUMBER-CHANCE.cells   the cells: checksum, key, bytes
 //! ```
-//! A cell's key is a hash of everything that identifies its content. Callers put in only verified
-//! bytes, and check the bytes that they get as if a member had sent them. Each process appends to
-//! one segment. The oldest segment is removed as a unit; a cell found in one that will be removed
-//! soon is written again.
 //!
-//! Invariants: bytes are returned only if their checksum and key match. So nothing is synced, and
-//! after a power cut cells that did not reach the disk are not found. Any number of processes use a
-//! directory at once, and it may be removed meanwhile. A failure never fails a caller: the cache is
-//! then used less. Its size is at most its limit, and a segment more for each process.
+//! A cell's key is a hash of everything that identifies its content. Callers put only verified
+//! bytes into the cache, and check the bytes that they get from it as if a member had sent them.
+//! Each process appends to one segment. The oldest segment is removed as a unit; a cell that is
+//! found in a segment that will be removed soon is written again.
 //!
-//! Not in this module: the content of a member. A cell proves that bytes were read once, not that
-//! they still exist.
+//! Invariants: bytes are returned only if their checksum and key match. For this reason the cache
+//! needs no sync: after a power cut, cells that did not reach the disk are simply not found. Any
+//! number of processes may use a cache directory at once, and the directory may be removed at any
+//! time. A failure of the cache never fails a caller: the cache is only used less. The cache takes
+//! at most its limit, plus one segment for each process.
+//!
+//! Not in this module: the content of a member. A cell proves that its bytes were read once, not
+//! that they still exist on a member.
 
 #![allow(clippy::disallowed_methods, reason = "keeps sealed bytes in files of its own")]
 
@@ -39,15 +41,16 @@ use pinstripe_base::units::MIB;
 
 use segment::{CELL_HEAD_BYTES, CellRow, Cells, Owned, SegmentName};
 
-/// A smaller cache is of no use.
+/// The smallest useful size of a cache.
 const BYTES_MIN: u64 = 16 * MIB;
-/// The fraction of the cache that one segment is, and its limits.
+/// A segment takes one in this many bytes of the cache's limit, within the bounds below.
 const SEGMENTS: u64 = 16;
 const SEGMENT_MIN: u64 = MIB;
 const SEGMENT_MAX: u64 = 16 * MIB;
-/// A cell counts as at least this many bytes. This limits the rows, which are held in memory.
+/// A cell counts as at least this many bytes against the limit. The minimum bounds the number of
+/// rows, which are kept in memory.
 const CELL_COST_MIN: u64 = 4096;
-/// A cell found in the oldest 1 / `OLD_PART` of the segments is written again.
+/// A cell that is found in the oldest 1 / `OLD_PART` of the segments is written again.
 const OLD_PART: usize = 4;
 
 /// Names a cell.
@@ -55,7 +58,7 @@ const OLD_PART: usize = 4;
 pub struct CacheKey([u8; 16]);
 
 impl CacheKey {
-    /// The key for the hash of these parts; `domain` separates uses.
+    /// Returns the key for the hash of these parts; `domain` separates different uses.
     #[must_use]
     pub fn of(domain: &str, parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new();
@@ -74,13 +77,13 @@ pub struct CacheCounts {
     pub found: u64,
     /// Lookups that found no cell.
     pub missed: u64,
-    /// Cells that were put.
+    /// Cells that were added.
     pub stored: u64,
     /// Cells whose bytes did not match their checksums.
     pub damaged: u64,
 }
 
-/// Receives, once, the reason why nothing is added any more.
+/// Receives, once, the reason why nothing is added to the cache any more.
 type Tell = Box<dyn Fn(&Path, Error) + Send + Sync>;
 
 /// The cache.
@@ -98,7 +101,7 @@ pub struct SealedCache {
 
 #[derive(Default)]
 struct State {
-    /// By age, the oldest first.
+    /// The segments by age, the oldest first.
     segments: Vec<Arc<Segment>>,
     rows: HashMap<CacheKey, (Arc<Segment>, CellRow)>,
     /// The segment that this process appends to.
@@ -106,18 +109,19 @@ struct State {
     is_read_only: bool,
 }
 
-/// A segment that is read.
+/// A segment that this process reads.
 struct Segment {
     name: SegmentName,
     cells: Cells,
 }
 
 impl SealedCache {
-    /// Opens the cache of a store in a directory, which is created if it is missing, for at most
-    /// `bytes_max`. `tell` receives once the reason why nothing is added any more, as a full disk.
+    /// Opens the cache of a store in a directory, which is created if it is missing; the cache
+    /// takes at most `bytes_max`. `tell` receives, once, the reason why nothing is added any more,
+    /// such as a full disk.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for less than 16 MiB; the errors of the system.
+    /// Fails with [`Kind::Usage`] for less than 16 MiB, or with the errors of the system.
     pub fn open(
         dir: &Path,
         bytes_max: u64,
@@ -125,7 +129,7 @@ impl SealedCache {
         tell: impl Fn(&Path, Error) + Send + Sync + 'static,
     ) -> Result<Self> {
         if bytes_max < BYTES_MIN {
-            return Err(Error::new(Kind::Usage, "a cache holds at least 16 MiB").at(dir));
+            return Err(Error::new(Kind::Usage, "a cache must have at least 16 MiB").at(dir));
         }
         let told = |error| Error::io("cannot use the cache", dir, error);
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(told)?;
@@ -158,7 +162,7 @@ impl SealedCache {
         self.store
     }
 
-    /// The bytes of a cell, if it exists and is undamaged.
+    /// Returns the bytes of a cell, if the cell exists and is undamaged.
     pub fn get(&self, key: CacheKey) -> Option<Vec<u8>> {
         let held = lock(&self.state).rows.get(&key).cloned();
         let Some((segment, row)) = held else {
@@ -186,7 +190,7 @@ impl SealedCache {
         Some(bytes)
     }
 
-    /// Adds bytes, unless they are cached already or too long.
+    /// Adds bytes to the cache, unless they are cached already or too long.
     pub fn put(&self, key: CacheKey, bytes: &[u8]) {
         if !lock(&self.state).rows.contains_key(&key) {
             self.add(key, bytes);
@@ -222,7 +226,7 @@ impl SealedCache {
             Err(error) => {
                 (state.is_read_only, state.own) = (true, None);
                 drop(state);
-                let what = "cannot be written; no data is added to it";
+                let what = "the cache cannot be written, so no data is added to it";
                 (self.tell)(&self.dir, Error::io(what, &self.dir, error));
             }
         }
@@ -243,8 +247,8 @@ impl SealedCache {
         Ok(())
     }
 
-    /// A segment with room that no process appends to, or a new one. Then removes the oldest ones
-    /// until the cache is within its limit.
+    /// Returns a segment that has space and to which no process appends, or a new one. Afterwards
+    /// the oldest segments are removed until the cache is within its limit.
     fn next_segment(&self, state: &mut State) -> io::Result<Owned> {
         state.own = None;
         // The directory may have been removed meanwhile.

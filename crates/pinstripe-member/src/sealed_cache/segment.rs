@@ -1,4 +1,4 @@
-//! The two files of a segment: the rows, and the cells that they point to.
+//! The two files of a segment: one with the rows, and one with the cells that the rows point to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,16 +12,16 @@ use rustix::fs::FlockOperation;
 
 const MAGIC: &[u8; 8] = b"pstrKEPT";
 const VERSION: u32 = 1;
-/// Magic, version, zeros, store, checksum of these.
+/// The header has magic, version, zeros, the store and a checksum of these fields.
 const HEADER_BYTES: usize = 48;
-/// Key, place, length, and eight bytes of the checksum of these.
+/// A row has key, place, length, and eight bytes of a checksum of these fields.
 const ROW_BYTES: usize = 32;
 /// Checksum and key.
 pub(crate) const CELL_HEAD_BYTES: u64 = 32;
-/// A longer file of rows is foreign.
+/// The largest length of a file of rows; a longer file is foreign.
 const ROWS_MAX_BYTES: u64 = 16 << 20;
 
-/// Names a segment; they sort by age.
+/// The name of a segment; names sort by age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SegmentName {
     pub number: u64,
@@ -41,7 +41,8 @@ impl SegmentName {
         self.path(dir, "cells")
     }
 
-    /// The size in the cache: the bytes of both files, at least the cost of its rows.
+    /// Returns the size that the segment counts in the cache: the bytes of both files, but at least
+    /// the cost of its rows.
     pub fn cost(self, dir: &Path) -> u64 {
         let bytes = |path| fs::metadata(path).map_or(0, |file| file.len());
         let rows = bytes(self.rows(dir));
@@ -56,7 +57,7 @@ impl SegmentName {
     }
 }
 
-/// The segments of a directory, the oldest first.
+/// Lists the segments of a directory, the oldest first.
 pub fn listed(dir: &Path) -> io::Result<Vec<SegmentName>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -66,7 +67,7 @@ pub fn listed(dir: &Path) -> io::Result<Vec<SegmentName>> {
     Ok(names)
 }
 
-/// The place of a cell.
+/// The place of a cell, from its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CellRow {
     offset: u64,
@@ -104,7 +105,8 @@ fn header(store: StoreId) -> Vec<u8> {
     out
 }
 
-/// The rows of a segment of this store, without damaged ones. The last row of a key counts.
+/// Reads the rows of a segment of this store, skipping damaged ones. If a key has several rows, the
+/// last one counts.
 pub fn read_rows(path: &Path, store: StoreId) -> Option<Vec<([u8; 16], CellRow)>> {
     if fs::metadata(path).ok()?.len() > ROWS_MAX_BYTES {
         return None;
@@ -128,7 +130,7 @@ impl Cells {
         Cells { path, file: OnceLock::new() }
     }
 
-    /// The bytes of a cell, if their checksum and this key match.
+    /// Reads the bytes of a cell; returns them only if their checksum and this key match.
     pub fn read(&self, key: &[u8; 16], row: CellRow) -> Option<Vec<u8>> {
         let file = self.file.get_or_init(|| File::open(&self.path).ok()).as_ref()?;
         let end = row.offset + CELL_HEAD_BYTES + u64::from(row.bytes);
@@ -145,10 +147,10 @@ impl Cells {
     }
 }
 
-/// Attempts to create a segment while other processes read it before it is locked.
+/// The number of attempts to create a segment, in case other processes lock the new file first.
 const CREATE_TRIES: usize = 8;
 
-/// The segment that only this process appends to.
+/// The segment to which only this process appends.
 pub struct Owned {
     pub name: SegmentName,
     /// Locked.
@@ -156,13 +158,13 @@ pub struct Owned {
     cells: File,
     rows_bytes: u64,
     cells_bytes: u64,
-    /// The cost of its cells.
+    /// The cost of the segment's cells.
     pub cost: u64,
 }
 
 impl Owned {
-    /// Makes a segment. Another process that looks for one to adopt may have it locked for a moment,
-    /// before it finds that it has no header: then another one is made.
+    /// Makes a segment. Another process that looks for a segment to adopt may lock the new file for
+    /// a moment, until it finds that the file has no header: then another file is created.
     pub fn create(dir: &Path, number: u64, store: StoreId) -> io::Result<Self> {
         let mut made = Self::create_once(dir, number, store);
         for _ in 1..CREATE_TRIES {
@@ -194,7 +196,7 @@ impl Owned {
         Ok(Owned { name, rows, cells, rows_bytes, cells_bytes: 0, cost: 0 })
     }
 
-    /// Takes over a segment of this store that no process appends to.
+    /// Takes over a segment of this store to which no process appends.
     pub fn adopt(dir: &Path, name: SegmentName, store: StoreId) -> Option<Self> {
         let open = |path| OpenOptions::new().read(true).write(true).open(path).ok();
         let (rows, cells) = (open(name.rows(dir))?, open(name.cells(dir))?);
@@ -218,7 +220,7 @@ impl Owned {
         Some(Owned { name, rows, cells, rows_bytes, cells_bytes, cost })
     }
 
-    /// Adds a cell, and then its row.
+    /// Appends a cell, and then its row.
     pub fn append(&mut self, key: &[u8; 16], bytes: &[u8], cost: u64) -> io::Result<CellRow> {
         let row = CellRow { offset: self.cells_bytes, bytes: bytes.len() as u32 };
         let mut cell = checksum_of_two(key, bytes).to_vec();

@@ -1,4 +1,4 @@
-//! The calls of one member, and the waits for their answers.
+//! The calls of one member, and the callers that wait for their answers.
 
 use std::cell::RefCell;
 use std::panic::resume_unwind;
@@ -13,24 +13,24 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::ranked::RankedMutex;
 use pinstripe_io::calls::{Call, CallThreads};
 
-/// The interval at which a waiting caller checks the deadline and the interrupt flag: a call that
-/// hangs in the kernel wakes no waiter.
+/// The interval at which a waiting caller checks the deadline and the interrupt flag, because a
+/// call that hangs in the kernel wakes no waiter.
 const LOOK: Duration = Duration::from_millis(50);
-/// The number of read buffers that are kept, and their largest size.
+/// The number of read buffers that are kept for reuse, and the largest size of such a buffer.
 const BUFFERS_KEPT: usize = 4;
 const BUFFER_MAX_BYTES: usize = 512 << 10;
 
 pinstripe_base::lock_ranks! {
     /// The locks of a member's calls.
     pub(super) enum LaneLock {
-        /// Buffers for the next reads.
+        /// The lock of the buffers for the next reads.
         Buffers,
-        /// The places that do not answer.
+        /// The lock of the set of silent places.
         Silent,
     }
 }
 
-/// The calls of a member.
+/// The thread pool and buffers for the calls of one member.
 pub(super) struct Lane {
     place: PathBuf,
     patience: Patience,
@@ -43,7 +43,8 @@ thread_local! {
     static PULSE: RefCell<Option<Arc<AtomicU64>>> = const { RefCell::new(None) };
 }
 
-/// Reports that the call of this thread makes progress: for calls of many small steps.
+/// Reports that the current thread's call makes progress: for calls that consist of many small
+/// steps.
 pub fn goes_on() {
     PULSE.with_borrow(|pulse| {
         if let Some(pulse) = pulse {
@@ -72,11 +73,11 @@ impl Lane {
         self.silent.load(Ordering::Acquire)
     }
 
-    /// Runs `work`, which moves this many bytes, in a thread and waits for the result.
+    /// Runs `work`, which transfers this many bytes, in a thread and waits for the result.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] when it does not return in time, or the member is silent already; the
-    /// errors of `work`.
+    /// Fails with [`Kind::Unanswered`] when `work` does not return in time or the member is silent
+    /// already, or with the errors of `work`.
     pub fn call<T: Send + 'static>(
         self: &Arc<Self>,
         bytes: u64,
@@ -129,16 +130,16 @@ impl Lane {
         }
     }
 
-    /// The error of a member that does not answer.
+    /// The error for a member that does not answer.
     pub fn silence(&self) -> Error {
         let until = if self.patience.allows_return() { "it answers" } else { "this run ends" };
         Error::new(Kind::Unanswered, "the member does not answer")
             .at(&self.place)
             .expected(format!("an answer within {} s", self.patience.of(0).as_secs_f64()), "none")
             .advice(format!(
-                "it counts as failed until {until}; check its disk or network; \
-                 --without-member N leaves it out from the start, --member-timeout changes the \
-                 time limit"
+                "the member counts as failed until {until}; check its disk or network; \
+                 --without-member N leaves the member out from the start, --member-timeout changes \
+                 the time limit"
             ))
     }
 
@@ -148,8 +149,8 @@ impl Lane {
         }
     }
 
-    /// An endpoint with its own deadlines returns the error itself. A verb that only reads keeps
-    /// using it: no abandoned call could bring it back.
+    /// An endpoint with deadlines of its own returns [`Kind::Unanswered`] itself. A verb that only
+    /// reads keeps using such a member, since no abandoned call could bring it back.
     fn judge<T>(&self, done: &Result<T>) {
         let is_unanswered = done.as_ref().is_err_and(|it| it.kind() == Kind::Unanswered);
         if is_unanswered && !self.patience.allows_return() {
@@ -157,15 +158,15 @@ impl Lane {
         }
     }
 
-    /// A call succeeded: if the member is silent, this was an abandoned call, and the member
-    /// returns.
+    /// Notes that a call succeeded: if the member is silent, this was an abandoned call, and the
+    /// member is used again.
     fn has_answered(&self) {
         if self.patience.allows_return() && self.silent.swap(false, Ordering::AcqRel) {
             self.patience.take_back(&self.place);
         }
     }
 
-    /// A buffer of this length for a read.
+    /// Returns a buffer of this length for a read.
     pub fn buffer(&self, len: usize) -> Vec<u8> {
         let mut buffer = self.buffers.lock().pop().unwrap_or_default();
         buffer.resize(len, 0);

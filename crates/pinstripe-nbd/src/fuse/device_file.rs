@@ -1,4 +1,4 @@
-//! The content of the file: a device, which may be written as well.
+//! The content of the file: a device, which may be writable.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use pinstripe_io::device::{Space, Sparse};
 pub(crate) struct DeviceFile {
     /// The device.
     pub device: Arc<dyn Sparse>,
-    /// Whether nothing may be written.
+    /// Whether writes are refused.
     pub is_read_only: bool,
 }
 
 impl DeviceFile {
-    /// Writes within the length.
+    /// Writes bytes within the length of the device.
     ///
     /// # Errors
-    /// The errors of the device; [`Kind::Refused`] where nothing may be written.
+    /// Fails with the errors of the device; with [`Kind::Refused`] if the file is read-only.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.writable()?.write_at(offset, bytes)
     }
@@ -26,16 +26,16 @@ impl DeviceFile {
     /// Makes all writes durable.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn sync(&self) -> Result<()> {
         if self.is_read_only { Ok(()) } else { self.device.sync() }
     }
 
-    /// Implements fallocate(2) within the length, by its mode: a hole is zeros, and so is a range
-    /// of zeros; reserving space is a no-op.
+    /// Implements fallocate(2) within the length of the device: punching a hole and zeroing a range
+    /// make zeros; reserving space has no effect.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for other modes; the errors of the device.
+    /// Fails with [`Kind::Unsupported`] for other modes; with the errors of the device.
     pub fn allocate(&self, range: Range<u64>, mode: i32) -> Result<()> {
         let device = self.writable()?;
         let space = match mode & !libc::FALLOC_FL_KEEP_SIZE {

@@ -1,7 +1,7 @@
 //! The file system that the kernel sees: a directory with one file in it, and the file's bytes.
 //!
-//! A device that may be written is never cached by the kernel, since other clients may write to it
-//! too: a read returns every answered write, and an answered `fsync` is durable.
+//! The kernel never caches a device that may be written, since other clients may write to it too: a
+//! read returns every answered write, and an answered `fsync` is durable.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -22,47 +22,47 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, lock};
 
 const FILE: INodeNo = INodeNo(2);
-/// Names and attributes never change, so the kernel need not ask again.
+/// How long the kernel caches names and attributes, which never change.
 const CACHED_FOREVER: Duration = Duration::from_secs(1 << 30);
-/// A device may grow.
+/// The time for which the kernel caches the length of a device, which may grow.
 const CACHED_BRIEFLY: Duration = Duration::from_secs(1);
 const BLOCK_BYTES: u32 = 4096;
-/// The kernel's own blocks in st_blocks (man 2 stat).
+/// The unit of `st_blocks` in the kernel (man 2 stat).
 const STAT_BLOCK_BYTES: u64 = 512;
 
 thread_local! {
-    /// The buffer for answers of a thread, as long as the longest.
+    /// A thread's buffer for answers, as long as the longest answer.
     static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The file system.
 pub struct FileSystem {
     content: DeviceFile,
-    /// Whether others may change the device meanwhile.
+    /// Whether others may change the device while it is mounted.
     may_change: bool,
-    /// The length when it was shown first.
+    /// The length of the device when it was mounted.
     bytes: u64,
     name: String,
     opened: FopenFlags,
     owner: (u32, u32),
     failure: Arc<Mutex<Option<Error>>>,
-    /// How often the file is open.
+    /// The number of times that the file is open.
     openers: Arc<AtomicUsize>,
     /// Set when the file system is destroyed.
     ended: Arc<Stop>,
 }
 
 impl FileSystem {
-    /// How often the file is open, as long as it is shown.
+    /// The number of times that the file is open, updated while the file system is mounted.
     pub fn openers(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.openers)
     }
 
-    /// A file system that shows one thing. The first error of it goes to `failure`; `ended` is set
-    /// when nothing is answered any more.
+    /// A file system that shows one device. The first error of the device is stored in `failure`;
+    /// `ended` is set when no more requests are answered.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn new(
         content: DeviceFile,
         options: &MountOptions,
@@ -89,7 +89,7 @@ impl FileSystem {
         })
     }
 
-    /// The length now: a device may grow.
+    /// The present length: a device may grow.
     fn bytes(&self) -> u64 {
         match self.may_change {
             true => self.content.device.len().unwrap_or(self.bytes),
@@ -145,7 +145,7 @@ impl FileSystem {
         });
     }
 
-    /// Keeps the first error; returns its number for the kernel.
+    /// Stores the first error; returns the error number for the kernel.
     fn failed(&self, error: Error) -> Errno {
         let number = match error.kind() {
             Kind::NoSpace => Errno::ENOSPC,
@@ -264,7 +264,7 @@ impl Filesystem for FileSystem {
         }
     }
 
-    /// Times are not kept, and neither owner nor length can change.
+    /// Changes nothing: times are not stored, and neither owner nor length can change.
     fn setattr(
         &self,
         _: &Request,
@@ -293,7 +293,7 @@ impl Filesystem for FileSystem {
         }
     }
 
-    /// Closing makes nothing durable.
+    /// Does nothing: closing a file makes no writes durable.
     fn flush(&self, _: &Request, inode: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         self.done(inode, || Ok(()), reply);
     }

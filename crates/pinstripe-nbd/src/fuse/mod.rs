@@ -1,10 +1,9 @@
-//! One source, or one device, as a file that every program can use: a FUSE file system with one
-//! file.
+//! Shows a device as a file that every program can use: a FUSE file system with one file.
 //!
-//! Invariants: the bytes are those of the source or device, at any place and for any number of
-//! readers at once; nothing can be written except to a device that is shown as writable; nothing
-//! stays mounted however serving ends, unless the process is killed. The threads that answer the
-//! kernel are those of the crate `fuser`. Not in this module: the meaning of the bytes.
+//! Invariants: the file has the bytes of the device, at any offset and for any number of readers at
+//! once; nothing can be written except to a device that is shown as writable; the file system is
+//! unmounted however serving ends, unless the process is killed. The crate `fuser` starts the
+//! threads that answer the kernel. This module does not interpret the bytes.
 
 mod device_file;
 mod file_system;
@@ -23,7 +22,7 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::{Stop, lock};
 use pinstripe_io::device::Sparse;
 
-/// A device that is shown somewhere.
+/// A device that is mounted as a file.
 pub struct DeviceMount {
     mount: pinstripe_fuse::Mount,
     file: PathBuf,
@@ -32,11 +31,11 @@ pub struct DeviceMount {
 }
 
 impl DeviceMount {
-    /// Mounts a file system with the device as its only file on an empty directory. A length that
-    /// changes later is seen only where the device may change.
+    /// Mounts a file system with the device as its only file on an empty directory. If the length
+    /// changes later, the change is visible only if the options say that the device may change.
     ///
     /// # Errors
-    /// The errors of [`pinstripe_fuse::Mount::new`]; the errors of the device.
+    /// Fails with the errors of [`pinstripe_fuse::Mount::new`]; with the errors of the device.
     pub fn new(device: Arc<dyn Sparse>, mountpoint: &Path, options: &MountOptions) -> Result<Self> {
         let content = DeviceFile { device, is_read_only: options.is_read_only };
         let (failure, ended) = (Arc::default(), Arc::new(Stop::new()?));
@@ -48,21 +47,22 @@ impl DeviceMount {
         Ok(DeviceMount { mount, file, openers, failure })
     }
 
-    /// The path of the file.
+    /// The path of the device's file.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// How often the file is open: by programs, and by devices that the kernel made of it.
+    /// The number of times that the file is open: by programs, and by devices that the kernel made
+    /// of it.
     pub fn openers(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.openers)
     }
 
-    /// Serves until the file system is unmounted or `stop` is set, and then unmounts it.
+    /// Serves the file until the file system is unmounted or `stop` is set, and then unmounts it.
     ///
     /// # Errors
-    /// The errors of [`pinstripe_fuse::Mount::serve`]; the first error of the device that a reader
-    /// met.
+    /// Fails with the errors of [`pinstripe_fuse::Mount::serve`]; with the first error of the
+    /// device that a reader met.
     pub fn serve(self, stop: &Stop) -> Result<()> {
         let served = self.mount.serve(stop);
         let failure = lock(&self.failure).take();

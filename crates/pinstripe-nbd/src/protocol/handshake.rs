@@ -1,8 +1,8 @@
-//! The handshake: from the greeting to an export and the terms on which it is used.
+//! The handshake: from the greeting to the choice of an export and the terms of its use.
 //!
-//! Invariant: every option but the choice of an export in the old way (NBD_OPT_EXPORT_NAME) is
-//! answered, in the words of the protocol; a choice of block status holds only for the export for
-//! which it was made.
+//! Invariant: every option is answered according to the protocol, except the old way of choosing an
+//! export (NBD_OPT_EXPORT_NAME); a choice of block status holds only for the export for which it
+//! was made.
 
 use super::option::{self, ClientOption, OptionHead};
 use super::reply::ALLOCATION_ID;
@@ -13,9 +13,9 @@ const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943; // "NBDMAGIC"
 const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const FIXED_NEWSTYLE: u32 = 1;
 const NO_ZEROES: u32 = 2;
-/// Zeros that old clients expect behind the answer to a choice in the old way.
+/// The number of zeros that old clients expect after the answer to NBD_OPT_EXPORT_NAME.
 const OLD_ZEROES: usize = 124;
-/// The one kind of block status, and its namespace.
+/// The only kind of block status that is supported.
 const ALLOCATION: &str = "base:allocation";
 const NAMESPACE: &str = "base:";
 
@@ -40,42 +40,42 @@ mod info {
 /// The description of an export for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportInfo {
-    /// The name; clients that give no name get the export with an empty one.
+    /// The name of the export; clients that give no name get the export with an empty one.
     pub name: String,
     /// For people.
     pub description: String,
     /// Length in bytes.
     pub bytes: u64,
-    /// Nothing may be changed.
+    /// Whether the export is read-only.
     pub is_read_only: bool,
     /// The disks turn.
     pub is_rotational: bool,
-    /// TRIM frees something; never of one that is read only.
+    /// Whether TRIM frees space; never set for a read-only export.
     pub can_trim: bool,
-    /// There are zeros that are faster than writing them; never of one that is read only.
+    /// Whether zeros can be made faster than by writing them; never set for a read-only export.
     pub can_fast_zero: bool,
-    /// Bytes that requests should be multiples of, a power of two.
+    /// The preferred alignment of requests in bytes, a power of two.
     pub preferred_bytes: u32,
 }
 
-/// The bytes that follow an option.
+/// What the client sends after an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The next option.
     More,
-    /// Requests to the export of this place in the list, on these terms.
+    /// The client sends requests to the export with this index, on these terms.
     Begin(usize, Terms),
-    /// Nothing: the connection is to be closed.
+    /// The client sends nothing: the connection is to be closed.
     End,
 }
 
-/// A handshake in progress, behind the client's flags.
+/// A handshake in progress, after the client's flags.
 #[derive(Debug)]
 pub struct Handshake<'a> {
     exports: &'a [ExportInfo],
     wants_zeroes: bool,
     is_structured: bool,
-    /// The export whose block status was chosen.
+    /// The index of the export for which block status was chosen.
     status_of: Option<usize>,
 }
 
@@ -89,10 +89,11 @@ pub fn greeting() -> [u8; 18] {
 }
 
 impl<'a> Handshake<'a> {
-    /// A handshake with a client that answered the greeting with `flags`.
+    /// Begins a handshake with a client that answered the greeting with `flags`.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for a flag that was not offered: the connection is to be closed.
+    /// Fails with [`Kind::Unsupported`] for a flag that was not offered; the connection is then to
+    /// be closed.
     pub fn new(exports: &'a [ExportInfo], flags: [u8; 4]) -> Result<Self> {
         let flags = u32::from_be_bytes(flags);
         if flags & !(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
@@ -103,11 +104,11 @@ impl<'a> Handshake<'a> {
         Ok(Handshake { exports, wants_zeroes, is_structured: false, status_of: None })
     }
 
-    /// Answers one option with its data; `None` for data that are too long to be read.
+    /// Answers one option with its data; `data` is `None` if they are too long to be read.
     pub fn answer(&mut self, head: OptionHead, data: Option<&[u8]>, out: &mut Vec<u8>) -> Step {
         let mut say = |kind: u32, data: &[u8]| say(out, head.number, kind, data);
         let Some(data) = data else {
-            let text = format!("more than {OPTION_BYTES_MAX} bytes");
+            let text = format!("the option has more than {OPTION_BYTES_MAX} bytes");
             say(answer::TOO_BIG, text.as_bytes());
             return Step::More;
         };

@@ -4,14 +4,16 @@
 //! server:  greeting |       | option replies |          | replies, in any order
 //! client:           | flags |     option ... | request, with bytes to be written ...
 //! ```
-//! Source: doc/proto.md of the nbd project, with its extensions INFO, WRITE_ZEROES and
-//! BLOCK_STATUS, which every current client supports. Fixed newstyle only; no TLS and no extended
-//! headers: requests for both get the protocol's own refusals.
 //!
-//! Invariants: numbers are big-endian; every length that a client sends is compared with a limit of
-//! this file before it is used; any bytes of a client are answered or refused, never a panic.
+//! The source is doc/proto.md of the nbd project, with its extensions INFO, WRITE_ZEROES and
+//! BLOCK_STATUS, which every current client supports. Only the fixed newstyle handshake is
+//! supported; requests for TLS and extended headers are refused as the protocol demands.
 //!
-//! Not in this module: sockets, devices, and who may connect.
+//! Invariants: numbers are big-endian; every length that a client sends is compared with a limit in
+//! this file before it is used; any input from a client is answered or refused, and never causes a
+//! panic.
+//!
+//! Not in this module: sockets, devices, and access control.
 
 mod handshake;
 mod option;
@@ -25,27 +27,27 @@ pub use request::{Command, Request, Terms};
 
 /// Bytes of the head of an option.
 pub const OPTION_HEAD_BYTES: usize = 16;
-/// Bytes of a request without what is to be written.
+/// Bytes of a request, without the data of a write.
 pub const REQUEST_BYTES: usize = 28;
-/// Longest data of an option: two names and some numbers.
+/// The most bytes of data of an option, which has two names and some numbers.
 pub(crate) const OPTION_BYTES_MAX: u32 = 64 << 10;
-/// Longest name, as the protocol has it.
+/// The longest name that the protocol allows, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
-/// Most bytes of one read or write. Clients that ask get it; the others keep below it, because all
-/// servers have this limit.
+/// The most bytes of one read or write. Clients that ask for this limit get it; other clients stay
+/// below it, because all servers have the same limit.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
-/// Errors as the protocol numbers them; the numbers are those of Linux.
+/// The error numbers of the protocol, which are those of Linux.
 pub mod error {
-    /// Writing to an export that is read only.
+    /// A write to a read-only export.
     pub const EPERM: u32 = 1;
     /// The device failed.
     pub const EIO: u32 = 5;
-    /// The request makes no sense.
+    /// The request is invalid.
     pub const EINVAL: u32 = 22;
-    /// There is no room, or the export ends before.
+    /// There is no space, or the write extends beyond the end of the export.
     pub const ENOSPC: u32 = 28;
-    /// There is no fast way to do this.
+    /// There is no fast way to make zeros.
     pub const ENOTSUP: u32 = 95;
     /// The server ends.
     pub(crate) const ESHUTDOWN: u32 = 108;
@@ -53,15 +55,15 @@ pub mod error {
 
 /// The flags that a client may set on a command.
 pub mod flag {
-    /// Answer when it is durable.
+    /// The request is answered only when it is durable.
     pub const FUA: u16 = 1 << 0;
-    /// Zeros shall take space.
+    /// The zeros must take space.
     pub const NO_HOLE: u16 = 1 << 1;
-    /// One piece of data in the reply.
+    /// The reply must have a single piece of data.
     pub const DF: u16 = 1 << 2;
-    /// One extent in the reply.
+    /// The reply must have a single extent.
     pub const REQ_ONE: u16 = 1 << 3;
-    /// Zeros only if that is faster than writing them.
+    /// Zeros are to be made only if that is faster than writing them.
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 

@@ -1,4 +1,4 @@
-//! One option of the handshake: what a client asks for before it chooses an export.
+//! One option of the handshake: a request of a client before it chooses an export.
 
 use super::request::part;
 use super::{NAME_BYTES_MAX, OPTION_HEAD_BYTES};
@@ -12,42 +12,42 @@ pub(super) const MAGIC: u64 = 0x4948_4156_454f_5054; // "IHAVEOPT"
 pub struct OptionHead {
     /// Which option.
     pub number: u32,
-    /// Bytes of data that follow.
+    /// The number of bytes of data that follow.
     pub bytes: u32,
 }
 
-/// An option with its data.
+/// An option of the handshake with its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClientOption<'a> {
-    /// An export is chosen, in the old way, in which nothing can be refused.
+    /// Chooses an export in the old way, in which the server cannot refuse.
     ExportName(&'a str),
     /// The client goes.
     Abort,
-    /// The names of all exports.
+    /// Asks for the names of all exports.
     List,
-    /// Encryption from now on.
+    /// Asks for encryption.
     StartTls,
-    /// Asks for an export's description; it is chosen with `is_go`.
+    /// Asks for an export's description, and with `is_go` also chooses the export.
     Info {
         /// Which export.
         name: &'a str,
-        /// Whether it is chosen as well.
+        /// Whether the export is also chosen.
         is_go: bool,
-        /// Further information asked for, by number.
+        /// Further information that the client wants, by number.
         wanted: Vec<u16>,
     },
     /// Structured replies.
     StructuredReply,
-    /// Which kinds of block status there are; they are chosen with `is_set`.
+    /// Asks which kinds of block status there are, and with `is_set` also chooses them.
     MetaContext {
         /// The name of the export.
         name: &'a str,
-        /// Whether they are chosen as well.
+        /// Whether the kinds of block status are also chosen.
         is_set: bool,
         /// Which kinds.
         queries: Vec<&'a str>,
     },
-    /// None of these; also those that a newer protocol has.
+    /// Any other option, including options of newer versions of the protocol.
     Unknown,
 }
 
@@ -55,11 +55,11 @@ impl OptionHead {
     /// Reads a head.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] without the magic number: it is not a client of NBD.
+    /// Fails with [`Kind::Corrupt`] without the magic number: the peer is not an NBD client.
     pub fn decode(bytes: &[u8; OPTION_HEAD_BYTES]) -> Result<Self> {
         let magic = u64::from_be_bytes(part(bytes, 0));
         if magic != MAGIC {
-            return Err(Error::new(Kind::Corrupt, "not an NBD option")
+            return Err(Error::new(Kind::Corrupt, "this is not an NBD option")
                 .expected(format!("{MAGIC:#x}"), format!("{magic:#x}")));
         }
         Ok(OptionHead {
@@ -73,7 +73,7 @@ impl<'a> ClientOption<'a> {
     /// Reads the data of an option.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for data that are not those of this option.
+    /// Fails with [`Kind::Corrupt`] if the data are not valid for this option.
     pub fn decode(number: u32, data: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(data, "an option of NBD");
         let option = match number {
@@ -116,7 +116,7 @@ impl<'a> ClientOption<'a> {
     }
 }
 
-/// A text behind its length.
+/// Reads a text that is preceded by its length.
 fn name<'a>(reader: &mut Reader<'a>) -> Result<&'a str> {
     let len = u32::from_be_bytes(reader.array()?) as usize;
     text(reader, len)
@@ -124,8 +124,10 @@ fn name<'a>(reader: &mut Reader<'a>) -> Result<&'a str> {
 
 fn text<'a>(reader: &mut Reader<'a>, len: usize) -> Result<&'a str> {
     if len > NAME_BYTES_MAX {
-        return Err(reader.corrupt("a name is too long").expected(NAME_BYTES_MAX, len));
+        return Err(reader
+            .corrupt("a name in the option is too long")
+            .expected(NAME_BYTES_MAX, len));
     }
     let bytes = reader.take(len)?;
-    std::str::from_utf8(bytes).map_err(|_| reader.corrupt("a name is not UTF-8"))
+    std::str::from_utf8(bytes).map_err(|_| reader.corrupt("a name in the option is not UTF-8"))
 }

@@ -1,4 +1,4 @@
-//! Replies to requests: simple ones, and the chunks of structured ones.
+//! Replies to requests: simple replies, and the chunks of structured ones.
 
 use pinstripe_base::error::{Error, Kind};
 
@@ -7,11 +7,11 @@ use super::error;
 const SIMPLE_MAGIC: u32 = 0x6744_6698;
 const CHUNK_MAGIC: u32 = 0x668e_33ef;
 const FLAG_DONE: u16 = 1;
-/// The number under which `base:allocation` was chosen.
+/// The id of `base:allocation` in replies.
 pub(super) const ALLOCATION_ID: u32 = 1;
 const STATE_HOLE: u32 = 1;
 const STATE_ZERO: u32 = 2;
-/// Longest text with an error.
+/// The longest text with an error, in bytes.
 const MESSAGE_BYTES_MAX: usize = 512;
 
 mod chunk {
@@ -23,26 +23,26 @@ mod chunk {
     pub(crate) const ERROR_OFFSET: u16 = (1 << 15) + 2;
 }
 
-/// A run of an export that is a hole, and reads as zeros, or is not.
+/// A run of an export: either a hole, which reads as zeros, or data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// The length; never 0.
+    /// The length of the run; never 0.
     pub bytes: u32,
-    /// Whether it is a hole.
+    /// Whether the run is a hole.
     pub is_hole: bool,
 }
 
-/// The form of replies that was agreed on.
+/// The form of replies that client and server agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// One head, then the bytes.
+    /// A reply is one head, followed by the data.
     Simple,
-    /// One chunk or more; the last one says that it is.
+    /// A reply is one or more chunks; the last one is marked as such.
     Structured,
 }
 
 impl Form {
-    /// Bytes before the data of a read.
+    /// Bytes of a reply before the data of a read.
     pub(crate) const fn data_head_bytes(self) -> usize {
         match self {
             Form::Simple => 16,
@@ -50,8 +50,8 @@ impl Form {
         }
     }
 
-    /// Adds the head before `len` bytes that were read at `offset`. In the simple form, which
-    /// cannot be divided, these are all bytes.
+    /// Adds the head before `len` bytes that were read at `offset`. In the simple form, a reply
+    /// cannot be divided, so `len` must be all bytes of the read.
     pub fn data(self, out: &mut Vec<u8>, cookie: u64, offset: u64, len: u32, is_last: bool) {
         match self {
             Form::Simple => simple(out, cookie, 0),
@@ -70,8 +70,8 @@ impl Form {
         }
     }
 
-    /// Adds the reply to a request that failed, with a text for people if there is room for one,
-    /// and the place where a read failed, if it is known.
+    /// Adds the reply to a request that failed; if the form allows it, with a text for people, and
+    /// the offset where a read failed, if that is known.
     pub fn error(self, out: &mut Vec<u8>, cookie: u64, number: u32, text: &str, at: Option<u64>) {
         if self == Form::Simple {
             return simple(out, cookie, number);
@@ -91,14 +91,14 @@ impl Form {
     }
 }
 
-/// Adds a part of a structured read that is all zeros.
+/// Adds a part of a structured read that consists of zeros.
 pub fn hole(out: &mut Vec<u8>, cookie: u64, offset: u64, len: u32, is_last: bool) {
     chunk(out, cookie, chunk::HOLE, is_last, 12);
     out.extend_from_slice(&offset.to_be_bytes());
     out.extend_from_slice(&len.to_be_bytes());
 }
 
-/// Adds the answer to a question for block status; there must be an extent.
+/// Adds the answer to a request for block status; there must be at least one extent.
 pub fn status(out: &mut Vec<u8>, cookie: u64, extents: &[Extent]) {
     chunk(out, cookie, chunk::STATUS, true, 4 + 8 * extents.len() as u32);
     out.extend_from_slice(&ALLOCATION_ID.to_be_bytes());
@@ -124,13 +124,13 @@ fn chunk(out: &mut Vec<u8>, cookie: u64, kind: u16, is_last: bool, len: u32) {
     out.extend_from_slice(&len.to_be_bytes());
 }
 
-/// As much of a text as `most` bytes hold, in whole characters.
+/// As much of a text as fits into `most` bytes, in complete characters.
 fn beginning(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }
 
-/// The number under which the protocol knows an error of a device.
+/// The protocol's number for an error of a device.
 pub fn number_of(failure: &Error) -> u32 {
     match failure.kind() {
         Kind::NoSpace => error::ENOSPC,

@@ -1,4 +1,4 @@
-//! One request, and whether it may be carried out.
+//! A request, and the check whether it may be carried out.
 
 use super::{REQUEST_BYTES, REQUEST_BYTES_MAX, error, flag};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -8,27 +8,27 @@ const MAGIC: u32 = 0x2560_9513;
 /// A client's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Bytes from a range.
+    /// Reads a range.
     Read,
-    /// Bytes, which follow, to a range.
+    /// Writes the bytes that follow to a range.
     Write,
-    /// The end, once all is answered.
+    /// Disconnects after all requests are answered.
     Disconnect,
-    /// All that was answered made durable.
+    /// Makes all answered writes durable.
     Flush,
-    /// A range is wanted no more.
+    /// Says that the content of a range is no longer needed.
     Trim,
-    /// A range will be wanted soon.
+    /// Says that a range will be needed soon.
     Cache,
-    /// A range of zeros.
+    /// Makes a range read as zeros.
     WriteZeroes,
-    /// Which parts of a range are holes.
+    /// Asks which parts of a range are holes.
     BlockStatus,
     /// None of these.
     Unknown(u16),
 }
 
-/// One request, as it came.
+/// One request, as it was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// The command.
@@ -39,7 +39,7 @@ pub struct Request {
     pub cookie: u64,
     /// Where, in bytes.
     pub offset: u64,
-    /// The length, in bytes.
+    /// The length of the range, in bytes.
     pub len: u32,
 }
 
@@ -48,11 +48,11 @@ pub struct Request {
 pub struct Terms {
     /// Length of the export.
     pub bytes: u64,
-    /// Nothing may be changed.
+    /// Whether changes are refused.
     pub is_read_only: bool,
     /// Replies are structured.
     pub is_structured: bool,
-    /// Block status may be asked for, of `base:allocation`.
+    /// Whether the client may ask for the block status `base:allocation`.
     pub has_status: bool,
 }
 
@@ -60,11 +60,12 @@ impl Request {
     /// Reads a request.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] without the magic number: the start of the next request is then unknown.
+    /// Fails with [`Kind::Corrupt`] without the magic number, because the start of the next request
+    /// is then unknown.
     pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Result<Self> {
         let magic = u32::from_be_bytes(part(bytes, 0));
         if magic != MAGIC {
-            return Err(Error::new(Kind::Corrupt, "not an NBD request")
+            return Err(Error::new(Kind::Corrupt, "this is not an NBD request")
                 .expected(format!("{MAGIC:#x}"), format!("{magic:#x}")));
         }
         Ok(Request {
@@ -76,21 +77,23 @@ impl Request {
         })
     }
 
-    /// Whether a flag is set.
+    /// Whether the request has a flag.
     pub fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
-    /// Bytes that follow the request.
+    /// The number of bytes that follow the request.
     pub fn payload(&self) -> u32 {
         if self.command == Command::Write { self.len } else { 0 }
     }
 
-    /// Whether it may be carried out; if not, the error of the protocol.
+    /// Checks whether the request may be carried out; if not, returns the error number of the
+    /// protocol.
     ///
     /// # Errors
-    /// EINVAL for what is unknown, was not agreed on, is too long, empty, or beyond the end;
-    /// EPERM for a change where nothing may be changed; ENOSPC for a write beyond the end.
+    /// Fails with EINVAL for a request that is unknown, was not agreed on, is too long, empty, or
+    /// beyond the end; with EPERM for a change to a read-only export; with ENOSPC for a write
+    /// beyond the end.
     pub fn check(&self, terms: &Terms) -> Result<(), u32> {
         use Command as C;
         let allowed = flag::FUA // Clients set it everywhere.
@@ -144,7 +147,7 @@ impl From<u16> for Command {
     }
 }
 
-/// `N` bytes of a head of fixed length.
+/// Takes `N` bytes of a head of fixed length.
 pub(super) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("a slice of this length")
 }

@@ -4,13 +4,14 @@
 //! DIR/index   a header, then a row for each cell: key, length, checksum of the content
 //! DIR/cells   the cells, of 64 KiB each
 //! ```
+//!
 //! The key of a cell is a hash of the source's name, the path, the version of the content and the
 //! place in it: cells of a changed file are never found. Eviction is by the clock algorithm.
 //!
-//! Invariants: bytes are returned only if they match the checksum in their row; the row has a
-//! checksum, too. So nothing is ever synced, and after a power cut cells that did not reach the
-//! disk are not found. One process uses a directory at a time. A failure never fails a read: the
-//! cache is then used less.
+//! Invariants: bytes are returned only if they match the checksum in the row of their cell; the row
+//! itself has a checksum, too. So the cache is never synced, and after a power cut, cells that did
+//! not reach the disk are not found. One process uses a directory at a time. A failure of the cache
+//! never fails a read: the cache is then used less.
 
 #![allow(clippy::disallowed_methods, reason = "keeps blocks in files of its own")]
 
@@ -41,9 +42,9 @@ use slots::Slots;
 
 /// Bytes of a cell.
 const CELL_BYTES: u64 = 64 << 10;
-/// A smaller cache is of no use.
+/// A smaller cache has no benefit.
 const BYTES_MIN: u64 = 16 * MIB;
-/// Rows per read when the cache is opened.
+/// The number of rows that are read at once when the cache is opened.
 const ROWS_AT_ONCE: u64 = 4096;
 const INDEX: &str = "index";
 const CELLS: &str = "cells";
@@ -74,31 +75,32 @@ struct CacheCounts {
 /// The content and the counters of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheUsage {
-    /// Bytes that it may hold.
+    /// The most bytes that the cache may hold.
     pub bytes_max: u64,
-    /// Bytes of the used cells.
+    /// Bytes of the cells that are in use.
     pub bytes: u64,
-    /// Bytes that were found in it.
+    /// Bytes that were found in the cache.
     pub found: u64,
-    /// Bytes that were requested and not found.
+    /// Bytes that were requested and not found in the cache.
     pub missed: u64,
-    /// Bytes that were put into it.
+    /// Bytes that were added to the cache.
     pub stored: u64,
-    /// Cells whose content did not match their rows.
+    /// The number of cells whose content did not match their rows.
     pub damaged: u64,
 }
 
 impl BlockCache {
-    /// Opens the cache in a directory, which is created if it is missing, for at most `bytes`.
-    /// `source` names the cached source, so that several sources can use one cache in turn.
+    /// Opens the cache in a directory, which is created if it is missing; the cache takes at most
+    /// `bytes`. `source` names the cached source; several sources can use one cache in turn.
     ///
     /// # Errors
-    /// [`Kind::Exists`] for a directory with something else in it, [`Kind::Busy`] while another
-    /// process uses it, [`Kind::Corrupt`] for a damaged header, [`Kind::Unsupported`] for one of
-    /// another version, [`Kind::Usage`] for less than 16 MiB; the errors of the system.
+    /// Fails with [`Kind::Exists`] for a directory with other content, [`Kind::Busy`] while another
+    /// process uses the cache, [`Kind::Corrupt`] for a damaged header, [`Kind::Unsupported`] for a
+    /// cache of another version, [`Kind::Usage`] for less than 16 MiB; with the errors of the
+    /// system.
     pub fn open(place: &Path, bytes: u64, source: &[u8], monitor: Arc<Monitor>) -> Result<Self> {
         if bytes < BYTES_MIN {
-            return Err(Error::new(Kind::Usage, "a cache holds at least 16 MiB").at(place));
+            return Err(Error::new(Kind::Usage, "a cache must have at least 16 MiB").at(place));
         }
         let told = |error| Error::io("cannot use the cache", place, error);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(place);
@@ -142,7 +144,8 @@ impl BlockCache {
         Ok(cache)
     }
 
-    /// Appends the bytes of a range to `out` if all of it is cached; the range begins with a cell.
+    /// Appends the bytes of a range to `out` if all of it is cached; the range begins at a cell
+    /// boundary.
     pub(crate) fn get(
         &self,
         path: &[u8],
@@ -165,7 +168,7 @@ impl BlockCache {
         is_whole
     }
 
-    /// Caches the bytes of a range, which begins with a cell.
+    /// Caches the bytes of a range, which begins at a cell boundary.
     pub(crate) fn put(
         &self,
         path: &[u8],
@@ -182,7 +185,11 @@ impl BlockCache {
         let rows = self.slots.lock().take(&cells);
         if let Err(error) = self.write(&rows, &cells) {
             self.is_read_only.store(true, Ordering::Relaxed);
-            let error = Error::io("cannot be written; no data is added to it", &self.place, error);
+            let error = Error::io(
+                "the cache cannot be written, so no data is added to it",
+                &self.place,
+                error,
+            );
             self.monitor.warning(&self.place, error);
             self.slots.lock().give_back(&rows);
             return;
@@ -218,7 +225,8 @@ impl BlockCache {
         (range.start / CELL_BYTES..range.end.div_ceil(CELL_BYTES)).map(key).collect()
     }
 
-    /// Reads consecutive cells. Returns whether all of them match their rows.
+    /// Reads consecutive cells. Reads the content of several cells; returns whether all cells match
+    /// their rows.
     fn read(&self, rows: &[(u32, CacheRow)], out: &mut [u8]) -> bool {
         let mut rest = &mut *out;
         for run in rows.chunk_by(|one, next| is_next(one.0, next.0)) {
@@ -267,7 +275,7 @@ fn is_next(one: u32, next: u32) -> bool {
     one.checked_add(1) == Some(next)
 }
 
-/// Refuses a directory with something else in it.
+/// Refuses a directory that has other content than a cache.
 fn check_owned(place: &Path) -> Result<()> {
     let told = |error| Error::io("cannot read the cache directory", place, error);
     for entry in fs::read_dir(place).map_err(told)? {
@@ -278,17 +286,18 @@ fn check_owned(place: &Path) -> Result<()> {
                 "this directory contains files that are not part of a cache",
             )
             .at(place.join(name))
-            .advice("name an empty directory, or one that does not exist"));
+            .advice("name an empty directory, or a directory that does not exist"));
         }
     }
     Ok(())
 }
 
-/// Loads the rows of an existing cache, without damaged ones. Returns its number of cells.
+/// Loads the rows of an existing cache, without damaged ones. Returns the number of cells of the
+/// cache.
 fn load(index: &File, place: &Path, slots: &mut Slots) -> Result<u64> {
     let damaged = || {
         Error::corrupt("the header of the cache is damaged", place.join(INDEX))
-            .advice("remove the directory, and a new cache is made")
+            .advice("remove the directory; then a new cache is created")
     };
     let mut header = [0; HEADER_BYTES as usize];
     index.read_exact_at(&mut header, 0).map_err(|_| damaged())?;

@@ -6,7 +6,7 @@ use super::{CELL_BYTES, CellKey};
 
 /// The version of the format.
 pub(super) const VERSION: u32 = 1;
-/// Bytes in front of the rows.
+/// Bytes before the rows.
 pub(super) const HEADER_BYTES: u64 = 4096;
 /// Bytes of a row.
 pub(super) const ROW_BYTES: u64 = 64;
@@ -19,7 +19,7 @@ pub(super) struct CacheHeader {
 }
 
 impl CacheHeader {
-    /// Magic, version, bytes of a cell, cells, checksum; the rest is zero.
+    /// Encodes magic, version, bytes of a cell, number of cells, and a checksum; the rest is zero.
     pub(super) fn encode(self) -> Vec<u8> {
         let (version, cell) = (VERSION.to_le_bytes(), (CELL_BYTES as u32).to_le_bytes());
         let mut bytes = [&MAGIC[..], &version, &cell, &self.cells.to_le_bytes()].concat();
@@ -29,7 +29,7 @@ impl CacheHeader {
     }
 
     /// # Errors
-    /// The version if it differs; `None` if the bytes are not a header.
+    /// Fails with the version if it differs, or with `None` if the bytes are not a header.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Option<u32>> {
         let number = |at: usize| bytes.get(at..at + 4).and_then(|it| it.first_chunk().copied());
         let version = number(8).map(u32::from_le_bytes);
@@ -48,7 +48,7 @@ impl CacheHeader {
     }
 }
 
-/// The content of a cell.
+/// A row, which describes the content of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct CacheRow {
     pub(super) key: CellKey,
@@ -70,7 +70,7 @@ impl CacheRow {
         row
     }
 
-    /// `None` for a cell that was never filled, and for a damaged row.
+    /// Returns `None` for a cell that was never filled, and for a damaged row.
     pub(super) fn decode(bytes: &[u8], slot: u32) -> Option<Self> {
         let mut row = CacheRow::default();
         row.key.copy_from_slice(bytes.get(..16)?);

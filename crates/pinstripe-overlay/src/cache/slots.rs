@@ -1,4 +1,4 @@
-//! The content of the cells, and their eviction.
+//! The content of the cells, and the eviction of old content.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use pinstripe_base::checksum::checksum;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CellStage {
     Free,
-    /// It is being written, and cannot be found yet.
+    /// The cell is being written, and cannot be found yet.
     Writing,
     Filled {
-        /// It was found since the hand of the clock passed.
+        /// Whether the cell was found since the hand of the clock passed it.
         is_recent: bool,
     },
 }
@@ -54,7 +54,8 @@ impl Slots {
         Some(found.collect())
     }
 
-    /// Takes cells for keys that are not cached, as far as available, and evicts their content.
+    /// Takes as many cells as are available for keys that are not cached, and evicts the content of
+    /// these cells.
     pub(super) fn take(&mut self, cells: &[(CellKey, &[u8])]) -> Vec<(u32, CacheRow)> {
         let mut taken: Vec<(u32, CacheRow)> = Vec::with_capacity(cells.len());
         for (key, content) in cells {
@@ -92,7 +93,8 @@ impl Slots {
         }
     }
 
-    /// Drops a cell with wrong content. Returns whether it still had the row of the lookup.
+    /// Drops a cell with wrong content. Returns whether the cell still had the row that the lookup
+    /// returned.
     pub(super) fn drop_damaged(&mut self, slot: u32, row: &CacheRow) -> bool {
         let (stage, held) = &mut self.rows[slot as usize];
         let is_same = matches!(stage, CellStage::Filled { .. }) && held == row;
@@ -103,7 +105,7 @@ impl Slots {
         is_same
     }
 
-    /// The number of used cells, and of all.
+    /// The number of used cells, and of all cells.
     pub(super) fn counts(&self) -> (usize, usize) {
         debug_assert!(self.by_key.len() <= self.rows.len(), "each key has a cell of its own");
         (self.by_key.len(), self.rows.len())

@@ -1,6 +1,6 @@
-//! A directory as a source.
+//! A directory as the source of an overlay.
 //!
-//! Invariants: nothing outside of the directory is opened, whatever symbolic links appear in it. A
+//! Invariants: nothing outside of the directory is opened, even if symbolic links appear in it. A
 //! read of one version returns bytes of that version only, as far as the file system's times show
 //! it (a change of equal length within one tick of its clock goes unnoticed).
 
@@ -25,15 +25,17 @@ use pinstripe_io::beneath::{Resolver, check_relative, failure, magic_path, shown
 use pinstripe_io::descriptors::{self, Keeper};
 use pinstripe_io::file_tree::FileKind;
 
-/// The longest read for which the kernel's read-ahead is disabled: the next read was not foreseen.
+/// The longest read for which the kernel's read-ahead is disabled: short reads are those that the
+/// planner did not foresee.
 const SCATTERED_BYTES: u64 = 64 << 10;
-/// Files that stay open for their next read.
+/// The most files that stay open for their next read.
 const OPEN_MAX: usize = 64;
-/// Bytes of names that one call to the kernel lists.
+/// Bytes of names that one system call lists.
 const LIST_BYTES: usize = 64 << 10;
-/// The longest extended attribute, and list of them, of the kernel (XATTR_SIZE_MAX).
+/// The longest extended attribute, and the longest list of them, that the kernel allows
+/// (XATTR_SIZE_MAX).
 const XATTR_BYTES: usize = 64 << 10;
-/// The kernel's own blocks in `stx_blocks`.
+/// The unit of `stx_blocks` in the kernel.
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Magic numbers of the file systems of local disks and of memory (linux/magic.h): ext4, XFS,
@@ -46,7 +48,7 @@ pub struct DirectorySource {
     open: Arc<RecentFiles>,
 }
 
-/// The last read files, the newest one at the end.
+/// The most recently read files, the newest one at the end.
 struct RecentFiles(RankedMutex<Vec<SourceFile>>);
 
 impl Default for RecentFiles {
@@ -60,9 +62,9 @@ struct SourceFile {
     path: Arc<[u8]>,
     version: ContentVersion,
     file: Arc<File>,
-    /// The same file opened again for short reads, without the kernel's read-ahead.
+    /// The same file, opened a second time for short reads, without the kernel's read-ahead.
     scattered: Option<Arc<File>>,
-    /// It is on a local file system, which returns cached data at once.
+    /// Whether the file is on a local file system, which returns cached data at once.
     is_local: bool,
 }
 
@@ -83,7 +85,7 @@ impl DirectorySource {
     /// Opens a directory.
     ///
     /// # Errors
-    /// The error of the system; [`Kind::Usage`] if it is not a directory.
+    /// Fails with the errors of the system; with [`Kind::Usage`] if the path is not a directory.
     pub fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
@@ -111,7 +113,7 @@ impl DirectorySource {
         })
     }
 
-    /// The file of a version, if it is open.
+    /// The file with this version, if it is open.
     fn open_file(&self, path: &[u8], version: &ContentVersion) -> Option<SourceFile> {
         let mut open = self.open.0.lock();
         let at = open.iter().rposition(|open| &*open.path == path && open.version == *version)?;
@@ -120,7 +122,7 @@ impl DirectorySource {
         Some(found)
     }
 
-    /// The file of a version; opens it if necessary.
+    /// The file with this version; opens it if necessary.
     fn file(&self, path: &[u8], version: &ContentVersion) -> Result<SourceFile> {
         if let Some(found) = self.open_file(path, version) {
             return Ok(found);
@@ -165,7 +167,7 @@ impl RangeSource for DirectorySource {
         let mut names = Vec::new();
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(|errno| match errno {
-                Errno::NOTDIR => Error::new(Kind::Usage, "is not a directory").at(shown(path)),
+                Errno::NOTDIR => Error::new(Kind::Usage, "this is not a directory").at(shown(path)),
                 errno => failure("cannot list", path, errno),
             })?;
             match entry.file_name().to_bytes() {
@@ -248,7 +250,7 @@ impl RangeSource for DirectorySource {
         match rustix::fs::readlinkat(&link, "", Vec::new()) {
             Ok(target) => Ok(target.into_bytes()),
             Err(Errno::INVAL | Errno::NOENT) => {
-                Err(Error::new(Kind::Usage, "is not a symbolic link").at(shown(path)))
+                Err(Error::new(Kind::Usage, "this is not a symbolic link").at(shown(path)))
             }
             Err(errno) => Err(failure("cannot read", path, errno)),
         }
@@ -287,7 +289,7 @@ impl RangeSource for DirectorySource {
     }
 }
 
-/// Appends the bytes of a range. A file that ends before the range does is an error.
+/// Appends the bytes of a range. Fails if the file ends before the range does.
 fn append(file: &File, range: Range<u64>, out: &mut Vec<u8>) -> std::io::Result<()> {
     out.reserve((range.end - range.start) as usize);
     let mut at = range.start;
@@ -309,8 +311,8 @@ fn append(file: &File, range: Range<u64>, out: &mut Vec<u8>) -> std::io::Result<
     Ok(())
 }
 
-/// Opens an open file again, without the kernel's read-ahead (`POSIX_FADV_RANDOM`), which is a
-/// property of the open file. If that fails, the first one serves for all reads.
+/// Opens an open file a second time, without the kernel's read-ahead (`POSIX_FADV_RANDOM`), which
+/// is a property of each open file. If that fails, the first open file is used for all reads.
 fn opened_for_short_reads(file: BorrowedFd<'_>) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let again = rustix::fs::open(&*magic_path(file), flags, Mode::empty()).ok()?;
@@ -318,7 +320,7 @@ fn opened_for_short_reads(file: BorrowedFd<'_>) -> Option<File> {
     Some(again.into())
 }
 
-/// Whether a file is on a local file system: only the disk can delay a call, not a server.
+/// Whether a file is on a local file system, where only the disk can delay a call.
 fn is_local(file: impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&(found.f_type as u64 as u32)))
 }
@@ -328,7 +330,8 @@ fn entry_of(file: impl AsFd, path: &[u8]) -> Result<SourceEntry> {
     let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
         .map_err(|errno| failure("cannot examine", path, errno))?;
     let kind = FileKind::from_st_mode(stat.stx_mode.into()).ok_or_else(|| {
-        Error::new(Kind::Unsupported, "has a file type that an overlay cannot show").at(shown(path))
+        Error::new(Kind::Unsupported, "this entry has a file type that an overlay cannot show")
+            .at(shown(path))
     })?;
     let (mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
     let mut tag = [0; 32];

@@ -1,7 +1,8 @@
 //! The files of a source as the kernel sees them.
 //!
 //! Invariants: no wait for the source exceeds the deadline. An open file shows the content that it
-//! had at its lookup, or an error (`nodes.rs`). The memory for files stays within the budget.
+//! had when it was looked up, or fails (`nodes.rs`). The memory for content of files stays within
+//! the budget.
 
 mod status;
 #[cfg(test)]
@@ -30,9 +31,10 @@ use crate::source::{ContentVersion, RangeSource, SourceEntry, changed};
 pub use crate::calls::SourceUsage;
 pub use status::{FileReaders, OverlayStatus};
 
-/// Blocks of read-ahead per stream.
+/// The number of read-ahead blocks per stream.
 const WINDOW: u32 = 64;
-/// Threads that wait for the source on behalf of readers, in addition to those for read-ahead.
+/// The number of threads that wait for the source on behalf of readers, in addition to those for
+/// read-ahead.
 const DEMAND_THREADS: usize = 64;
 /// The most distinct problems that are reported.
 const TOLD_MAX: usize = 1000;
@@ -40,11 +42,11 @@ const TOLD_MAX: usize = 1000;
 /// Options of an overlay.
 #[derive(Debug, Clone, Copy)]
 pub struct OverlayOptions {
-    /// Bytes of content in memory.
+    /// The most bytes of content in memory.
     pub budget: u64,
-    /// Blocks that are prefetched concurrently.
+    /// The number of blocks that are prefetched in parallel.
     pub fetchers: usize,
-    /// The deadline of each request to the source.
+    /// The time limit of each request to the source.
     pub deadline: Duration,
 }
 
@@ -58,7 +60,7 @@ pub struct OverlayTree<S: RangeSource> {
     readers: Readers,
     listings: Listings,
     root: RankedMutex<SourceEntry>,
-    /// Budget for read-ahead; the rest is for blocks that readers wait for.
+    /// The budget for read-ahead; the rest of the memory is for blocks that readers wait for.
     planned_max: u64,
     small_lengths: &'static [u64],
     monitor: Arc<Monitor>,
@@ -78,11 +80,12 @@ impl ReadPart {
 }
 
 impl<S: RangeSource> OverlayTree<S> {
-    /// The tree of a source, whose blocks are kept in `cache` if there is one. Problems are
-    /// reported to `monitor`, each distinct one once.
+    /// The tree of a source; its blocks are kept in `cache`, if one is given. Problems are reported
+    /// to `monitor`, each distinct problem only once.
     ///
     /// # Errors
-    /// If the root of the source cannot be read; [`Kind::Usage`] if it is not a directory.
+    /// Fails if the root of the source cannot be read; with [`Kind::Usage`] if the root is not a
+    /// directory.
     pub fn new(
         source: S,
         cache: Option<BlockCache>,
@@ -120,7 +123,7 @@ impl<S: RangeSource> OverlayTree<S> {
         })
     }
 
-    /// Calls the source, and waits until the deadline at most.
+    /// Calls the source, and waits at most until the deadline.
     fn ask<T: Send + 'static>(
         &self,
         node: &SourceNode,
@@ -131,8 +134,8 @@ impl<S: RangeSource> OverlayTree<S> {
         answer.and_then(|answer| answer).inspect_err(|error| self.tell(error))
     }
 
-    /// Reports a problem of the source once. Missing and changed files are not problems, nor are
-    /// names that no file of the source can have.
+    /// Reports a problem of the source, each distinct one once. Missing and changed files are not
+    /// reported, nor are invalid names.
     fn tell(&self, error: &Error) {
         let is_none = matches!(
             error.kind(),
@@ -163,7 +166,7 @@ impl<S: RangeSource> OverlayTree<S> {
         Bounds { object: size, record: LARGE_BYTES, window: WINDOW, total: self.planned_max }
     }
 
-    /// Begins the prefetch for the readers of a file, before the read itself.
+    /// Begins to prefetch for the readers of a file, before the read itself.
     fn plan(&self, inode: u64, size: u64, range: &Range<u64>) {
         if size <= LARGE_BYTES {
             return;
@@ -198,7 +201,7 @@ impl<S: RangeSource> OverlayTree<S> {
         }
     }
 
-    /// Begins the prefetch after a read. Returns the part of the range that the file has.
+    /// Begins to prefetch after a read. Returns the part of the range that is within the file.
     fn begin_read(&self, inode: u64, range: Range<u64>) -> Result<(Arc<SourceNode>, Range<u64>)> {
         let node = self.get(inode)?;
         if node.entry.kind != FileKind::File {
@@ -212,7 +215,7 @@ impl<S: RangeSource> OverlayTree<S> {
         Ok((node, range))
     }
 
-    /// The beginning of a range, as far as it is in one block; waits for the block.
+    /// The beginning of a range, as far as it is in one block; waits for that block.
     fn piece(&self, inode: u64, node: &SourceNode, range: Range<u64>) -> Result<ReadPart> {
         let size = node.entry.version.size;
         let key = self.block(inode, size, &range);
@@ -227,7 +230,7 @@ impl<S: RangeSource> OverlayTree<S> {
         }
     }
 
-    /// The block from which a read is served: the smallest one that contains the range, unless a
+    /// The block from which a read is served: the smallest block that contains the range, unless a
     /// larger one was prefetched.
     fn block(&self, inode: u64, size: u64, range: &Range<u64>) -> BlockKey {
         let of = |bytes| BlockKey::of(inode, range.start, bytes);
@@ -360,7 +363,8 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
         totals.and_then(|totals| totals).unwrap_or_default()
     }
 
-    /// Shows the present content: close-to-open consistency, as in network file systems.
+    /// Checks the file at each open, so that its present content is shown: close-to-open
+    /// consistency, as in network file systems.
     fn open(&self, inode: u64) -> Result<FileOpening> {
         let node = self.get(inode)?;
         let entry =

@@ -14,7 +14,7 @@ pub struct FileReaders {
     pub path: Box<[u8]>,
     /// The length.
     pub size: u64,
-    /// The readers; the object is its inode number.
+    /// The readers of the file; their object is the inode number.
     pub readers: ReadersOfObject,
 }
 
@@ -23,7 +23,7 @@ pub struct FileReaders {
 pub struct OverlayStatus {
     /// The last read files, the newest one first.
     pub files: Vec<FileReaders>,
-    /// Files and directories that the kernel knows.
+    /// The number of files and directories that the kernel knows.
     pub nodes: usize,
     /// The memory.
     pub memory: BudgetUsage,
@@ -34,7 +34,7 @@ pub struct OverlayStatus {
 }
 
 impl<S: RangeSource> OverlayTree<S> {
-    /// The status, with at most `files` files.
+    /// The status of the overlay, with at most `files` files.
     pub fn status(&self, files: usize) -> OverlayStatus {
         let file = |readers: ReadersOfObject| {
             // A file that the kernel has forgotten has no path any more.

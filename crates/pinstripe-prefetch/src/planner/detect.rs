@@ -1,4 +1,4 @@
-//! Finding streams: what a read that belongs to none says together with those before it.
+//! Finds streams: combines a read that belongs to no stream with the reads before it.
 
 use std::ops::Range;
 
@@ -6,16 +6,18 @@ use super::recent::Sighting;
 use super::stream::{Place, Progression, Stream};
 use super::{FetchPlan, ReadPlanner};
 
-/// The length of a record for which a stride is followed at most: a longer one is a run of its own.
+/// The longest record for which a stride is followed; a longer one counts as a sequential run.
 const STRIDE_RECORD_MAX: u64 = 16 << 20;
-/// Streams of one stride that make it the usual one, if they are most of all.
+/// The least number of streams with the same stride that make it the usual stride, if no other
+/// stride has more.
 const USUAL_MIN: usize = 2;
-/// Reads before a stride became usual that may have begun streams of it.
+/// The number of earlier reads that are examined, when a stride becomes usual, for streams with
+/// this stride.
 const ADOPTED_MAX: usize = 24;
 
 impl ReadPlanner {
-    /// When a stride has become the usual one, begins streams of it with earlier reads that did not
-    /// belong to a stream.
+    /// When a stride has become the usual one, begins streams with this stride from earlier reads
+    /// that did not belong to a stream.
     pub(super) fn adopt(&mut self, plan: &mut FetchPlan) {
         let usual = self.usual_stride();
         if std::mem::replace(&mut self.adopted, usual) == usual || !self.credit.is_good() {
@@ -44,7 +46,7 @@ impl ReadPlanner {
         }
     }
 
-    /// The stream that a read begins, if it begins one.
+    /// The stream that a read begins, if any.
     pub(super) fn find(&self, range: &Range<u64>, sighting: Sighting) -> Option<Progression> {
         let record = self.bounds.record;
         let usual = self.usual_stride();
@@ -77,7 +79,7 @@ impl ReadPlanner {
             .or_else(|| recent.dense(record))
     }
 
-    /// The stride that most streams have, when there are several.
+    /// The stride that most streams have, if there are several streams with it.
     pub(super) fn usual_stride(&self) -> Option<i64> {
         let strides =
             || self.streams.iter().filter(|stream| stream.is_confirmed()).map(Stream::stride);

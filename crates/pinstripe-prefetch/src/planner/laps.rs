@@ -1,5 +1,6 @@
-//! An object read in laps: every so-many-th record to the end, then the same from the record after the
-//! first one on, as the columns of a matrix are read that is stored row by row.
+//! An object that is read in laps: each lap reads every nth record to the end of the object, and
+//! the next lap begins one record later, as when the columns of a matrix are read that is stored
+//! row by row.
 
 use std::ops::Range;
 
@@ -8,28 +9,29 @@ use std::ops::Range;
 pub(super) struct Laps {
     /// The beginning of the first lap.
     pub(super) origin: u64,
-    /// Bytes from the beginning of a record to that of the next in its lap.
+    /// Bytes from the beginning of a record to that of the next record in the same lap.
     pub(super) stride: u64,
-    /// Bytes of a record, and from the beginning of a lap to that of the next.
+    /// Bytes of a record, which is also the distance between the beginnings of two laps.
     pub(super) record: u64,
     /// Bytes of the object.
     pub(super) object: u64,
 }
 
 impl Laps {
-    /// Laps until each record was met.
+    /// The number of laps until all records were read.
     fn count(&self) -> u64 {
         self.stride / self.record
     }
 
-    /// Records of a short lap; the laps at the beginning that have one more.
+    /// The number of records in a short lap, and the number of laps at the beginning that have one
+    /// record more.
     fn lengths(&self) -> (u64, u64) {
         let bytes = self.object - self.origin;
         let longer = (bytes % self.stride).div_ceil(self.record);
         (bytes / self.stride, longer.min(self.count()))
     }
 
-    /// The number of the record that contains a place, counted from 0 over all laps.
+    /// The number of the record that contains an offset, counted from 0 over all laps.
     pub(super) fn number(&self, at: u64) -> Option<i64> {
         let distance = at.checked_sub(self.origin).filter(|_| at < self.object)?;
         let (row, lap) = (distance / self.stride, distance % self.stride / self.record);
@@ -37,7 +39,7 @@ impl Laps {
         (lap < self.count()).then(|| (lap * short + lap.min(longer) + row) as i64)
     }
 
-    /// The bytes of a record, unless that comes after the last lap.
+    /// The bytes of a record; `None` if the record would be after the last lap.
     pub(super) fn range(&self, number: i64) -> Option<Range<u64>> {
         let number = u64::try_from(number).ok()?;
         let (short, longer) = self.lengths();

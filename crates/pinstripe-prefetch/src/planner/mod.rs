@@ -1,18 +1,19 @@
-//! Which records of an object a reader will want next, from the reads so far. Pure: no clock, no
-//! thread, no memory but its own.
+//! Predicts which records of an object a reader will want next, from the reads so far. The module
+//! is pure: it has no clock, no thread, and no state except its own.
 //!
 //! The planner sees offsets and lengths in bytes. Reads that continue each other are a *run*; the
-//! beginnings of runs are points. A stream is an arithmetic progression of records. It is found
-//! when three points are at equal distances, when a run continues, or when reads cover a range
-//! densely in any order. A stream that reaches the end of the object may continue in laps, as a
-//! program reads the columns of a matrix. Each stream has a window, the number of records that are
-//! prefetched for its reader. The window doubles when the reader had to wait for a record in
-//! flight, as long as doubling makes the reader faster, and never exceeds what the stream has
-//! consumed.
+//! beginnings of runs are called points. A stream is an arithmetic progression of records. A stream
+//! is found when three points are at equal distances, when a run continues, or when reads densely
+//! cover a range in any order. A stream that reaches the end of the object may continue in laps, as
+//! when a program reads the columns of a matrix. Each stream has a window: the number of records
+//! that are prefetched for its reader. The window doubles when the reader had to wait for a record
+//! in flight, as long as doubling makes the reader faster; it never exceeds the number of records
+//! that the stream has consumed.
 //!
 //! Invariants: the bytes planned and not yet read, together with those planned in vain, never
-//! exceed the bytes read, or one record; the bytes planned and not yet read never exceed the memory
-//! limit. State is per object, not per handle, so any number of readers may share it.
+//! exceed the bytes read, or one record if that is more; the bytes planned and not yet read never
+//! exceed the memory limit. State is kept per object, not per handle, so any number of readers may
+//! share it.
 //!
 //! Sources: the rules of stream detection and growth go back to AMP (Gill and Bathen, FAST 2007),
 //! the majority over recent strides to Leap (Maruf and Chowdhury, ATC 2020).
@@ -35,17 +36,19 @@ use stream::{Place, Progression, Stream, Taken};
 pub use terms::{Bounds, FetchPlan, Hint, Presence, ReadCounts, StreamStatus};
 use window::Window;
 
-/// Streams that one object may have at once.
+/// The most streams that one object may have at once.
 const STREAMS_MAX: usize = 32;
-/// Streams that ended and whose length is remembered.
+/// The number of ended streams whose length is remembered.
 const ENDED_KEPT: usize = 8;
-/// A stream whose records were dropped unread this many times stops for good.
+/// The number of times that a stream's records may be dropped unread before the stream is stopped
+/// for good.
 const DROPS_MAX: u32 = 3;
-/// A stream that was not read during this many reads of the object makes room for the others. With
-/// many streams, it is this many reads of each.
+/// A stream that was not read during this many reads of the object is removed to make room for
+/// others.
 const IDLE_READS: u64 = 64;
+/// With many streams, the limit of idle reads is this number for each stream instead.
 const IDLE_TURNS: u64 = 8;
-/// Records read that prove a stream whose stride is not the usual one.
+/// The number of records that must be read to prove a stream whose stride is not the usual one.
 const PROVEN: u64 = 8;
 
 /// The planner of one object.
@@ -53,20 +56,20 @@ const PROVEN: u64 = 8;
 pub(crate) struct ReadPlanner {
     bounds: Bounds,
     recent: Recent,
-    /// The one that was read last is the last one.
+    /// The streams, least recently read first.
     streams: Vec<Stream>,
     window: Window,
     credit: Credit,
     counts: ReadCounts,
-    /// Lengths in records of the streams that ended last.
+    /// The lengths, in records, of the streams that ended last.
     ended: Vec<u64>,
-    /// The usual stride for which streams were begun.
+    /// The usual stride for which streams were last begun.
     adopted: Option<i64>,
     is_off: bool,
 }
 
 impl ReadPlanner {
-    /// A planner that has seen nothing.
+    /// A planner that has seen no reads.
     pub fn new(bounds: Bounds) -> Self {
         ReadPlanner {
             bounds,
@@ -81,8 +84,9 @@ impl ReadPlanner {
         }
     }
 
-    /// Takes in a read of `range` at `now` (nanoseconds of any clock), which found its bytes as
-    /// `found` says. The plan is meant to go out together with the read itself.
+    /// Processes a read of `range` at time `now` (nanoseconds of any clock); `found` says whether
+    /// its bytes were present. The returned plan is meant to be fetched together with the read
+    /// itself.
     pub fn read(&mut self, now: u64, range: Range<u64>, found: Presence) -> FetchPlan {
         let mut plan = FetchPlan::default();
         if range.is_empty() || self.is_off {
@@ -108,7 +112,7 @@ impl ReadPlanner {
         plan
     }
 
-    /// Takes in that a planned range was dropped before it was read.
+    /// Tells the planner that a planned range was dropped before it was read.
     pub fn dropped(&mut self, range: &Range<u64>) {
         for stream in &mut self.streams {
             if stream.forget(range) {
@@ -121,8 +125,8 @@ impl ReadPlanner {
         }
     }
 
-    /// Takes in what a program says. A hint is a stream that needs no proof; what it plans is
-    /// bounded as any other's.
+    /// Processes a hint from a program. A hint makes a stream that needs no proof; its plans have
+    /// the same limits as those of other streams.
     pub fn hint(&mut self, hint: Hint, next: u64) -> FetchPlan {
         let mut plan = FetchPlan::default();
         self.is_off = hint == Hint::Random;
@@ -141,7 +145,7 @@ impl ReadPlanner {
         plan
     }
 
-    /// The streams that were read last, the last one first.
+    /// The streams, most recently read first.
     pub fn statuses(&self) -> Vec<StreamStatus> {
         self.streams
             .iter()
@@ -156,13 +160,13 @@ impl ReadPlanner {
         self.counts
     }
 
-    /// Bytes planned and neither read nor dropped.
+    /// The number of bytes that were planned and neither read nor dropped.
     pub fn outstanding(&self) -> u64 {
         self.streams.iter().map(Stream::outstanding).sum()
     }
 
-    /// The stream of a read: one that planned it, else one that expects it, else the one with the
-    /// shortest stride that it may continue.
+    /// The stream of a read: one that planned the read, else one that expects it, else the one with
+    /// the shortest stride that the read may continue.
     fn stream_of(&self, range: &Range<u64>, sighting: Sighting) -> Option<usize> {
         let usual = self.usual_stride();
         // Where streams lie side by side, one read of each is a progression too, but a short one.
@@ -183,13 +187,14 @@ impl ReadPlanner {
         ranked.min().map(|(_, at)| at)
     }
 
-    /// Whether a read that continues another one only follows a strided reader: it begins nothing.
+    /// Whether a read that continues another one only follows a strided reader, so that it begins
+    /// no stream.
     fn is_trailing(&self, range: &Range<u64>, sighting: Sighting) -> bool {
         let slack = self.bounds.record;
         sighting.is_continued && self.streams.iter().any(|stream| stream.trails(range, slack))
     }
 
-    /// The stream that begins another lap with this read, and continues with that.
+    /// The stream for which this read begins another lap; the stream continues with that lap.
     fn lap_of(&mut self, range: &Range<u64>) -> Option<usize> {
         let object = self.bounds.object;
         let goes_round =
@@ -211,8 +216,8 @@ impl ReadPlanner {
         }
     }
 
-    /// A record that was read is no longer ahead of any other stream either; what the reader left
-    /// of it was fetched in vain.
+    /// Removes a record that was read from the plans of all other streams; the part of it that its
+    /// reader did not read was fetched in vain.
     fn forget_elsewhere(&mut self, reader: usize, range: &Range<u64>) {
         for (at, stream) in self.streams.iter_mut().enumerate() {
             if at != reader && stream.forget(range) {
@@ -226,7 +231,7 @@ impl ReadPlanner {
         self.streams.push(stream);
     }
 
-    /// Looks for a new stream.
+    /// Looks for a new stream that this read begins.
     fn begin(&mut self, range: &Range<u64>, sighting: Sighting, plan: &mut FetchPlan) {
         if !sighting.is_continued {
             self.note_seek();
@@ -286,7 +291,7 @@ impl ReadPlanner {
         }
     }
 
-    /// A reader who goes elsewhere from a stream shows how long its runs are.
+    /// Records the length of a run when its reader reads elsewhere.
     fn note_seek(&mut self) {
         let now = self.recent.now();
         if let Some(left) =
@@ -303,7 +308,7 @@ impl ReadPlanner {
         self.ended.push(records);
     }
 
-    /// Plans further records of the stream that was read last.
+    /// Plans further records of the stream that was read most recently.
     fn extend(&mut self, range: &Range<u64>, plan: &mut FetchPlan) {
         let room = self.room();
         let active = self.active();
@@ -329,14 +334,15 @@ impl ReadPlanner {
         self.counts.planned += stream.plan(most, room, object, &mut plan.fetch);
     }
 
-    /// Streams that share the window: not those that no reader has read for some turns of all.
+    /// The number of streams that share the window; streams that were not read for several turns of
+    /// all streams do not count.
     fn active(&self) -> usize {
         let (now, most) = (self.recent.now(), IDLE_TURNS * self.streams.len() as u64);
         let is_active = |stream: &&Stream| stream.is_confirmed() && stream.idle(now) <= most;
         self.streams.iter().filter(is_active).count().max(1)
     }
 
-    /// Bytes that may be planned now.
+    /// The number of bytes that may be planned now.
     fn room(&self) -> u64 {
         let outstanding = self.outstanding();
         // The first record may be planned on the word of a few short reads.
@@ -345,7 +351,7 @@ impl ReadPlanner {
         within_memory.min(earned.saturating_sub(outstanding + self.counts.wasted))
     }
 
-    /// The median length of the streams that ended, when enough did.
+    /// The median length of the streams that ended, if there were enough of them.
     fn usual_run(&self, is_run: bool) -> Option<u64> {
         let enough = if is_run { 1 } else { ENDED_KEPT / 2 };
         (self.ended.len() >= enough).then(|| {
@@ -355,7 +361,8 @@ impl ReadPlanner {
         })
     }
 
-    /// The ranges of a hint that are fetched: those within the object, as far as the window goes.
+    /// The ranges of a hint that are fetched: those within the object, up to the size of the
+    /// window.
     fn needed(&self, ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
         let within = ranges.into_iter().map(|range| range.start..range.end.min(self.bounds.object));
         within.filter(|range| !range.is_empty()).take(self.bounds.window as usize).collect()

@@ -1,26 +1,29 @@
-//! The last reads of an object, and what they have in common.
+//! The last reads of an object, and the patterns in them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::stream::Progression;
 
-/// Runs remembered: four points of each of sixteen streams.
+/// The number of runs that are remembered: four points for each of sixteen streams.
 const RUNS_KEPT: usize = 64;
-/// The number of reads examined for streams in no strict order.
+/// The number of reads that are examined for streams in no strict order.
 const LATELY: usize = 8;
-/// The greatest ratio of the length of a dense stretch to the bytes read in it.
+/// The largest ratio between the length of a densely read range and the bytes read in it.
 const SPREAD_MAX: u64 = 2;
-/// Lengths of runs that pass for equal: the kernel's own read-ahead adds to some of them.
+/// The largest ratio between lengths of runs that count as equal: the kernel's own read-ahead makes
+/// some of them longer.
 const LENGTHS_ALIKE: u64 = 2;
 
-/// Runs on either side whose distance may be a frequent one.
+/// The number of neighbouring runs on either side whose distance is examined.
 const NEAR: usize = 4;
-/// Pairs of runs at one distance that may be chance, besides those that chance makes likely.
+/// The number of pairs of runs at the same distance that may be chance, in addition to those that
+/// are likely by chance.
 const PAIRS_MIN: u64 = 1;
+/// How many times more pairs than chance makes likely a frequent distance must have.
 const PAIRS_OVER_CHANCE: u64 = 3;
 
-/// Reads that each begin where the one before ended.
+/// A run: reads that each begin where the previous one ended.
 #[derive(Debug, Clone, Copy)]
 struct ReadRun {
     start: u64,
@@ -28,21 +31,21 @@ struct ReadRun {
     reads: u32,
 }
 
-/// How a read fits to those before it.
+/// The relation of a read to the reads before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sighting {
-    /// Whether it begins where another one ended.
+    /// Whether the read begins where another one ended.
     pub(super) is_continued: bool,
-    /// The beginning of the run.
+    /// The beginning of the run that the read belongs to.
     pub(super) start: u64,
-    /// Reads in the run.
+    /// The number of reads in the run.
     pub(super) reads: u32,
 }
 
 /// The last reads.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    /// The run that was read last is the last one.
+    /// The runs, least recently read first.
     runs: VecDeque<ReadRun>,
     lately: VecDeque<Range<u64>>,
     reads: u64,
@@ -53,7 +56,7 @@ impl Recent {
         self.reads += 1;
     }
 
-    /// Reads so far: the planner's clock for idleness.
+    /// The number of reads so far, which the planner uses as a clock for idle streams.
     pub(super) fn now(&self) -> u64 {
         self.reads
     }
@@ -63,7 +66,7 @@ impl Recent {
         &self.lately
     }
 
-    /// Runs, the last one first.
+    /// The runs, most recently read first.
     pub(super) fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.runs.iter().rev().map(|run| run.start..run.end)
     }
@@ -86,10 +89,10 @@ impl Recent {
         Sighting { is_continued: continued.is_some(), start: run.start, reads: run.reads }
     }
 
-    /// The progression that the read at `range` ends: `points(distance)` beginnings of runs, this
-    /// one among them, must be at equal distances. If there are several progressions, it is the one
-    /// that needs the fewest points, and then the one with the shortest distance: a coincidence
-    /// seldom has either.
+    /// The progression that ends with the read at `range`: `points(distance)` beginnings of runs,
+    /// including this read, must be at equal distances. If there are several progressions, the one
+    /// that needs the fewest points is chosen, and then the one with the shortest distance, because
+    /// a coincidence seldom has either.
     pub(super) fn stride(
         &self,
         range: &Range<u64>,
@@ -108,7 +111,8 @@ impl Recent {
         Some(Progression { base: range.start, stride, record })
     }
 
-    /// The length of the records when `points` runs lie `stride` apart, the last one at `here`.
+    /// The length of the records, if `points` runs are `stride` apart and the last one is at
+    /// `here`.
     fn chain(&self, here: i64, stride: i64, points: usize) -> Option<u64> {
         if stride == 0 {
             return None;
@@ -129,8 +133,9 @@ impl Recent {
         length
     }
 
-    /// A distance at which far more pairs of runs lie than chance would put there: a read that
-    /// makes one more pair of it begins a stream. The nearest runs are asked, for the cost.
+    /// A distance that far more pairs of runs have than is likely by chance: a read that makes
+    /// another pair with this distance begins a stream. To limit the cost, only the nearest runs
+    /// are examined.
     pub(super) fn frequent(&self, range: &Range<u64>, record_max: u64) -> Option<Progression> {
         let mut starts: Vec<u64> = self.runs.iter().map(|run| run.start).collect();
         starts.sort_unstable();
@@ -159,8 +164,8 @@ impl Recent {
         Some(Progression { base: range.start, stride, record })
     }
 
-    /// A stretch that is read densely, though in no strict order: the last reads lie within twice
-    /// their length, none is read twice, and on the whole they go one way.
+    /// A range that is read densely, though in no strict order: the last reads are within twice
+    /// their total length, none is read twice, and most of them go in one direction.
     pub(super) fn dense(&self, record: u64) -> Option<Progression> {
         if self.lately.len() < LATELY {
             return None;

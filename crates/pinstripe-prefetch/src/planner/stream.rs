@@ -1,4 +1,5 @@
-//! One stream: an arithmetic progression of records, and how far its reader and its plan are.
+//! One stream: an arithmetic progression of records, with the positions of its reader and of its
+//! plan.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -6,27 +7,28 @@ use std::ops::Range;
 use super::StreamStatus;
 use super::laps::Laps;
 
-/// Records back at which the kernel may still be asking for what it reads ahead.
+/// The number of records behind the reader for which reads of the kernel's read-ahead may still
+/// arrive.
 const TRAIL: i64 = 3;
 
-/// Records of the same length at equal distances.
+/// Records with the same length and with equal distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progression {
     /// The beginning of record 0.
     pub(super) base: u64,
-    /// Bytes from the beginning of a record to that of the next; never 0.
+    /// Bytes from the beginning of a record to that of the next one; never 0.
     pub(super) stride: i64,
-    /// Bytes of a record, at most those of the stride.
+    /// Bytes of a record, at most as many as the stride.
     pub(super) record: u64,
 }
 
 impl Progression {
-    /// One record after the other from the record that contains `start`.
+    /// The progression of consecutive records from the record that contains `start` on.
     pub(super) fn sequential(start: u64, record: u64) -> Self {
         Progression { base: start / record * record, stride: record as i64, record }
     }
 
-    /// The number of the record that contains a place; negative before the base.
+    /// The number of the record that contains an offset; negative before the base.
     fn number(&self, at: u64) -> Option<i64> {
         let distance = at as i64 - self.base as i64;
         let number = match self.stride > 0 {
@@ -38,7 +40,7 @@ impl Progression {
         ((0..self.record as i64).contains(&within)).then_some(number)
     }
 
-    /// The bytes of a record, unless they lie outside the object.
+    /// The bytes of a record; `None` if they are outside the object.
     fn range(&self, number: i64, object: u64) -> Option<Range<u64>> {
         let start = self.base.checked_add_signed(number.checked_mul(self.stride)?)?;
         (start < object).then(|| start..(start + self.record).min(object))
@@ -48,26 +50,26 @@ impl Progression {
 /// The position of a read in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It takes a record that was planned.
+    /// The read is of a record that was planned.
     Planned,
-    /// It is within the record that was read last.
+    /// The read is within the record that was read last.
     Inside,
-    /// It takes the first record that is neither read nor planned.
+    /// The read is of the first record that is neither read nor planned.
     Next,
-    /// It predicts the record after that one.
+    /// The read is of the record after that one.
     Skipped,
-    /// It does not belong to this stream.
+    /// The read does not belong to this stream.
     Elsewhere,
 }
 
-/// What a read took of a stream.
+/// What a read consumed of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    /// Records that it was the first to read.
+    /// The number of records that were read for the first time.
     pub(super) records: u64,
-    /// Those of them that were planned.
+    /// The number of these records that were planned.
     pub(super) planned: u64,
-    /// Bytes that were planned and that the reader has passed by.
+    /// The number of bytes that were planned and that the reader has passed without reading.
     pub(super) unread: u64,
 }
 
@@ -75,29 +77,29 @@ pub(super) struct Taken {
 #[derive(Debug)]
 pub(super) struct Stream {
     progression: Progression,
-    /// The order in which the progression continues from the end of the object, once that was seen:
-    /// then it counts the records.
+    /// The order in which the progression continues from the end of the object, once a lap was
+    /// seen: record numbers then follow this order.
     laps: Option<Laps>,
-    /// Records planned and not read.
+    /// The records that are planned and not read.
     ahead: BTreeSet<i64>,
     /// The first record that is neither read nor planned.
     next: i64,
     /// The record that was read last.
     last: i64,
-    /// Bytes of it that were planned and are not read.
+    /// The number of bytes of the record read last that were planned and are not read.
     left: u64,
     /// Records read.
     used: u64,
-    /// Records that were read as foreseen.
+    /// The number of records that were read as predicted.
     matched: u64,
     drops: u32,
-    /// The number of the object's reads when this stream was read last.
+    /// The number of reads of the object when this stream was last read.
     read_at: u64,
     is_trusted: bool,
 }
 
 impl Stream {
-    /// A stream without reads.
+    /// A stream that has no reads yet.
     pub(super) fn new(progression: Progression, reads: u64) -> Self {
         Stream {
             progression,
@@ -114,12 +116,12 @@ impl Stream {
         }
     }
 
-    /// Confirms the stream, because a program announced it.
+    /// Marks the stream as confirmed, because a program announced it.
     pub(super) fn trust(&mut self) {
         (self.next, self.last, self.is_trusted) = (1, 0, true);
     }
 
-    /// Begins the plan of a dense stretch behind what was read of it lately.
+    /// Sets the plan of a dense stream so that it continues after the recent reads.
     pub(super) fn plan_from(&mut self, base: u64, lately: &VecDeque<Range<u64>>) {
         self.progression.base = base;
         let read: BTreeSet<i64> =
@@ -129,7 +131,7 @@ impl Stream {
         self.ahead = (0..=last).filter(|number| !read.contains(number)).collect();
     }
 
-    /// The number of the record that contains a place; negative before the first.
+    /// The number of the record that contains an offset; negative before the first record.
     fn number(&self, at: u64) -> Option<i64> {
         match &self.laps {
             Some(laps) => laps.number(at),
@@ -137,7 +139,7 @@ impl Stream {
         }
     }
 
-    /// The bytes of a record, unless they lie outside the object.
+    /// The bytes of a record; `None` if they are outside the object.
     fn range(&self, number: i64, object: u64) -> Option<Range<u64>> {
         match &self.laps {
             Some(laps) => laps.range(number),
@@ -146,8 +148,8 @@ impl Stream {
     }
 
     /// Continues with the next lap if the read begins one: the stream has reached the end of the
-    /// object, and the read follows one of its own records directly, at its first record or further
-    /// back. Returns whether it does.
+    /// object, and the read begins directly after one of the stream's own records, at its first
+    /// record or before that. Returns whether the stream continues with a lap.
     pub(super) fn goes_round(&mut self, range: &Range<u64>, object: u64) -> bool {
         let Progression { base, stride, record } = self.progression;
         let is_over =
@@ -184,14 +186,15 @@ impl Stream {
         }
     }
 
-    /// Whether a read is, or was, one of this stream's.
+    /// Whether a read belongs, or belonged, to this stream.
     pub(super) fn has(&self, range: &Range<u64>) -> bool {
         self.number(range.start).is_some_and(|number| (0..=self.next).contains(&number))
     }
 
-    /// Whether a read belongs to a record that the stream has just passed, or reaches over the end
-    /// of one by less than `slack`. Both are the work of the kernel's own read-ahead, which asks for
-    /// the rest of a record and a piece beyond it while the reader is at the next one already.
+    /// Whether a read is in a record that the stream has just passed, or extends beyond the end of
+    /// one by less than `slack`. Both kinds of reads are caused by the kernel's own read-ahead,
+    /// which requests the rest of a record and a piece beyond it while the reader is already at the
+    /// next record.
     pub(super) fn trails(&self, range: &Range<u64>, slack: u64) -> bool {
         let record = (self.progression.record + slack).min(self.distance());
         let reached = Progression { record, ..self.progression };
@@ -204,7 +207,7 @@ impl Stream {
             })
     }
 
-    /// Takes in a read.
+    /// Processes a read of this stream.
     pub(super) fn consume(&mut self, range: &Range<u64>, reads: u64) -> Taken {
         self.read_at = reads;
         let mut taken = Taken::default();
@@ -236,24 +239,25 @@ impl Stream {
         self.last = number;
     }
 
-    /// The bytes of the record read last that were planned, and that its reader left unread.
+    /// The number of bytes of the record read last that were planned and that its reader left
+    /// unread.
     fn leave(&mut self) -> u64 {
         std::mem::take(&mut self.left)
     }
 
-    /// Strikes a planned record out, because another stream's reader took it or because it was
-    /// dropped; whether it was planned.
+    /// Removes a planned record, because another stream's reader read it or because it was dropped;
+    /// returns whether it was planned.
     pub(super) fn forget(&mut self, range: &Range<u64>) -> bool {
         self.number(range.start).is_some_and(|number| self.ahead.remove(&number))
     }
 
-    /// Answers for a record that was fetched in vain.
+    /// Counts a record of this stream that was fetched in vain.
     pub(super) fn punish(&mut self) {
         self.drops += 1;
     }
 
-    /// Plans what is left of a record that begins with this read and was not planned; returns how
-    /// much that is.
+    /// Plans the rest of a record that begins with this read and was not planned; returns the
+    /// number of bytes planned.
     pub(super) fn plan_rest(
         &mut self,
         range: &Range<u64>,
@@ -273,7 +277,8 @@ impl Stream {
         rest
     }
 
-    /// Plans until `most` records are ahead, but no more than `room` new bytes; returns how many.
+    /// Plans until `most` records are ahead, but at most `room` new bytes; returns the number of
+    /// bytes planned.
     pub(super) fn plan(
         &mut self,
         most: u64,
@@ -294,13 +299,13 @@ impl Stream {
         planned
     }
 
-    /// The records planned and not read.
+    /// The records that are planned and not read.
     pub(super) fn unread(&self, object: u64) -> impl Iterator<Item = Range<u64>> + '_ {
         self.ahead.iter().filter_map(move |&number| self.range(number, object))
     }
 
-    /// Records that may be ahead: no more than were read, or twice as many where plans have fared
-    /// well.
+    /// The number of records that may be ahead: as many as were read, or twice as many if plans
+    /// were successful.
     pub(super) fn allowance(&self, is_credited: bool) -> u64 {
         match (self.is_trusted, is_credited) {
             (true, _) => u64::MAX,
@@ -309,17 +314,17 @@ impl Stream {
         }
     }
 
-    /// Whether a record was read as foreseen: two before could be chance.
+    /// Whether a record was read as predicted: the reads before could be chance.
     pub(super) fn is_confirmed(&self) -> bool {
         self.is_trusted || self.matched > 0
     }
 
-    /// Bytes planned and not read.
+    /// The number of bytes that are planned and not read.
     pub(super) fn outstanding(&self) -> u64 {
         self.ahead.len() as u64 * self.progression.record + self.left
     }
 
-    /// Bytes of the record read last that were planned and are not read.
+    /// The number of bytes of the record read last that were planned and are not read.
     pub(super) fn left(&self) -> u64 {
         self.left
     }
@@ -340,7 +345,7 @@ impl Stream {
         self.progression.stride
     }
 
-    /// Whether its records follow each other without a gap, forwards.
+    /// Whether the stream's records are consecutive and ascending.
     pub(super) fn is_run(&self) -> bool {
         self.progression.stride == self.progression.record as i64
     }

@@ -2,67 +2,69 @@
 
 use std::ops::Range;
 
-/// The bounds of a planner.
+/// The limits of a planner.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Bytes of the object.
     pub object: u64,
-    /// Bytes of a record of a sequential stream: what one fetch of the source should bring.
+    /// Bytes of a record of a sequential stream, which should be the size of one fetch from the
+    /// source.
     pub record: u64,
-    /// Records planned and not read, of one stream.
+    /// The most records of one stream that are planned and not read.
     pub window: u32,
-    /// Bytes planned and not read, of all streams: what the memory for this object holds.
+    /// The most bytes of all streams that are planned and not read: the memory for this object.
     pub total: u64,
 }
 
-/// The way in which a read found its bytes.
+/// Whether a read found its bytes in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// They were there.
     Ready,
-    /// They were in flight, and the reader waits for them.
+    /// The bytes were in flight, and the reader waits for them.
     InFlight,
-    /// They were not asked for.
+    /// The bytes were not requested.
     Absent,
 }
 
-/// What a program says about its reads.
+/// A program's hint about its reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
-    /// In order from the next read on.
+    /// Reads are sequential from the next read on.
     Sequential,
-    /// Nothing is foreseeable: no more is planned until another hint.
+    /// Reads are unpredictable: nothing more is planned until another hint.
     Random,
-    /// Records of `length` bytes, `distance` bytes from the beginning of one to that of the next.
+    /// Reads are of records of `length` bytes, with `distance` bytes from the beginning of one
+    /// record to that of the next.
     Stride {
         /// Bytes of a record.
         length: u64,
-        /// Bytes from one beginning to the next; negative for backwards.
+        /// Bytes from the beginning of one record to that of the next; negative for backwards.
         distance: i64,
     },
-    /// These ranges will be read, in this order. Those beyond the window are left to their reads.
+    /// The ranges that will be read, in this order. Ranges beyond the window are not prefetched.
     WillNeed(Vec<Range<u64>>),
-    /// Nothing that was planned is wanted any more.
+    /// None of the planned ranges is wanted any more.
     DontNeed,
 }
 
-/// What to do after a read.
+/// What to fetch and to drop after a read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FetchPlan {
-    /// To be fetched, the most urgent first.
+    /// Ranges to be fetched, the most urgent first.
     pub fetch: Vec<Range<u64>>,
-    /// Planned before and not wanted any more.
+    /// Ranges that were planned before and are no longer wanted.
     pub drop: Vec<Range<u64>>,
 }
 
-/// The pattern that was found last, and how it goes.
+/// The pattern of a stream, and its progress.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamStatus {
-    /// Bytes from record to record; negative backwards.
+    /// Bytes from one record to the next; negative for backwards.
     pub stride: i64,
     /// Bytes of a record.
     pub record: u64,
-    /// Records planned and not read.
+    /// The number of records that are planned and not read.
     pub ahead: u32,
     /// Records read.
     pub used: u64,
@@ -75,10 +77,10 @@ pub struct ReadCounts {
     pub read: u64,
     /// Bytes planned.
     pub planned: u64,
-    /// Bytes planned, and dropped unread.
+    /// Bytes that were planned, and dropped unread.
     pub wasted: u64,
-    /// Records read that were planned before and there.
+    /// The number of records read that were planned before and present.
     pub hits: u64,
-    /// Records read that were planned before and in flight.
+    /// The number of records read that were planned before and still in flight.
     pub stalls: u64,
 }

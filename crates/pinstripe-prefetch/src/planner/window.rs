@@ -1,24 +1,27 @@
-//! The number of records ahead of an object's readers, of all streams together.
+//! The number of records that are planned ahead of an object's readers, over all streams.
 
-/// A doubling that makes the reader less than this much faster (in per cent) was one too many.
+/// The least gain of speed, in per cent, that justifies a doubling of the window; with less, the
+/// doubling was one too many.
 const GAIN_MIN: u64 = 15;
-/// A reader who became so much faster (in per cent) is far from the end: the window grows fourfold.
+/// If a doubling made the reader faster by at least this gain, in per cent, the window grows
+/// fourfold.
 const GAIN_LARGE: u64 = 50;
-/// Doublings in a row that gained too little until the window stays: one may be bad luck.
+/// The number of successive doublings with too little gain after which the window stays: a single
+/// one may be bad luck.
 const VAIN_MAX: u32 = 2;
-/// Consumed windows after which a window that stayed is tried again.
+/// The number of consumed windows after which doubling is tried again on a window that stayed.
 const REST: u64 = 8;
 const WINDOW_MAX: u32 = 1 << 16;
 
-/// A window that doubles as long as that pays.
+/// A window that doubles as long as doubling makes the reader faster.
 #[derive(Debug)]
 pub(super) struct Window {
     records: u32,
-    /// Records consumed since the window has this size.
+    /// The number of records consumed since the window got its present size.
     consumed: u64,
     since: u64,
     has_waited: bool,
-    /// Nanoseconds per record of the window before, in 1/1024.
+    /// The time per record with the previous window, in 1/1024 nanoseconds.
     before: Option<u64>,
     vain: u32,
 }
@@ -34,8 +37,8 @@ impl Window {
         self.records
     }
 
-    /// Takes in that the reader consumed a record, and whether it had to wait for it. A window is
-    /// judged when as many records were consumed as it has: only those were fetched under it.
+    /// Records that the reader consumed a record, and whether it had to wait for it. A window is
+    /// judged when as many records were consumed as its size: only these were fetched with it.
     pub(super) fn consumed(&mut self, has_waited: bool, now: u64) {
         self.consumed += 1;
         self.has_waited |= has_waited;
@@ -66,7 +69,7 @@ impl Window {
         self.before = before.or(self.before);
     }
 
-    /// Half as many, because one was fetched in vain.
+    /// Halves the window, because a record was fetched in vain.
     pub(super) fn halve(&mut self) {
         self.records = (self.records / 2).max(1);
     }

@@ -1,4 +1,4 @@
-//! The place of one unit: empty, or what its fetch gave.
+//! The cell of one unit: empty, or with the result of the unit's fetch.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -15,7 +15,8 @@ impl<U> Cell<U> {
         Arc::new(Cell { result: Mutex::new(None), filled: Condvar::new() })
     }
 
-    /// Fills it with what `fetch` gives, or with an error if that panics; whether it is a unit.
+    /// Fills the cell with the result of `fetch`, or with an error if `fetch` panics; returns
+    /// whether the result is a unit.
     pub(super) fn filled_by(&self, fetch: impl FnOnce() -> Result<U>) -> bool {
         let guard = FailOnPanic(self);
         let result = fetch().map(Arc::new);

@@ -1,17 +1,18 @@
-//! Fetches units of a source, ahead of their readers or for them, within one budget of bytes.
+//! Fetches units of a source, before their readers ask or for them, within one budget of bytes.
 //!
-//! A unit is what the source fetches at once: a block of a file, a record of a pack. Units are
-//! shared by all readers. Lock order: `state`, then the result of a unit; no lock is held while the
-//! source is asked.
+//! A unit is what the source fetches at once, such as a block of a file or a record of a pack.
+//! Units are shared by all readers. Lock order: `state`, then the result of a unit; no lock is held
+//! while the source is called.
 //!
 //! Invariants: bytes are charged when a unit is requested, not when it arrives, and charged bytes
-//! never exceed the budget. A read always continues, outside the budget if it is full; it never
-//! waits for units without a reader. A unit is fetched by one thread at a time, and all readers
-//! that want it get that thread's answer.
+//! never exceed the budget. A read is never blocked by a full budget: its unit is then fetched
+//! outside of the budget; a read never waits for units that have no reader. A unit is fetched by
+//! one thread at a time, and all readers that want it get the result of that thread.
 //!
-//! A caller that knows its reads needs no planner: it pins units in the order of its plan, and
-//! waits where the budget is full of other units that it pinned and has not read. A pinned unit is
-//! fetched once, whether it gives bytes or an error, and is kept until its last pin is given back.
+//! A caller that knows its reads in advance needs no planner: it pins units in the order of its
+//! plan, and waits while the budget is full of other units that it pinned and has not read. A
+//! pinned unit is fetched once, whether the fetch succeeds or fails, and is kept until its last pin
+//! is released.
 
 #![allow(clippy::disallowed_methods, reason = "threads wait for slow sources")]
 
@@ -35,33 +36,34 @@ pub use pinned::{EndOnDrop, Pinned};
 pub use state::BudgetUsage;
 use state::{Pinning, State};
 
-/// Something that units are fetched from.
+/// A source from which units are fetched.
 pub trait FetchSource: Send + Sync {
     /// Names a unit.
     type Key: Copy + Eq + Hash + Send + Sync + 'static;
-    /// The unit that is fetched.
+    /// The type of the units.
     type Unit: Send + Sync + 'static;
 
-    /// Fetches a unit; may take long, and is called by many threads at once.
+    /// Fetches a unit; this may take long, and many threads call it at once.
     ///
     /// # Errors
-    /// The errors of the source.
+    /// Fails with the errors of the source.
     fn fetch(&self, key: Self::Key) -> Result<Self::Unit>;
 
-    /// The bytes that a unit takes in memory, where what was said when it was asked for is a guess.
+    /// The bytes that a unit takes in memory, if the number given with the request was only an
+    /// estimate.
     fn bytes(&self, _unit: &Self::Unit) -> Option<u64> {
         None
     }
 }
 
-/// A unit that is wanted before it is read.
+/// A unit that is wanted before a reader asks for it.
 #[derive(Debug, Clone)]
 pub struct Ahead<K> {
     /// Names it.
     pub key: K,
-    /// The bytes that it takes in memory.
+    /// The bytes that the unit takes in memory.
     pub bytes: u64,
-    /// The object whose planner asked for it, and the range that it planned.
+    /// The object whose planner requested the unit, and the range that it planned.
     pub origin: (u64, Range<u64>),
 }
 
@@ -74,9 +76,9 @@ pub struct Runner<S: FetchSource> {
 struct Shared<S: FetchSource> {
     source: S,
     state: Mutex<State<S::Key, S::Unit>>,
-    /// There is something to fetch, or the end has come.
+    /// Notifies threads that there is something to fetch, or that the runner ends.
     work: Condvar,
-    /// There may be room for a pin, or the end has come.
+    /// Notifies callers that there may be room for a pin, or that the runner ends.
     unpinned: Condvar,
 }
 
@@ -95,7 +97,7 @@ impl<S: FetchSource + 'static> Runner<S> {
 }
 
 impl<S: FetchSource> Runner<S> {
-    /// Gives a runner to `body`, and ends its threads before it returns: for a source that is
+    /// Passes a runner to `body`, and ends its threads before it returns; for a source that is
     /// borrowed.
     pub fn scoped<R>(
         source: S,
@@ -119,15 +121,15 @@ impl<S: FetchSource> Runner<S> {
         &self.shared.source
     }
 
-    /// Whether a unit is present, in flight or neither; the state may change at once.
+    /// Whether a unit is present, in flight or absent; this may change at any time.
     pub fn found(&self, key: &S::Key) -> Presence {
         lock(&self.shared.state).found(key)
     }
 
-    /// A unit of this length, for a reader that waits for it.
+    /// Returns a unit of this length to a reader, which waits for it.
     ///
     /// # Errors
-    /// The errors of the source. They are not kept: the next reader asks again.
+    /// Fails with the errors of the source. Errors are not kept: the next reader fetches again.
     pub fn get(&self, key: S::Key, bytes: u64) -> Result<Arc<S::Unit>> {
         let (cell, is_ours) = lock(&self.shared.state).demand(key, bytes);
         if is_ours {
@@ -136,7 +138,7 @@ impl<S: FetchSource> Runner<S> {
         cell.wait()
     }
 
-    /// Asks for units that will be read. Those for which there is no room are left out.
+    /// Requests units that will be read. Units for which there is no room are left out.
     pub fn ahead(&self, wanted: impl IntoIterator<Item = Ahead<S::Key>>) {
         let mut state = lock(&self.shared.state);
         let mut queued = 0;
@@ -149,15 +151,16 @@ impl<S: FetchSource> Runner<S> {
         }
     }
 
-    /// A place for a unit of this length that will certainly be read, if there is room for it now.
-    /// It is fetched when it is [started](Self::start) or read.
+    /// Reserves a place for a unit of this length that will certainly be read, if there is room for
+    /// it now. The unit is fetched when it is [started](Self::start) or read.
     pub fn try_pin(&self, key: S::Key, bytes: u64) -> Option<Pinned<'_, S>> {
         let pinning = lock(&self.shared.state).pin(key, bytes);
         (pinning != Pinning::NoRoom).then(|| Pinned::new(self, key, bytes, pinning))
     }
 
-    /// The same, once there is room. The pins that take the room must be given
-    /// back meanwhile: those of the caller must be held by other threads that have started.
+    /// Like [`try_pin`](Self::try_pin), but waits until there is room. Other threads must release
+    /// the pins that take the room: pins of the caller itself must be held by other threads that
+    /// have started.
     pub fn pin(&self, key: S::Key, bytes: u64) -> Pinned<'_, S> {
         let mut state = lock(&self.shared.state);
         let pinning = loop {
@@ -170,7 +173,7 @@ impl<S: FetchSource> Runner<S> {
         Pinned::new(self, key, bytes, pinning)
     }
 
-    /// Has pinned units fetched, in this order.
+    /// Begins to fetch pinned units, in this order.
     pub fn start(&self, keys: impl IntoIterator<Item = S::Key>) {
         let mut state = lock(&self.shared.state);
         let mut queued = 0;
@@ -183,17 +186,17 @@ impl<S: FetchSource> Runner<S> {
         }
     }
 
-    /// Prefetches nothing any more, and lets no caller wait for room. Reads continue.
+    /// Ends prefetching, and wakes callers that wait for room. Reads continue.
     pub fn end(&self) {
         self.shared.end();
     }
 
-    /// Ends it when what this returns is dropped: when the caller returns, or panics.
+    /// Returns a guard that ends the runner when it is dropped: when the caller returns, or panics.
     pub fn end_on_drop(&self) -> EndOnDrop<'_, S> {
         EndOnDrop::new(self)
     }
 
-    /// Takes back units that will not be read; those that are in flight arrive, and are dropped
+    /// Cancels units that will not be read; units in flight still arrive, and are then dropped
     /// first.
     pub fn unwanted(&self, object: u64, ranges: &[Range<u64>]) {
         if !ranges.is_empty() {
@@ -206,7 +209,7 @@ impl<S: FetchSource> Runner<S> {
         lock(&self.shared.state).take_dropped(object)
     }
 
-    /// What the budget holds.
+    /// The present usage of the budget.
     pub fn usage(&self) -> BudgetUsage {
         lock(&self.shared.state).usage()
     }
@@ -248,7 +251,7 @@ impl<S: FetchSource> Shared<S> {
         }
     }
 
-    /// Fetches a unit that this thread alone was given.
+    /// Fetches a unit that was assigned to this thread.
     fn fill(&self, key: S::Key, cell: &Arc<Cell<S::Unit>>) {
         let mut bytes = None;
         let is_unit = cell.filled_by(|| {

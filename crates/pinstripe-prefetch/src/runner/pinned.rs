@@ -1,4 +1,4 @@
-//! Units of a known plan, as those hold them who will read them.
+//! Units of a known plan, held by those who will read them.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use pinstripe_base::error::Result;
 use super::state::Pinning;
 use super::{FetchSource, Runner};
 
-/// A unit that will be read; its place in the budget is given back when this is dropped.
+/// A unit that will be read; its place in the budget is released when this object is dropped.
 pub struct Pinned<'r, S: FetchSource> {
     runner: &'r Runner<S>,
     key: S::Key,
@@ -22,20 +22,22 @@ impl<'r, S: FetchSource> Pinned<'r, S> {
         Pinned { runner, key, bytes, pinning }
     }
 
-    /// The name of the unit.
+    /// The key of the unit.
     pub fn key(&self) -> S::Key {
         self.key
     }
 
-    /// Whether it got its place by this pin, and is to be [started](Runner::start).
+    /// Whether this pin reserved the unit's place, so that the unit must be
+    /// [started](Runner::start).
     pub fn is_new(&self) -> bool {
         self.pinning == Pinning::New
     }
 
-    /// Waits for the unit, or fetches it where no thread has begun to. It cannot outlive its pin.
+    /// Waits for the unit, or fetches it if no thread has begun to. The returned unit cannot
+    /// outlive its pin.
     ///
     /// # Errors
-    /// The errors of the source; the same for all pins that a unit has at a time.
+    /// Fails with the errors of the source; all pins of a unit get the same error.
     pub fn get(&self) -> Result<PinnedUnit<'_, S::Unit>> {
         let unit = self.runner.get(self.key, self.bytes)?;
         Ok(PinnedUnit { unit, pin: PhantomData })

@@ -1,4 +1,4 @@
-//! Which units there are, and what they are charged.
+//! The units of a runner, and the bytes that each is charged for.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -9,30 +9,30 @@ use super::Ahead;
 use super::cell::Cell;
 use crate::planner::Presence;
 
-/// What the budget holds, in bytes and units.
+/// The usage of the budget, in bytes and units.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BudgetUsage {
-    /// Bytes that may be charged.
+    /// The most bytes that may be charged.
     pub budget: u64,
     /// Bytes charged.
     pub charged: u64,
-    /// Bytes charged at most so far.
+    /// The most bytes that were charged at any time.
     pub peak: u64,
-    /// Units that wait for a thread.
+    /// The number of units that wait for a thread.
     pub queued: u64,
-    /// Bytes that readers asked for and that were fetched for them.
+    /// Bytes that readers requested and that were fetched for them.
     pub demanded: u64,
-    /// Bytes that were fetched ahead.
+    /// Bytes that were prefetched.
     pub ahead: u64,
-    /// Bytes fetched ahead and dropped unread.
+    /// Bytes that were prefetched and dropped unread.
     pub wasted: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CellStage {
-    /// It waits for a thread.
+    /// The unit waits for a thread.
     Queued,
-    /// A thread fetches it.
+    /// A thread is fetching the unit.
     Fetching,
     /// It is present.
     There,
@@ -42,34 +42,35 @@ struct CellSlot<U> {
     cell: Arc<Cell<U>>,
     bytes: u64,
     stage: CellStage,
-    /// The stream that planned it; `None` once it was read.
+    /// The object and range for which the unit was planned; `None` once it was read.
     origin: Option<(u64, Range<u64>)>,
-    /// It was read since the hand of the clock passed.
+    /// Whether the unit was read since the hand of the clock last passed.
     is_recent: bool,
     is_wanted: bool,
-    /// Uses of it that a known plan still has.
+    /// The number of uses of the unit that known plans still have.
     pins: u32,
-    /// The fetch failed; kept only as long as it is pinned.
+    /// Whether the fetch failed; the failed unit is kept only as long as it is pinned.
     is_failed: bool,
 }
 
-/// Whether a unit of a known plan has a place in the budget.
+/// The result of pinning a unit of a known plan in the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pinning {
-    /// It has one now, and has to be fetched.
+    /// The unit has a place now, and has to be fetched.
     New,
     /// It had one.
     Known,
-    /// There is no room until another pin is given back.
+    /// The budget has no room until another pin is released.
     NoRoom,
-    /// It gets none: none is pinned that could make room, or the end has come.
+    /// The unit gets no place: no pin exists whose release could make room, or the runner has
+    /// ended.
     Unplaced,
 }
 
 pub(super) struct State<K, U> {
     slots: HashMap<K, CellSlot<U>>,
     queue: VecDeque<K>,
-    /// The keys of all slots, in the order in which the clock goes round.
+    /// The keys of all slots, in the order in which the hand of the clock passes.
     clock: VecDeque<K>,
     dropped: HashMap<u64, Vec<Range<u64>>>,
     usage: BudgetUsage,
@@ -99,7 +100,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         }
     }
 
-    /// The cell of a unit that a reader waits for, and whether the reader has to fetch it.
+    /// The cell of a unit for which a reader waits, and whether that reader has to fetch the unit.
     pub(super) fn demand(&mut self, key: K, bytes: u64) -> (Arc<Cell<U>>, bool) {
         if let Some(slot) = self.slots.get_mut(&key) {
             (slot.is_recent, slot.is_wanted, slot.origin) = (true, true, None);
@@ -117,7 +118,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         (cell, true)
     }
 
-    /// Takes in a unit that will be read; whether a thread has to fetch it.
+    /// Adds a unit that will be read; returns whether a thread has to fetch it.
     pub(super) fn ahead(&mut self, ahead: Ahead<K>) -> bool {
         if let Some(slot) = self.slots.get_mut(&ahead.key) {
             // Neighbours in one unit are planned one after the other.
@@ -153,7 +154,8 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         debug_assert!(self.usage.charged <= self.usage.budget, "no more is charged than there is");
     }
 
-    /// Takes in one more use of a unit by a known plan. It stays until it is unpinned as often.
+    /// Adds a use of a unit by a known plan. The unit is kept until it is unpinned as often as it
+    /// was pinned.
     pub(super) fn pin(&mut self, key: K, bytes: u64) -> Pinning {
         if self.is_over {
             return Pinning::Unplaced;
@@ -181,7 +183,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         }
     }
 
-    /// Takes back one use; whether it was the last one, so that there may be room now.
+    /// Removes one use; returns whether it was the last one, so that there may be room now.
     pub(super) fn unpin(&mut self, key: &K) -> bool {
         let Some(slot) = self.slots.get_mut(key).filter(|slot| slot.pins > 0) else { return false };
         slot.pins -= 1;
@@ -197,7 +199,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         true
     }
 
-    /// Hands a pinned unit to the threads that fetch; whether one has to.
+    /// Gives a pinned unit to the threads that fetch; returns whether a thread has to fetch it.
     pub(super) fn start(&mut self, key: K) -> bool {
         let is_queued = self.slots.get(&key).is_some_and(|slot| slot.stage == CellStage::Queued);
         if is_queued && !self.is_over {
@@ -206,7 +208,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         is_queued
     }
 
-    /// The next unit for a thread that fetches ahead.
+    /// The next unit for a prefetching thread.
     pub(super) fn next(&mut self) -> Option<(K, Arc<Cell<U>>)> {
         while let Some(key) = self.queue.pop_front() {
             // A reader may have taken it, or it may not be wanted any more.
@@ -220,8 +222,8 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         None
     }
 
-    /// Charges a unit with what it takes, now that it is present; others make room where that is
-    /// more.
+    /// Charges a unit for its actual size, now that it is present; if that is larger than expected,
+    /// other units are dropped.
     pub(super) fn charge(&mut self, key: &K, cell: &Arc<Cell<U>>, bytes: u64) {
         // One that is longer than the budget has it alone.
         let bytes = bytes.min(self.usage.budget);
@@ -233,8 +235,8 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         self.usage.peak = self.usage.peak.max(self.usage.charged);
     }
 
-    /// Takes in that a fetch has ended. A failed one leaves nothing behind; while it is pinned, all
-    /// of its uses get the same answer.
+    /// Records that a fetch has ended. A failed unit is removed at once, unless it is pinned: then
+    /// all of its uses get the same error.
     pub(super) fn arrived(&mut self, key: &K, cell: &Arc<Cell<U>>, is_unit: bool) {
         let Some(slot) = self.slots.get_mut(key).filter(|slot| Arc::ptr_eq(&slot.cell, cell))
         else {
@@ -267,8 +269,9 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         self.dropped.remove(&object).unwrap_or_default()
     }
 
-    /// Drops units until `bytes` fit. A reader's unit takes the place of any that no reader holds; one
-    /// that is fetched ahead takes only the place of those that were read or are not wanted.
+    /// Drops units until there is room for `bytes`. A reader's unit may replace any unit that no
+    /// reader holds; a prefetched unit may replace only units that were read or are no longer
+    /// wanted.
     fn make_room(&mut self, bytes: u64, for_reader: bool) -> bool {
         if bytes > self.usage.budget {
             return false;
@@ -293,7 +296,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         self.usage.charged + bytes <= self.usage.budget
     }
 
-    /// Drops a unit, and notes it for its planner if it was never read.
+    /// Drops a unit, and if it was never read, records this for its planner.
     fn waste(&mut self, key: &K) {
         let Some(slot) = self.remove(key) else { return };
         let Some((object, range)) = slot.origin else { return };

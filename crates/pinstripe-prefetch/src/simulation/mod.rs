@@ -1,10 +1,12 @@
-//! A cluster of servers in virtual time: what a reader of records gets under a rule of read-ahead.
+//! A simulated cluster of servers in virtual time, which shows the effect of a read-ahead rule on a
+//! reader of records.
 //!
-//! The model: a record is on one of `lanes` servers, by a hash of its number; a server answers one
-//! request after the other, each in `service`; a request takes `latency` there and back, and all
-//! answers share one link. With 24 servers it reproduces the published figures of a Ceph cluster
-//! read by a program that gives advice (ceph-devel, July 2013) within 20 %: collisions on servers
-//! limit it, not the network. The throughput at a fixed depth follows X(Q) = Xmax * Q / (Q + lanes
+//! The model: a record is on one of `lanes` servers, selected by a hash of its number; a server
+//! answers one request after the other, each in `service`; a request takes `latency` in each
+//! direction, and all answers share one link. With 24 servers, the model reproduces within 20 % the
+//! published figures of a Ceph cluster read by a program that gives advice (ceph-devel, July 2013):
+//! collisions on servers limit the rate, not the network. The throughput at a fixed depth follows
+//! X(Q) = Xmax * Q / (Q + lanes
 //! - 1).
 
 pub mod patterns;
@@ -29,18 +31,19 @@ const MILLI: u64 = 1_000_000;
 pub struct Cluster {
     /// Servers.
     pub lanes: usize,
-    /// The time a server takes for a record.
+    /// The time that a server takes for a record.
     pub service: u64,
-    /// The time a request or an answer travels.
+    /// The time that a request or an answer takes in one direction.
     pub latency: u64,
-    /// The time the link takes for a record.
+    /// The time that the link takes for a record.
     pub transfer: u64,
-    /// Which server has which record.
+    /// The seed that determines which server has which record.
     pub seed: u64,
 }
 
 impl Cluster {
-    /// 24 servers of 57 ms for 4 MiB, 11 ms away in each direction, behind 1,030 MB/s.
+    /// 24 servers that take 57 ms for 4 MiB, with a latency of 11 ms in each direction and a link
+    /// of 1,030 MB/s.
     pub fn far24(seed: u64) -> Self {
         let transfer = RECORD * 1000 / 1030;
         Cluster { lanes: 24, service: 57 * MILLI, latency: 11 * MILLI, transfer, seed }
@@ -52,32 +55,33 @@ impl Cluster {
     }
 }
 
-/// A rule of read-ahead.
+/// A read-ahead rule.
 pub trait Rule {
-    /// Takes in that `record` is read at `now`, found as `found` says; returns what to fetch.
+    /// Processes a read of `record` at time `now`; `found` says whether it was present; returns
+    /// what to fetch.
     fn read(&mut self, now: u64, record: u64, found: Presence) -> Vec<u64>;
 
-    /// Takes in that a record was dropped before it was read.
+    /// Tells the rule that a record was dropped before it was read.
     fn dropped(&mut self, _record: u64) {}
 
-    /// Records no longer wanted, since the last call.
+    /// The records that are no longer wanted, since the last call.
     fn take_unwanted(&mut self) -> Vec<u64> {
         Vec::new()
     }
 }
 
-/// What a reader got.
+/// The results of a simulated reader.
 #[derive(Debug, Clone, Copy)]
 pub struct SimulatedRun {
     /// MB per second.
     pub rate: f64,
-    /// Records fetched in vain per record that the reader read.
+    /// The number of records fetched in vain per record that the reader read.
     pub waste: f64,
-    /// Records in memory or in flight at most.
+    /// The most records in memory or in flight at any time.
     pub peak: usize,
 }
 
-/// Reads `pattern` record by record, each as soon as the one before is present.
+/// Reads `pattern` record by record, each as soon as the previous one is present.
 pub fn run(cluster: &Cluster, pattern: &[u64], rule: &mut dyn Rule, budget: usize) -> SimulatedRun {
     let mut state = State::new(cluster);
     let mut fetched = 0u64;
@@ -127,13 +131,13 @@ struct State<'c> {
     now: u64,
     lane_free: Vec<u64>,
     link_free: u64,
-    /// Requests by the time at which their server is done.
+    /// Requests, ordered by the time at which their server completes them.
     served: BinaryHeap<Reverse<(u64, u64)>>,
-    /// When the answer for a record is present, once that is known.
+    /// The time when the answer for a record is present, once that is known.
     arrived: HashMap<u64, u64>,
-    /// Requests whose answer has not reached the link yet.
+    /// Requests whose answers have not reached the link yet.
     waiting: HashSet<u64>,
-    /// Records that were fetched ahead and not read, and since when.
+    /// Records that were prefetched and not read, with the time since when.
     ahead: BTreeMap<u64, u64>,
     peak: usize,
 }
@@ -170,7 +174,7 @@ impl<'c> State<'c> {
         self.served.push(Reverse((done, record)));
     }
 
-    /// Puts answers onto the link that servers have ready by `until`.
+    /// Puts the answers that servers complete by `until` onto the link.
     fn advance(&mut self, until: u64) {
         while let Some(&Reverse((done, _))) = self.served.peek()
             && done <= until

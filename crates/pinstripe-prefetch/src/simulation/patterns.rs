@@ -1,16 +1,16 @@
 //! Orders in which records are read.
 
-/// A generator of numbers that look random (xorshift64, by George Marsaglia).
+/// A pseudorandom number generator (xorshift64, by George Marsaglia).
 #[derive(Debug, Clone)]
 pub struct Numbers(u64);
 
 impl Numbers {
-    /// Numbers from a seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `end`.
+    /// A pseudorandom number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -28,7 +28,7 @@ impl Numbers {
 /// An order of reads, with its name.
 #[derive(Debug, Clone)]
 pub struct ReadPattern {
-    /// The name in a table.
+    /// The name of the pattern in a table.
     pub name: &'static str,
     /// The records in the order in which they are read.
     pub records: Vec<u64>,
@@ -75,7 +75,7 @@ pub fn all(count: u64, seed: u64) -> Vec<ReadPattern> {
     ]
 }
 
-/// Several readers of one object, each from a place of its own, whose turns come at random.
+/// Several readers of one object, each from a different offset, which take turns at random.
 fn interleaved(readers: u64, count: u64, stride: u64, numbers: &mut Numbers) -> Vec<u64> {
     let each = (count / readers).max(1);
     // Places that no other reader comes to.
@@ -93,7 +93,7 @@ fn interleaved(readers: u64, count: u64, stride: u64, numbers: &mut Numbers) -> 
     records
 }
 
-/// Any pattern: a few pieces, each of one kind, out of a seed.
+/// A pseudorandom pattern for a seed: several pieces, each of one kind.
 #[cfg(test)]
 pub fn generated(seed: u64) -> Vec<u64> {
     let mut numbers = Numbers::new(seed + 1);

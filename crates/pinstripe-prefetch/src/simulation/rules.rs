@@ -1,5 +1,5 @@
-//! Rules of read-ahead: ours, a plan that is known, a fixed depth, and small models of what other
-//! systems document.
+//! Read-ahead rules: this crate's planner, a known plan, a fixed depth, and small models of the
+//! documented rules of other systems.
 
 use std::ops::Range;
 
@@ -13,8 +13,8 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// Without hints, for an object of `records`, with `window` of them ahead of a stream at most, and
-    /// `total` of all.
+    /// The planner without hints, for an object of `records`, with at most `window` of them ahead
+    /// of a stream, and at most `total` in all.
     pub fn new(records: u64, window: u32, total: u32) -> Self {
         let bounds = Bounds {
             object: records * RECORD,
@@ -46,7 +46,7 @@ impl Rule for Ours {
     }
 }
 
-/// The next records of a plan that is known: as many as `depth` ahead.
+/// The next records of a known plan, up to `depth` ahead.
 pub struct KnownPlan<'p> {
     plan: &'p [u64],
     at: usize,
@@ -55,7 +55,7 @@ pub struct KnownPlan<'p> {
 }
 
 impl<'p> KnownPlan<'p> {
-    /// A reader who tells what comes.
+    /// A reader that announces its reads in advance.
     pub fn new(plan: &'p [u64], depth: usize) -> Self {
         KnownPlan { plan, at: 0, issued: 0, depth }
     }
@@ -70,8 +70,9 @@ impl Rule for KnownPlan<'_> {
     }
 }
 
-/// Linux's page cache (mm/readahead.c): a window that doubles while reads are in order, read again
-/// when the reader comes to its mark. `most` records at most.
+/// The rule of Linux's page cache (mm/readahead.c): a window that doubles while reads are
+/// sequential; the next window is read when the reader reaches a mark. A window has at most `most`
+/// records.
 pub struct Doubling {
     last: Option<u64>,
     window: u64,
@@ -80,7 +81,7 @@ pub struct Doubling {
 }
 
 impl Doubling {
-    /// A file without reads.
+    /// The state for a file without reads.
     pub fn new(most: u64) -> Self {
         Doubling { last: None, window: 0, end: 0, most }
     }
@@ -105,8 +106,8 @@ impl Rule for Doubling {
     }
 }
 
-/// Lustre (llite/rw.c): one stride per handle, forwards only, used from the second equal gap on;
-/// one record more for each read that fits.
+/// The rule of Lustre (llite/rw.c): one stride per handle, forwards only, used from the second
+/// equal gap on; the window grows by one record for each read that fits.
 pub struct OneStride {
     last: Option<u64>,
     gap: u64,
@@ -117,7 +118,7 @@ pub struct OneStride {
 }
 
 impl OneStride {
-    /// A handle without reads.
+    /// The state for a handle without reads.
     pub fn new(most: u64) -> Self {
         OneStride { last: None, gap: 0, equal: 0, window: 0, end: 0, most }
     }
@@ -140,8 +141,8 @@ impl Rule for OneStride {
     }
 }
 
-/// mountpoint-s3: one cursor per handle; the window doubles when the reader finds its queue empty,
-/// a seek forwards of at most four records is waited out, any other seek begins again.
+/// The rule of mountpoint-s3: one cursor per handle; the window doubles when the reader finds its
+/// queue empty; a forward seek of at most four records is waited for, any other seek starts again.
 pub struct OneCursor {
     next: u64,
     window: u64,
@@ -150,7 +151,7 @@ pub struct OneCursor {
 }
 
 impl OneCursor {
-    /// A handle without reads.
+    /// The state for a handle without reads.
     pub fn new(most: u64) -> Self {
         OneCursor { next: 0, window: 1, end: 0, most }
     }

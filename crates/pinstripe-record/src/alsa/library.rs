@@ -1,5 +1,6 @@
-//! The functions of libasound, found when they are first needed: the binary is built and runs without
-//! it. Signatures: alsa/pcm.h, alsa/error.h of alsa-lib 1.0 and 1.2.
+//! The functions of libasound, loaded when they are first needed; the binary can be built and run
+//! without the library. The signatures are those in alsa/pcm.h and alsa/error.h of alsa-lib 1.0 and
+//! 1.2.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::OnceLock;
@@ -14,13 +15,13 @@ pub(crate) struct RawPcm {
     _private: [u8; 0],
 }
 
-/// A set of configurations of the hardware.
+/// A set of hardware configurations (`snd_pcm_hw_params_t`).
 #[repr(C)]
 pub(crate) struct RawHardware {
     _private: [u8; 0],
 }
 
-/// A configuration of the software.
+/// A software configuration (`snd_pcm_sw_params_t`).
 #[repr(C)]
 pub(crate) struct RawSoftware {
     _private: [u8; 0],
@@ -37,8 +38,9 @@ pub(crate) const INTERLEAVED: c_int = 3;
 /// `SND_PCM_TYPE_FILE` and `SND_PCM_TYPE_NULL`.
 pub(crate) const UNPACED: [c_int; 2] = [3, 4];
 
-/// Called with the library's messages. Its last parameters are those of printf(3); in the calling
-/// conventions of Linux, a function that does not read them can omit them.
+/// The function that the library calls with its messages. The last parameters of the error handler
+/// are those of printf(3); in the calling conventions of Linux, a function that does not read them
+/// can omit them.
 type ErrorHandler = extern "C" fn(*const c_char, c_int, *const c_char, c_int, *const c_char);
 
 foreign_functions! {
@@ -79,7 +81,7 @@ foreign_functions! {
     }
 }
 
-/// The library prints nothing: our own errors contain its messages.
+/// Keeps the library from printing; errors of this program contain its messages.
 extern "C" fn print_nothing(
     _: *const c_char,
     _: c_int,
@@ -90,10 +92,10 @@ extern "C" fn print_nothing(
 }
 
 impl AlsaLibrary {
-    /// The library of this system.
+    /// Returns the library of this system.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where there is none.
+    /// [`Kind::Unsupported`] if the library is not installed.
     pub fn get() -> Result<&'static AlsaLibrary> {
         static LOADED: OnceLock<Result<AlsaLibrary>> = OnceLock::new();
         LOADED
@@ -105,16 +107,18 @@ impl AlsaLibrary {
     fn load(name: &CStr) -> Result<AlsaLibrary> {
         let found = LoadedLibrary::open(&[name]).and_then(|it| AlsaLibrary::find(&it));
         let library = found.map_err(|failure| {
-            Error::new(Kind::Unsupported, format!("ALSA cannot be used here ({failure})")).advice(
-                "install its library (Debian: libasound2), or use pcm: with arecord or aplay",
-            )
+            Error::new(Kind::Unsupported, format!("the ALSA library cannot be loaded ({failure})"))
+                .advice(
+                    "install the ALSA library (Debian: libasound2), or use pcm: with arecord or \
+                     aplay",
+                )
         })?;
         // SAFETY: it takes a function that may be called at any time.
         unsafe { (library.set_error_handler)(print_nothing) };
         Ok(library)
     }
 
-    /// The library's words for an error.
+    /// The library's text for an error code.
     pub fn text(&self, code: c_int) -> String {
         // SAFETY: the text is a constant, or null.
         let text = unsafe { (self.error_text)(code) };

@@ -1,8 +1,9 @@
-//! Sound cards, and all else that ALSA calls a PCM device.
+//! Sound cards, and all other devices that ALSA calls PCM devices.
 //!
-//! A device is opened without blocking and awaited with a deadline, so that a device that hangs
-//! blocks no thread. A failure is returned as a [`CardTrouble`]: the users of the card decide how to
-//! react, behind the seam [`SoundCard`], at which tests let cards fail.
+//! A device is opened in nonblocking mode, and waits have a deadline, so that a device that hangs
+//! blocks no thread. A failure is returned as a [`CardTrouble`], and the users of the card decide
+//! how to react. Cards are used through the trait [`SoundCard`], with which tests simulate
+//! failures.
 
 mod library;
 #[cfg(test)]
@@ -20,9 +21,10 @@ use library::{
     AlsaLibrary, CAPTURE, INTERLEAVED, NONBLOCK, PLAYBACK, RawHardware, RawPcm, UNPACED,
 };
 
-/// The requested period: how often a card has data or room.
+/// The requested period: the interval at which a card has data, or space for data.
 const PERIOD_MICROS: c_uint = 5_000;
-/// The requested buffer: the time that a card can run without this process.
+/// The requested length of the buffer: the time that a card can run without being served by this
+/// process.
 const BUFFER_MICROS: c_uint = 200_000;
 /// A suspended card must resume within this time, otherwise it is restarted.
 const RESUME_WITHIN: Duration = Duration::from_secs(5);
@@ -36,7 +38,7 @@ pub(crate) struct CardFormat {
     /// Bytes of one sample: 24 bits may be stored in four bytes, in the lower three or, if shifted,
     /// in the upper three.
     pub bytes: usize,
-    /// Whether the bytes in front are zeros.
+    /// Whether the sample is in the upper bytes, and the lowest byte is zero.
     pub is_shifted: bool,
     /// ALSA's number.
     pub code: c_int,
@@ -50,8 +52,8 @@ const fn card_format(
     CardFormat { format, bytes, is_shifted, code }
 }
 
-/// Formats that are understood, the best of each kind first: S24_3LE, S24_LE, S32_LE, S16_LE, FLOAT_LE and U8
-/// of alsa/pcm.h.
+/// The supported formats, the best one of each kind first: S24_3LE, S24_LE, S32_LE, S16_LE,
+/// FLOAT_LE and U8 of alsa/pcm.h.
 const FORMATS: [CardFormat; 6] = [
     card_format(SampleFormat::S24, (3, false), 32),
     card_format(SampleFormat::S24, (4, false), 6),
@@ -63,13 +65,13 @@ const FORMATS: [CardFormat; 6] = [
 
 #[cfg(test)]
 impl CardFormat {
-    /// The best way to store samples of a format.
+    /// Returns the best way to store samples of a format on a card.
     pub fn of(format: SampleFormat) -> Option<Self> {
         FORMATS.iter().find(|it| it.format == format).copied()
     }
 }
 
-/// 24 bits in the upper part of 32, for cards that take only these.
+/// 24 bits in the upper part of 32 bits, for cards that support only this.
 const S24_IN_S32: CardFormat = card_format(SampleFormat::S24, (4, true), 10);
 
 /// The settings requested from a device.
@@ -77,41 +79,42 @@ const S24_IN_S32: CardFormat = card_format(SampleFormat::S24, (4, true), 10);
 pub(crate) struct CardWish {
     /// The name, as for `arecord -D`.
     pub device: String,
-    /// The format, or the best that it has.
+    /// The requested format; `None` for the best format of the device.
     pub format: Option<SampleFormat>,
-    /// Channels, or about two.
+    /// The requested number of channels; `None` for two if possible.
     pub channels: Option<u16>,
-    /// Frames per second, or about 48,000.
+    /// The requested rate in frames per second; `None` for 48,000 if possible.
     pub rate: Option<u32>,
 }
 
 /// A failure of a card.
 #[derive(Debug)]
 pub(crate) enum CardTrouble {
-    /// It was not served in time, and has stopped.
+    /// The card was not served in time, and has stopped.
     Xrun,
     /// The machine was suspended.
     Suspended,
-    /// It cannot be used any more.
+    /// The card cannot be used any more.
     Failed(Error),
 }
 
-/// A sound card that runs.
+/// A running sound card.
 pub(crate) trait SoundCard: Send {
     /// The current time for this card.
     fn now(&self) -> Duration;
 
-    /// Begins, or restarts after a trouble.
+    /// Starts the card, or restarts it after a trouble.
     ///
     /// # Errors
-    /// When it cannot be used any more.
+    /// Fails if the card cannot be used any more.
     fn begin(&mut self) -> Result<(), CardTrouble>;
 
-    /// Resumes after the machine was suspended; whether this worked without a restart of the
-    /// device.
+    /// Resumes the card after the machine was suspended; returns whether this worked without a
+    /// restart of the device.
     fn resume(&mut self) -> bool;
 
-    /// Waits until frames can be moved, at most for this time. Returns whether there are any.
+    /// Waits at most this time until frames can be read or written. Returns whether frames can be
+    /// read or written.
     ///
     /// # Errors
     /// Any trouble.
@@ -129,13 +132,13 @@ pub(crate) trait SoundCard: Send {
     /// Any trouble.
     fn read(&mut self, bytes: &mut [u8]) -> Result<usize, CardTrouble>;
 
-    /// Writes whole frames as far as there is room; how many.
+    /// Writes as many complete frames as there is space for; returns their number.
     ///
     /// # Errors
     /// Any trouble.
     fn write(&mut self, bytes: &[u8]) -> Result<usize, CardTrouble>;
 
-    /// Plays what was written to its end.
+    /// Waits until everything that was written has been played.
     fn drain(&mut self);
 }
 
@@ -146,15 +149,15 @@ pub(crate) struct AlsaPcm {
     device: String,
     is_capture: bool,
     began: Instant,
-    /// As it stores samples.
+    /// The format in which the device stores samples.
     pub format: CardFormat,
-    /// Samples of a frame.
+    /// The number of channels.
     pub channels: u16,
     /// Frames per second, as the device reports.
     pub rate: u32,
-    /// Frames that it holds.
+    /// The size of the device's buffer, in frames.
     pub buffer_frames: u64,
-    /// Whether it has no clock: a file, or nothing at all. It can wait.
+    /// Whether the device has no clock, as an ALSA device that is a file or null. It can wait.
     pub is_unpaced: bool,
 }
 
@@ -170,7 +173,7 @@ impl AlsaPcm {
     pub fn open(wish: &CardWish, is_capture: bool) -> Result<Self> {
         let library = AlsaLibrary::get()?;
         let name = CString::new(wish.device.as_str())
-            .map_err(|_| Error::new(Kind::Usage, "not a device name"))?;
+            .map_err(|_| Error::new(Kind::Usage, "this is not a valid device name"))?;
         let mut raw = std::ptr::null_mut();
         let stream = if is_capture { CAPTURE } else { PLAYBACK };
         // SAFETY: the name ends with 0; the handle is written only.
@@ -237,16 +240,18 @@ impl AlsaPcm {
         }
         if let Some(wished) = wish.rate.filter(|it| *it != rate) {
             let what = format!("the device '{}' has a different rate", self.device);
-            return Err(Error::new(Kind::Usage, what)
-                .expected(wished, rate)
-                .advice(format!("ask for rate={rate}; plug:'{}' resamples", self.device)));
+            return Err(Error::new(Kind::Usage, what).expected(wished, rate).advice(format!(
+                "use rate={rate}, or the device plug:'{}', which resamples",
+                self.device
+            )));
         }
         self.channels = u16::try_from(channels).unwrap_or(u16::MAX);
         (self.rate, self.buffer_frames) = (rate, frames);
         Ok(())
     }
 
-    /// The format that was wished for as the device has it, or the best of all.
+    /// Returns the device's form of the requested format, or the best format of the device if none
+    /// is requested.
     fn best_format(
         &self,
         wish: Option<SampleFormat>,
@@ -262,13 +267,13 @@ impl AlsaPcm {
             let wished = wish.map_or("any known format".to_owned(), |it| it.to_string());
             let what = format!("the device '{}' does not support {wished}", self.device);
             Error::new(Kind::Usage, what).advice(format!(
-                "ask for another format=, or for plug:'{}', which converts",
+                "use another format=, or the device plug:'{}', which converts the format",
                 self.device
             ))
         })
     }
 
-    /// Makes playing begin when the buffer is full, not with the first frame.
+    /// Makes playback begin when the buffer is full, not with the first frame.
     fn start_when_full(&self) -> Result<()> {
         let mut params = std::ptr::null_mut();
         // SAFETY: the device is open; the pointer is written, used and freed once.
@@ -290,7 +295,7 @@ impl AlsaPcm {
                 let why = self.library.text(code);
                 let what = format!("the device '{}' {what}: {why}", self.device);
                 Err(Error::new(Kind::Usage, what)
-                    .advice("arecord --dump-hw-params shows what it supports"))
+                    .advice("'arecord --dump-hw-params' shows what the device supports"))
             }
         }
     }
@@ -306,7 +311,7 @@ impl AlsaPcm {
         }
     }
 
-    /// Frames that were moved; 0 if there is nothing yet.
+    /// Converts a return code to the number of frames transferred; 0 if none are available yet.
     fn moved(&self, code: c_long) -> Result<usize, CardTrouble> {
         match code {
             0.. => Ok(code as usize),
@@ -403,8 +408,10 @@ fn cannot_open(library: &AlsaLibrary, device: &str, code: c_int, is_capture: boo
             let lists = if is_capture { "arecord -L" } else { "aplay -L" };
             (Kind::NotFound, format!("list the devices with: {lists}"))
         }
-        libc::EBUSY => (Kind::Busy, "another program uses it: stop that program".to_owned()),
-        _ => (Kind::Io, "check whether arecord or aplay can use it".to_owned()),
+        libc::EBUSY => {
+            (Kind::Busy, "another program uses the sound device: stop that program".to_owned())
+        }
+        _ => (Kind::Io, "check whether arecord or aplay can use the sound device".to_owned()),
     };
     let what = format!("cannot open the sound device '{device}': {}", library.text(code));
     Error::new(kind, what).advice(advice)

@@ -1,7 +1,7 @@
-//! Devices of ALSA for tests, by a configuration of their own.
+//! ALSA devices for tests, with a configuration of their own.
 //!
-//! libasound reads its configuration once, by the environment, so each test runs itself again in a
-//! process that has it.
+//! libasound reads its configuration only once, as the environment says, so each test runs itself
+//! again in a process with another environment.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,17 +16,19 @@ use crate::recorder::tests::{on_disk, plan};
 use crate::recorder::{TakePlan, record};
 use crate::take::{DiskFolder, Manifest};
 
-/// Names the directory of the configuration to the process that a test runs itself again in.
+/// The environment variable that passes the directory of the configuration to the process in which
+/// a test runs itself again.
 const DIRECTORY: &str = "PINSTRIPE_TEST_ALSA";
-/// The configuration that every system with the library has.
+/// The configuration file of ALSA, which every system with the library has.
 const SYSTEM: &str = "/usr/share/alsa/alsa.conf";
 
-/// A configuration, and a directory for what a test makes.
+/// A configuration, and a directory for the files of a test.
 pub struct AlsaConfig {
     dir: PathBuf,
 }
 
-/// Runs `body` in a process with a configuration of its own. `test` is the path of the test in this crate.
+/// Runs `body` in a process with a configuration of its own. `test` is the path of the test within
+/// this crate.
 pub fn with_config(test: &str, body: fn(&AlsaConfig)) {
     if let Some(dir) = std::env::var_os(DIRECTORY) {
         return body(&AlsaConfig { dir: dir.into() });
@@ -46,8 +48,8 @@ pub fn with_config(test: &str, body: fn(&AlsaConfig)) {
 }
 
 impl AlsaConfig {
-    /// Replaces the configuration by a new file, which the library reads with the next device: of a file
-    /// that was changed within the second it would not know.
+    /// Replaces the configuration by a new file, which the library reads when it opens the next
+    /// device. The library would not notice a change of the same file within a second.
     pub fn write(&self, text: &str) {
         std::fs::write(self.dir.join("new.conf"), text).unwrap();
         std::fs::rename(self.dir.join("new.conf"), self.dir.join("asound.conf")).unwrap();
@@ -57,7 +59,8 @@ impl AlsaConfig {
         self.dir.join(name)
     }
 
-    /// A device that gives noise from a file, in a format of ALSA's name: the noise.
+    /// Configures a device that delivers noise from a file, in the ALSA format with this name;
+    /// returns the noise.
     pub fn file_device(&self, device: &str, format: &str, bytes: usize) -> Vec<u8> {
         let samples: Vec<u8> = (1..=bytes as u64)
             .map(|it| (it.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 37) as u8)
@@ -71,7 +74,7 @@ impl AlsaConfig {
         samples
     }
 
-    /// Records so many frames of an input of 48 kHz as a raw take.
+    /// Records this number of frames of a 48 kHz input as a raw take.
     pub fn record(&self, take: &str, input: &str, frames: u64) -> Arc<Monitor> {
         let (stop, monitor) =
             (pinstripe_base::sync::Stop::new().unwrap(), Arc::new(Monitor::default()));
@@ -87,7 +90,7 @@ impl AlsaConfig {
         monitor
     }
 
-    /// Payloads of a raw take, by stream.
+    /// The payload of each stream of a raw take.
     pub fn payloads(&self, take: &str) -> Vec<Vec<u8>> {
         let path = self.path(take);
         let manifest = Manifest::load(&DiskFolder::open(&path).unwrap()).unwrap();

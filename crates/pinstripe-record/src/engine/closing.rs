@@ -1,14 +1,14 @@
-//! The end of a file: its length, tail and final head, while it is recorded or recovered.
+//! Completes a file: its final length, tail and head, while it is recorded or recovered.
 
 use pinstripe_base::error::Result;
 
 use crate::header::{Cue, HeadFacts};
 use crate::take::{Summed, TakeFile, TrimmedRun};
 
-/// The run of a payload from `at` to its end at `whole`, read back.
+/// Reads back the run of a payload from `at` to its end at `whole`.
 ///
 /// # Errors
-/// As reported by the system.
+/// Returns errors as the system reports them.
 pub(crate) fn trimmed_run(
     file: &TakeFile,
     payload_at: u64,
@@ -24,10 +24,10 @@ pub(crate) fn trimmed_run(
     Ok(Some(TrimmedRun { at, bytes, sum }))
 }
 
-/// Gives a file its final length, tail and head, and makes them durable.
+/// Writes a file's final length, tail and head, and makes them durable.
 ///
-/// The length comes first, for it frees what was reserved; a disk that is full even then has no
-/// room for cues, and the file is intact without.
+/// The length is set first, because this frees reserved space. If the disk is full even then, there
+/// is no space for cues, and the file is valid without them.
 pub(crate) fn close_file(
     file: &TakeFile,
     facts: &HeadFacts,

@@ -1,5 +1,5 @@
-//! The committer of a lane: each second it makes durable what was written, vouches for it in the
-//! journal, and writes the headers.
+//! The committer of a directory (lane): each second it makes the written data durable, vouches for
+//! it in the journal, and writes the headers.
 
 #![allow(clippy::disallowed_methods, reason = "the threads of a commit are started here")]
 
@@ -19,12 +19,12 @@ use crate::locks::{RankedMutex, RecordLock};
 use crate::realtime;
 use crate::take::{CommitStages, JournalEvent, JournalRecord, ProgressRun};
 
-/// The interval for steps during which nothing else is to be done.
+/// The wait for a step during which there is nothing else to do.
 const LONG: Duration = Duration::from_secs(3600);
-/// The shortest time after which those are vouched for that did not take long.
+/// The shortest time after which the journal vouches for the files whose sync was fast.
 const SOON: Duration = Duration::from_millis(500);
 
-/// Commits repeatedly, until the writer is at its end and every file closed, or the directory was
+/// Commits repeatedly, until the writer has ended and every file is closed, or the directory was
 /// given up and nothing more can be done.
 pub(crate) fn commit_lane(shared: &SharedTake, lane: &Lane) {
     let pool = WorkerPool::default();
@@ -32,7 +32,7 @@ pub(crate) fn commit_lane(shared: &SharedTake, lane: &Lane) {
         if shared.settings.is_realtime
             && let Err(error) = realtime::be_served_first()
         {
-            shared.note_refusal("syncs are served without real-time I/O class", &error);
+            shared.note_refusal("syncs run without the real-time I/O class", &error);
         }
     };
     let spent = || note_time(lane);
@@ -49,7 +49,7 @@ pub(crate) fn commit_lane(shared: &SharedTake, lane: &Lane) {
     note_time(lane);
 }
 
-/// Adds the processor time that this thread used since it last said so.
+/// Adds the processor time that this thread has used since the previous call.
 fn note_time(lane: &Lane) {
     thread_local! {
         static TOLD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
@@ -62,7 +62,7 @@ struct Committer<'p, 'a> {
     shared: &'a SharedTake,
     lane: &'a Lane,
     pool: &'p WorkerPool<'a>,
-    /// Durable bytes whose records are not durable yet.
+    /// Durable bytes whose journal records are not durable yet.
     unvouched: Vec<(Arc<Piece>, u64)>,
 }
 
@@ -94,7 +94,8 @@ impl<'a> Committer<'_, 'a> {
         }
     }
 
-    /// Whether the writer is at its end, known at once or at this moment.
+    /// Waits until the writer ends, but at most until this moment; returns whether the writer has
+    /// ended.
     fn wait_until(&self, moment: Duration) -> bool {
         let left = moment.saturating_sub(self.shared.now());
         self.lane.writer_ended.wait(left)
@@ -104,15 +105,19 @@ impl<'a> Committer<'_, 'a> {
         self.lane.pieces().into_iter().filter(|it| !it.is_done()).collect()
     }
 
-    /// A directory that was removed still takes writes, to files that nothing names.
+    /// Checks that the directory exists: one that was removed still accepts writes, to files
+    /// without names.
     fn look_for_directory(&self) {
         if !self.lane.has_failed() && self.lane.journal.lock().file().is_unlinked() {
-            let error = Error::new(Kind::NotFound, "the directory of the take was removed");
+            let error = Error::new(
+                Kind::NotFound,
+                "the directory of the take was removed during the recording",
+            );
             self.lane.fail(error.at(self.lane.folder.path()));
         }
     }
 
-    /// Data, then journal, then headers.
+    /// Commits data, then the journal, then the headers.
     fn commit(&mut self) -> Result<()> {
         let pieces = self.open();
         let began = self.shared.now();
@@ -144,8 +149,8 @@ impl<'a> Committer<'_, 'a> {
         synced.and(headed)
     }
 
-    /// Makes the data of all files durable. Where some take long, the journal vouches each second for
-    /// those that are done.
+    /// Makes the data of all files durable. If some files take long, the journal vouches each
+    /// second for the files that are done.
     fn sync(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
         let (first, pool) = (FirstError::default(), self.pool);
         let (shared, lane) = (self.shared, self.lane);
@@ -177,7 +182,7 @@ impl<'a> Committer<'_, 'a> {
         first.take()
     }
 
-    /// Puts into the journal what became durable.
+    /// Adds journal records for the data that became durable.
     fn vouch(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
         let mut runs = Vec::new();
         for piece in pieces {
@@ -201,7 +206,7 @@ impl<'a> Committer<'_, 'a> {
         Ok(())
     }
 
-    /// Does a step for all files; the first error.
+    /// Carries out a step for all files; returns the first error.
     fn each(
         &self,
         pieces: &[Arc<Piece>],
@@ -216,7 +221,8 @@ impl<'a> Committer<'_, 'a> {
         first.take()
     }
 
-    /// The end: every piece is closed, or can no longer be closed.
+    /// Closes files at the end of the take; returns whether every file is closed, or can no longer
+    /// be closed.
     fn finish(&self) -> bool {
         let is_closed = self.open().is_empty();
         if is_closed {
@@ -230,7 +236,7 @@ impl<'a> Committer<'_, 'a> {
     }
 }
 
-/// The first error of the files of a round.
+/// The first error of the files in one round.
 #[derive(Clone)]
 struct FirstError(Arc<RankedMutex<Option<Error>>>);
 

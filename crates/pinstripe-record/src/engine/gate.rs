@@ -1,12 +1,12 @@
 //! Decides which parts of a stream are recorded: where the take begins and ends, where the stream
 //! is armed or disarmed, and where a new file begins.
 //!
-//! A place is a number of bytes since the input was opened, including silence for lost frames. A
-//! [`Gate`] is a function of the place only, so both copies of a mirrored stream are cut at the
-//! same places.
+//! A place is a number of bytes since the input was opened, including the silence that replaces
+//! lost frames. A [`Gate`] depends only on the place, so both copies of a mirrored stream are cut
+//! at the same places.
 //!
-//! Invariant: a decision is made only while the gate is locked, and only for places at or after
-//! the input's current end. A writer reads the ring before the gate, so no writer has passed such a
+//! Invariant: a decision is made only while the gate is locked, and only for places at or after the
+//! input's current end. A writer reads the ring before the gate, so no writer is ahead of such a
 //! place.
 
 use std::sync::{Mutex, MutexGuard};
@@ -16,20 +16,20 @@ use pinstripe_base::sync::lock;
 
 use crate::limits::SPANS_MAX;
 
-/// How samples are treated.
+/// How samples are treated at a place of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The take has not begun: they are kept as pre-roll for a while, or dropped.
+    /// The take has not begun: samples are kept for a while as pre-roll, or dropped.
     Waiting,
-    /// The stream is not armed: they are dropped.
+    /// The stream is not armed: samples are dropped.
     Dropped,
-    /// They are recorded; each span of this fate begins a file.
+    /// Samples are recorded; each span with this fate begins a file.
     Recorded,
     /// The take has ended.
     Over,
 }
 
-/// A run of samples of one fate.
+/// A run of samples with the same fate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// The fate.
@@ -38,9 +38,9 @@ pub struct Span {
     pub from: u64,
     /// Bytes from the requested place to the end of the span.
     pub left: u64,
-    /// Bytes in front of it that were kept and belong to it.
+    /// Bytes before the span that were kept as pre-roll and belong to it.
     pub front: u64,
-    /// Whether the take begins with it.
+    /// Whether the take begins with this span.
     pub is_first: bool,
 }
 
@@ -50,12 +50,13 @@ pub struct Gate {
     spans: Mutex<Spans>,
 }
 
-/// The spans of a gate that is locked.
+/// The spans of a locked gate.
 #[derive(Debug)]
-pub struct Spans {
-    /// By place, from 0 on; the last one has no end.
+pub(crate) struct Spans {
+    /// The fates by the place at which they begin, from 0 on; the last one has no end.
     all: Vec<(u64, Fate)>,
-    /// Where the take began, and the bytes in front of that which it has as well.
+    /// The place where the take began, and the number of pre-roll bytes before it that belong to
+    /// the take.
     begun: Option<(u64, u64)>,
     is_armed: bool,
 }
@@ -68,7 +69,7 @@ impl Gate {
         Gate { spans: Mutex::new(Spans { all: vec![(0, fate)], begun, is_armed: true }) }
     }
 
-    /// How the samples at a place are treated, and up to which place this holds.
+    /// Returns how the samples at a place are treated, and up to which place this is valid.
     pub fn look(&self, place: u64) -> Span {
         let spans = lock(&self.spans);
         let behind = spans.all.partition_point(|(from, _)| *from <= place).max(1);
@@ -98,7 +99,7 @@ impl Gate {
 }
 
 impl Spans {
-    /// The take begins at a place, with `front` bytes before it, and ends at `end`.
+    /// Sets that the take begins at a place, with `front` bytes of pre-roll, and ends at `end`.
     pub fn begin(&mut self, place: u64, front: u64, end: Option<u64>) {
         self.begun = Some((place, front));
         self.all = vec![(0, Fate::Waiting)];
@@ -113,10 +114,10 @@ impl Spans {
         self.is_armed
     }
 
-    /// Arms or disarms the stream, from a place on where the take has begun.
+    /// Arms or disarms the stream; if the take has begun, this takes effect from a place on.
     ///
     /// # Errors
-    /// [`Kind::Refused`] where that was done too often.
+    /// [`Kind::Refused`] if this was done too often.
     pub fn arm(&mut self, place: u64, is_armed: bool) -> Result<()> {
         if self.begun.is_some() {
             self.check_room()?;
@@ -126,10 +127,10 @@ impl Spans {
         Ok(())
     }
 
-    /// Begins a new file at a place, of a stream that is armed.
+    /// Begins a new file at a place, if the stream is armed.
     ///
     /// # Errors
-    /// [`Kind::Refused`] where that was done too often.
+    /// [`Kind::Refused`] if this was done too often.
     pub fn split(&mut self, place: u64) -> Result<()> {
         self.check_room()?;
         if self.is_armed && self.begun.is_some() {
@@ -143,10 +144,10 @@ impl Spans {
             return Ok(());
         }
         Err(Error::new(Kind::Refused, "the stream was split, armed or disarmed too often")
-            .expected(format!("{SPANS_MAX} times at most"), self.all.len()))
+            .expected(format!("at most {SPANS_MAX} times"), self.all.len()))
     }
 
-    /// A fate from a place on, up to where the take has ended.
+    /// Sets a fate from a place on, up to the end of the take.
     fn put(&mut self, place: u64, fate: Fate) {
         let over = self.all.last().filter(|(_, fate)| *fate == Fate::Over).copied();
         if over.is_some_and(|(end, _)| place >= end) {

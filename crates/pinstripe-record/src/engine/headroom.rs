@@ -1,11 +1,11 @@
-//! Reserves space for the end of a take: when other programs have filled the disk, the last journal
-//! records, the headers and the manifest must still be written.
+//! Reserves space for the end of a take: even if other programs have filled the disk, the last
+//! journal records, the headers and the manifest must still be written.
 //!
-//! The blocks for a header exist from the creation of its file. The journal has zeros allocated
-//! ahead for a minute of commits. The manifest is replaced by renaming a second file, which has
-//! blocks for the greatest length so far. Other programs cannot take these blocks, unlike space
-//! that would be freed at the end. If the remaining space endangers the end of the take, the
-//! directory is given up while everything can still be written.
+//! The blocks for a header are allocated when its file is created. The journal is preallocated with
+//! zeros for a minute of commits. The manifest is replaced by renaming a second file, for which
+//! blocks are allocated up to the greatest length so far. Other programs cannot take these blocks,
+//! but they could take space that is freed only at the end. If too little space remains to end the
+//! take safely, the directory is given up while everything can still be written.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,18 +16,20 @@ use super::lane::Lane;
 use super::shared::SharedTake;
 use crate::take::MANIFEST;
 
-/// Room beyond what the manifest has now, and what of it may be used up before a take must end: some
-/// hundred files or gaps.
+/// The space that is reserved beyond the length of the current manifest, in bytes.
 const SPARE_BYTES: u64 = 64 << 10;
-/// See `SPARE_BYTES`.
+/// The smallest such space with which a take may continue; it suffices for some hundred files or
+/// gaps.
 const LEAST_BYTES: u64 = 16 << 10;
-/// Files that a writer makes before it looks for room again: fewer than `LEAST_BYTES` is for.
+/// The most files that a writer creates before it reserves space again; `LEAST_BYTES` suffices for
+/// more than these.
 const FILES_BETWEEN: usize = 4;
 
-/// Keeps room in a directory for the end of a take that is as it is now, and a little more.
+/// Reserves space in a directory for ending the take in its current state, and a little more.
 ///
 /// # Errors
-/// [`Kind::NoSpace`](pinstripe_base::error::Kind::NoSpace) where a take must end because of that.
+/// [`Kind::NoSpace`](pinstripe_base::error::Kind::NoSpace) if the take must end because of a lack
+/// of space.
 pub fn keep(shared: &SharedTake, lane: &Lane) -> Result<()> {
     if lane.has_failed() {
         return Ok(());
@@ -36,8 +38,9 @@ pub fn keep(shared: &SharedTake, lane: &Lane) -> Result<()> {
     keep_manifest(shared, lane)
 }
 
-/// Keeps room before a writer makes one more file: between two commits it may make more files than there
-/// is room for. The journal is left to the committer, which holds it while it waits for the disk.
+/// Reserves space before a writer creates one more file, because between two commits it may create
+/// more files than there is reserved space for. The space of the journal is left to the committer,
+/// which locks the journal while it waits for the disk.
 ///
 /// # Errors
 /// The errors of [`keep`].
@@ -59,8 +62,8 @@ fn keep_manifest(shared: &SharedTake, lane: &Lane) -> Result<()> {
         Ok(()) => lane.manifest_room.store(wanted, Ordering::Release),
         Err(error) if kept < needed + LEAST_BYTES => {
             return Err(error.advice(
-                "free space on the disk; the take was ended while enough space \
-                                     was left to complete it",
+                "free space on the disk; the recorder ended the take while there was still enough \
+                 space to complete it",
             ));
         }
         // The existing room lasts for a while, in which the user may free space.
@@ -69,8 +72,8 @@ fn keep_manifest(shared: &SharedTake, lane: &Lane) -> Result<()> {
     Ok(())
 }
 
-/// The length of the manifest if the take ended now, at most: text in JSON, with a number at its
-/// longest and each byte of a text escaped.
+/// The greatest length of the manifest if the take ended now, as JSON text in which each number has
+/// its greatest length and each byte of a text is escaped.
 fn manifest_bytes(shared: &SharedTake) -> u64 {
     const FIGURES: u64 = 4 << 10;
     const PIECE: u64 = 900;

@@ -15,7 +15,7 @@ use super::stream_copy::StreamCopy;
 use crate::locks::{RankedMutex, RecordLock};
 use crate::take::{Journal, JournalEvent, JournalRecord, TakeFolder};
 
-/// Figures of a lane, each the greatest or the sum so far.
+/// Figures of a lane; each is the maximum or the sum so far.
 #[derive(Default)]
 pub(crate) struct LaneFigures {
     /// Payload bytes written.
@@ -28,42 +28,43 @@ pub(crate) struct LaneFigures {
     pub writes: AtomicU64,
     /// The greatest durable lag, in nanoseconds.
     pub lag_nanos: AtomicU64,
-    /// Processor time of the writer, and of committer and syncs, in nanoseconds.
+    /// Processor time of the writer, in nanoseconds.
     pub writer_cpu_nanos: AtomicU64,
-    /// See `writer_cpu_nanos`.
+    /// Processor time of the committer and of syncs, in nanoseconds.
     pub commit_cpu_nanos: AtomicU64,
     /// The slowest sync and commit.
     pub slowest: SlowestCommit,
 }
 
-/// A directory, its journal, and its files.
+/// One directory of a take, with its journal and its files.
 pub struct Lane {
-    /// The number in the manifest.
+    /// The number of the directory in the manifest.
     pub number: u32,
     /// The directory.
     pub folder: Arc<dyn TakeFolder>,
     /// The figures so far.
     pub figures: LaneFigures,
-    /// Set when its writer has nothing more to do.
+    /// Set when the writer has nothing more to do.
     pub(super) writer_ended: Stop,
     pub(super) journal: RankedMutex<Journal>,
-    /// Bytes of the manifest for which there is room.
+    /// The length of a manifest for which space is reserved, in bytes.
     pub(super) manifest_room: AtomicU64,
-    /// Events that the journal gets with its next commit: while it is committed no thread waits for it.
+    /// Events that the next commit adds to the journal; no thread has to wait for the journal while
+    /// it is committed.
     events: RankedMutex<Vec<JournalEvent>>,
-    /// Fronts of files that still need their pre-roll.
+    /// The beginnings of files (fronts) into which the pre-roll must still be copied.
     pub(super) fronts: Fronts,
     /// Number of files whose names are durable.
     pub(super) named: AtomicUsize,
     pieces: RankedMutex<Vec<Arc<Piece>>>,
-    /// Copies that another lane hands over.
+    /// Copies of streams that another lane has handed over.
     inbox: RankedMutex<Vec<StreamCopy>>,
     failure: RankedMutex<Option<Error>>,
     has_failed: AtomicBool,
 }
 
 impl Lane {
-    /// Begins the journal of a directory, takes its lock.
+    /// Creates the journal of a directory, and takes its lock.
     ///
     /// # Errors
     /// The errors of the folder.
@@ -90,14 +91,14 @@ impl Lane {
         })
     }
 
-    /// Adds a file. The next commit records it in the journal.
+    /// Adds a file. Adds a file to the lane; the next commit records it in the journal.
     pub fn add(&self, piece: &Arc<Piece>) {
         self.tell_of(piece);
         self.pieces.lock().push(Arc::clone(piece));
     }
 
-    /// Queues the journal event of a file: a second time if its first frame has changed before
-    /// anything was written to it.
+    /// Queues the journal event of a file; it is queued a second time if the first frame of the
+    /// file has changed before anything was written to it.
     pub(super) fn tell_of(&self, piece: &Piece) {
         self.tell(JournalEvent::Piece {
             piece: piece.number,
@@ -109,12 +110,12 @@ impl Lane {
         });
     }
 
-    /// Adds an event to the journal, durable with its next commit.
+    /// Adds an event to the journal; it becomes durable with the next commit.
     pub fn tell(&self, event: JournalEvent) {
         self.events.lock().push(event);
     }
 
-    /// The journal, after all queued events were added to it.
+    /// Returns the journal after adding all queued events to it.
     pub(super) fn told_journal(&self) -> Ranked<MutexGuard<'_, Journal>> {
         let mut journal = self.journal.lock();
         let events = std::mem::take(&mut *self.events.lock());
@@ -125,7 +126,7 @@ impl Lane {
     /// Makes the names of all files durable, if there are new ones.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub(crate) fn sync_names(&self) -> Result<()> {
         let count = self.pieces.lock().len();
         if count > self.named.load(Ordering::Acquire) {
@@ -135,10 +136,10 @@ impl Lane {
         Ok(())
     }
 
-    /// Makes the journal durable as it is.
+    /// Makes the journal durable in its current state.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn commit(&self) -> Result<()> {
         self.told_journal().commit()
     }
@@ -148,25 +149,25 @@ impl Lane {
         self.pieces.lock().clone()
     }
 
-    /// The age of the oldest sample that is not durable: it may be in a ring.
+    /// The age of the oldest sample that is not durable; the sample may still be in a ring.
     pub fn lag(&self, now: Duration) -> Duration {
         let pieces = self.pieces.lock();
         let waiting = pieces.iter().filter(|it| !it.is_done());
         waiting.map(|it| now.saturating_sub(it.covered(now))).max().unwrap_or_default()
     }
 
-    /// Gives the directory up; the first reason counts.
+    /// Gives up the directory; the first reason is kept.
     pub fn fail(&self, error: Error) {
         self.failure.lock().get_or_insert(error);
         self.has_failed.store(true, Ordering::Release);
     }
 
-    /// Whether it was given up.
+    /// Whether the directory was given up.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Why it was given up, if so.
+    /// Why the directory was given up; `None` if it was not.
     pub fn failure(&self) -> Option<Error> {
         self.failure.lock().as_ref().map(Error::duplicate)
     }

@@ -1,14 +1,14 @@
 //! The engine: empties the rings and makes files durable.
 //!
-//! There is one [`Lane`] per directory. Its writer (several when the page cache is bypassed) visits
-//! its copies in turn and writes the available bytes in chunks through the page cache. It never
-//! waits for the disk unless the kernel makes it wait. The lane's committer has several syncs in
-//! flight each second, then makes the journal durable, then writes the headers. A directory that
-//! fails is given up: its copies continue in another one. A [`Gate`] decides which part of each
-//! stream is recorded.
+//! Each directory of a take has one [`Lane`]. A lane's writer (several writers with direct I/O)
+//! visits the copies in turn and writes the available bytes in chunks through the page cache. The
+//! writer never waits for the disk unless the kernel makes it wait. The lane's committer makes the
+//! data durable each second by several syncs in parallel, then makes the journal durable, then
+//! writes the headers. A directory that fails is given up: its copies continue in another one. A
+//! [`Gate`] decides which part of each stream is recorded.
 //!
-//! Invariants: data, then journal, then header: none of them promises what the one before it has
-//! not. A file whose sync failed is never written or synced again.
+//! Invariants: data is made durable first, then the journal, then the header; none of these
+//! promises more than the previous one. A file whose sync failed is never written or synced again.
 
 mod closing;
 mod committer;

@@ -1,7 +1,8 @@
-//! Orders to a running take: begin, arm or disarm streams, begin new files.
+//! Carries out orders to a running take: begin, arm or disarm streams, begin new files.
 //!
-//! Each order has one place in every stream: the same frame in all streams of an input, which are made
-//! in step, and the same moment for all inputs. It holds from the very next sample on; none is lost.
+//! Each order takes effect at one place in every stream: at the same frame in all streams of an
+//! input, which are in step, and at the same moment for all inputs. An order applies from the very
+//! next sample on; no sample is lost.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,12 +19,12 @@ use crate::ring::TakeZero;
 use crate::sample::frames_in;
 use crate::take::JournalEvent;
 
-/// The mark at the order to start.
+/// The text of the mark that is set at the order to start.
 const START_MARK: &str = "start";
 const NANOS: u128 = 1_000_000_000;
 
 impl SharedTake {
-    /// When the take began; `None` before that.
+    /// When the take began; `None` before it began.
     pub fn beginning(&self) -> Option<TakeBeginning> {
         self.begun.get().copied()
     }
@@ -34,12 +35,12 @@ impl SharedTake {
         self.begun.get_or_init(|| at_once);
     }
 
-    /// Begins a take that is armed, with at most so much of what came before; `most` is what is
-    /// recorded from now on. `now` is the local time, ahead of UTC by `zone_seconds`. Where there is
-    /// a pre-roll, the moment of the order is marked.
+    /// Begins an armed take. At most the given time of earlier samples becomes its pre-roll; `most`
+    /// limits what is recorded from now on. `now` is the local time, ahead of UTC by
+    /// `zone_seconds`. If there is a pre-roll, the moment of the order is marked.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it has begun, or no stream is armed.
+    /// [`Kind::Refused`] if the take has begun, or no stream is armed.
     pub fn start(
         &self,
         pre_roll: Duration,
@@ -53,7 +54,7 @@ impl SharedTake {
         let mut gates: Vec<_> = self.streams.iter().map(|it| it.gate.lock()).collect();
         if !gates.iter().any(|it| it.is_armed()) {
             return Err(Error::new(Kind::Refused, "no stream is armed")
-                .advice("arm one first: pinstripe record ctl arm TAKE all"));
+                .advice("first arm a stream, as with 'pinstripe record ctl arm TAKE all'"));
         }
         let inputs: Vec<_> = self
             .inputs()
@@ -85,7 +86,8 @@ impl SharedTake {
         Ok(*self.begun.get_or_init(|| begun))
     }
 
-    /// Passes the beginning of the take to heads and journals, before any of its samples.
+    /// Records the beginning of the take in heads and journals, before any of its samples are
+    /// written.
     fn tell_beginning(&self, begun: TakeBeginning, (started, zone_seconds): (LocalTime, i64)) {
         self.started.store(started.seconds, Ordering::Release);
         for lane in &self.lanes {
@@ -101,11 +103,11 @@ impl SharedTake {
         }
     }
 
-    /// Arms or disarms streams by their numbers, from now on. Returns the number of streams that
-    /// changed.
+    /// Arms or disarms streams, given by their numbers, from now on. Returns the number of streams
+    /// that changed.
     ///
     /// # Errors
-    /// [`Kind::Refused`] where that was done too often.
+    /// [`Kind::Refused`] if this was done too often.
     pub fn arm(&self, chosen: &BTreeSet<usize>, is_armed: bool) -> Result<usize> {
         let _order = self.orders.lock();
         let mut changed = 0;
@@ -126,7 +128,7 @@ impl SharedTake {
     /// Begins a new file of every armed stream.
     ///
     /// # Errors
-    /// [`Kind::Refused`] while the take is awaited, and where that was done too often.
+    /// [`Kind::Refused`] if the take has not begun, or if this was done too often.
     pub fn split(&self) -> Result<()> {
         let _order = self.orders.lock();
         if self.begun.get().is_none() {
@@ -146,7 +148,7 @@ impl SharedTake {
         Ok(())
     }
 
-    /// The streams of each input.
+    /// The range of stream numbers of each input.
     fn inputs(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         let mut from = 0;
         self.streams.chunk_by(|a, b| a.input == b.input).map(move |streams| {
@@ -160,7 +162,7 @@ impl SharedTake {
         streams.map(|it| self.streams[it].gate.lock()).collect()
     }
 
-    /// The frame that an input is at: that of its stream which is furthest.
+    /// The current frame of an input: that of its most advanced stream.
     fn frame_of(&self, streams: Range<usize>) -> u64 {
         let made = |it: &SharedStream| it.ring.made_bytes() / it.facts.shape.frame_bytes();
         self.streams[streams].iter().map(made).max().unwrap_or(0)
@@ -168,7 +170,7 @@ impl SharedTake {
 }
 
 impl SharedStream {
-    /// Losses up to now do not count as losses of the take.
+    /// Makes losses up to now not count as losses of the take.
     fn forget_losses(&self) {
         *self.before.lock() = Losses {
             overruns: self.ring.overruns(),
@@ -178,7 +180,7 @@ impl SharedStream {
     }
 }
 
-/// The time that frames last.
+/// The duration of a number of frames.
 fn time_of(frames: u64, rate: u32) -> Duration {
     let nanos = u128::from(frames) * NANOS / u128::from(rate.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

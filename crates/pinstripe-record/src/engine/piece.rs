@@ -1,4 +1,4 @@
-//! One file of a stream while it is written.
+//! One file of a stream while it is being written.
 
 mod front;
 
@@ -18,59 +18,61 @@ use crate::locks::{RankedMutex, RecordLock};
 use crate::ring::Ring;
 use crate::take::{Summed, TakeFile, TakeFolder, TrimmedRun};
 
-/// Seconds of a stream that are reserved ahead of its end.
+/// The length of the space that is reserved ahead in a file, in seconds of its stream.
 const RESERVE_SECONDS: u64 = 30;
 
 /// A file that is being written.
 pub struct Piece {
-    /// The number in the journal.
+    /// The number of the file in the journal.
     pub number: u32,
     /// The stream.
     pub stream: u32,
-    /// 0, or 1 of a mirror.
+    /// The number of the copy: 0, or 1 for the second copy of a mirror.
     pub copy: u32,
-    /// Its first frame in the stream: of the first file of an input that begins late known only then.
+    /// The first frame of the file in the stream; for the first file of an input that begins late
+    /// it is known only when the input begins.
     start_frame: AtomicU64,
     /// The name.
     pub name: String,
-    /// The contents of its head.
+    /// The contents of the file's head.
     pub facts: HeadFacts,
-    /// Where its payload begins.
+    /// The offset at which the payload begins.
     pub payload_at: u64,
     pub(super) file: TakeFile,
     pub(super) ring: Arc<Ring>,
-    /// Local time at the first frame of the take: that of an armed one is known only then.
+    /// Local time at the first frame of the take; for an armed take it is known only when it
+    /// begins.
     started: Arc<AtomicI64>,
     pub(super) state: RankedMutex<PieceState>,
-    /// The piece in front of it in the same file.
+    /// The piece before this one in the same file.
     front: Option<Arc<Piece>>,
-    /// If another piece follows in the same file and maintains head and length: the moment at which
-    /// that piece begins, and the number of bytes in front of it.
+    /// If another piece follows in the same file and maintains its head and length: the moment at
+    /// which that piece begins, and the number of payload bytes before it.
     front_until: OnceLock<(Duration, u64)>,
     written: AtomicU64,
     vouched: AtomicU64,
     is_ended: AtomicBool,
     is_closed: AtomicBool,
-    /// The stream is not recorded, so that no sample waits for it.
+    /// Whether the stream is currently not recorded, so that no sample waits for this file.
     is_idle: AtomicBool,
-    /// The sync failed: it is never written or synced again.
+    /// Whether a sync failed; the file is then never written or synced again.
     has_failed: AtomicBool,
-    /// Where it ends, when not all that was written to it could be encoded.
+    /// Where the payload ends, if not all of the written data could be encoded.
     ends_at: OnceLock<u64>,
-    /// The payload bytes that its head records.
+    /// The number of payload bytes that the head records.
     told: AtomicU64,
     cut: OnceLock<String>,
 }
 
-/// Data that the writer has written and the committer has not processed.
+/// The data that the writer has written and the committer has not processed yet.
 #[derive(Default)]
 pub(super) struct PieceState {
     pub sums: Vec<Summed>,
-    /// Where the first of them begins, in the payload.
+    /// The offset in the payload at which the first of these runs begins.
     pub sums_at: u64,
-    /// Durable, but not in the journal yet.
+    /// Runs that are durable, but not in the journal yet.
     pub synced: Vec<Summed>,
-    /// Where the last run begins, in the payload.
+    /// The offset in the payload at which the last run begins.
     last_at: u64,
     trimmed: Option<TrimmedRun>,
     reserved: u64,
@@ -78,8 +80,8 @@ pub(super) struct PieceState {
 }
 
 impl Piece {
-    /// Makes the file and writes its head; neither is durable yet. The writer reserves no space
-    /// when it makes a file during a take, because it has no time for that: other threads do.
+    /// Creates the file and writes its head; neither is durable yet. When the writer creates a file
+    /// during a take, it reserves no space, because it has no time for that; other threads do it.
     ///
     /// # Errors
     /// The errors of the folder.
@@ -135,26 +137,27 @@ impl Piece {
         }
     }
 
-    /// Reserves its first space and makes that and its head durable, before anything is recorded.
+    /// Reserves the first space of the file, and makes this and the head durable, before anything
+    /// is recorded.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn make_durable(&self) -> Result<()> {
         self.reserve_ahead();
         self.file.device().sync()
     }
 
-    /// Payload bytes that were written.
+    /// The number of payload bytes that were written.
     pub fn written_bytes(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Payload bytes that the journal vouches for.
+    /// The number of payload bytes that the journal vouches for.
     pub(crate) fn vouched_bytes(&self) -> u64 {
         self.vouched.load(Ordering::Acquire)
     }
 
-    /// Sets whether its stream is recorded: if it is not, no sample waits for this file.
+    /// Sets whether the stream is currently not recorded; if so, no sample waits for this file.
     pub(crate) fn set_idle(&self, is_idle: bool) {
         self.is_idle.store(is_idle, Ordering::Release);
     }
@@ -163,17 +166,18 @@ impl Piece {
         self.is_idle.load(Ordering::Acquire)
     }
 
-    /// The first frame in the stream.
+    /// The first frame of the file in its stream.
     pub fn start_frame(&self) -> u64 {
         self.start_frame.load(Ordering::Acquire)
     }
 
-    /// Whether it begins at a frame and nothing was written to it yet.
+    /// Whether the file begins at this frame and nothing was written to it yet.
     pub(super) fn is_fresh_at(&self, frame: u64) -> bool {
         self.start_frame() == frame && self.can_begin_at(frame)
     }
 
-    /// Makes it begin at a frame if nothing was written to it yet. Returns whether it does.
+    /// Makes the file begin at a frame, if nothing was written to it yet. Returns whether the file
+    /// now begins there.
     pub(super) fn begin_at(&self, frame: u64) -> bool {
         let is_possible = self.can_begin_at(frame);
         if is_possible {
@@ -193,7 +197,7 @@ impl Piece {
         bytes / self.facts.shape.frame_bytes()
     }
 
-    /// The place in its stream behind what was written, in bytes.
+    /// The place in the stream at which the next byte will be written.
     pub fn position(&self) -> u64 {
         self.start_frame() * self.facts.shape.frame_bytes() + self.written_bytes()
     }
@@ -221,7 +225,7 @@ impl Piece {
         Ok(())
     }
 
-    /// Reserves more space when little is left ahead.
+    /// Reserves more space if little reserved space is left.
     pub(super) fn reserve_ahead(&self) {
         let ahead = (self.facts.shape.byte_rate() * RESERVE_SECONDS)
             .clamp(*RESERVE_BYTES.start(), *RESERVE_BYTES.end());
@@ -257,7 +261,7 @@ impl Piece {
         }
     }
 
-    /// Writes back the data that is not durable yet, and waits for that.
+    /// Writes back the data that is not durable yet, and waits until this is done.
     pub(super) fn finish_writeback(&self) {
         self.reserve_ahead();
         let (from, to) = (self.vouched_bytes(), self.written_bytes());
@@ -266,8 +270,8 @@ impl Piece {
         }
     }
 
-    /// Ends the piece with the blocks that are in its file. If samples are encoded (FLAC),
-    /// returns the written bytes that did not reach the file.
+    /// Ends the piece with the data that is already in its file. If samples are encoded (FLAC),
+    /// returns the written bytes that have not reached the file.
     pub(super) fn give_back(&self) -> Option<Vec<u8>> {
         let back = self.file.end_here()?;
         let end = self.written_bytes() - back.len() as u64;
@@ -286,7 +290,7 @@ impl Piece {
         }
     }
 
-    /// Makes durable what was written up to now.
+    /// Makes everything durable that was written up to now.
     pub(super) fn sync(&self) -> Result<()> {
         let mut sums = std::mem::take(&mut self.state.lock().sums);
         if self.is_idle() && self.written_bytes() == 0 {
@@ -307,8 +311,8 @@ impl Piece {
         Ok(())
     }
 
-    /// Keeps the runs that are within the first `durable` payload bytes. The others wait for the
-    /// next sync, unless the file will get no more data.
+    /// Keeps the runs that are within the first `durable` payload bytes. The other runs wait for
+    /// the next sync, unless the file gets no more data.
     fn keep_within(&self, sums: &mut Vec<Summed>, durable: u64) {
         let mut state = self.state.lock();
         let mut end = state.sums_at;
@@ -323,12 +327,12 @@ impl Piece {
         }
     }
 
-    /// Runs that became durable since the last call, for the journal.
+    /// Returns the runs that became durable since the last call, for the journal.
     pub(super) fn take_synced(&self) -> Vec<Summed> {
         std::mem::take(&mut self.state.lock().synced)
     }
 
-    /// Adds to the bytes that the journal vouches for.
+    /// Increases the number of bytes that the journal vouches for.
     pub(super) fn vouch(&self, bytes: u64) {
         let before = self.vouched.fetch_add(bytes, Ordering::Release);
         debug_assert!(
@@ -337,7 +341,8 @@ impl Piece {
         );
     }
 
-    /// Up to when all samples of its stream that belong to it are durable, since the take began.
+    /// The moment, since the take began, up to which all samples of the stream that belong to this
+    /// file are durable.
     pub fn covered(&self, now: Duration) -> Duration {
         if let Some(covered) = self.front_covered() {
             return covered;
@@ -355,14 +360,14 @@ impl Piece {
         self.ring.all_before(self.ring.place_of(position), now)
     }
 
-    /// The contents of its head, with the time at which the take began, and the frame at which the
-    /// file begins.
+    /// The contents of the head, with the time at which the take began and the first frame of the
+    /// file.
     fn head_facts(&self) -> HeadFacts {
         let started = LocalTime { seconds: self.started.load(Ordering::Acquire) };
         HeadFacts { started, start_frame: self.file_start(), ..self.facts.clone() }
     }
 
-    /// Writes the head for what the journal vouches for.
+    /// Writes the head for the bytes that the journal vouches for.
     pub(super) fn write_head(&self) -> Result<()> {
         let frame_bytes = self.facts.shape.frame_bytes();
         if self.is_front() {
@@ -378,7 +383,7 @@ impl Piece {
         Ok(())
     }
 
-    /// Ends the file for good, when all of it is durable.
+    /// Completes the file when all of it is durable.
     pub(super) fn close(&self, cues: &[Cue]) -> Result<()> {
         if self.front.as_ref().is_some_and(|front| !front.is_done()) {
             // Its file is closed when its front is complete.
@@ -411,12 +416,12 @@ impl Piece {
         self.is_ended.store(true, Ordering::Release);
     }
 
-    /// Whether nothing more is written to it.
+    /// Whether nothing more will be written to the file.
     pub fn is_ended(&self) -> bool {
         self.is_ended.load(Ordering::Acquire)
     }
 
-    /// Whether it is complete and durable.
+    /// Whether the file is complete and durable.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
@@ -425,12 +430,12 @@ impl Piece {
         self.has_failed.store(true, Ordering::Release);
     }
 
-    /// Whether nothing more is done with it: it is complete, or cannot be made durable.
+    /// Whether the file needs no more work: it is complete, or cannot be made durable.
     pub fn is_done(&self) -> bool {
         self.is_closed() || self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Why it ended before its stream, if so.
+    /// Why the file ended before its stream; `None` if it did not.
     pub fn cut(&self) -> Option<&str> {
         self.cut.get().map(String::as_str)
     }

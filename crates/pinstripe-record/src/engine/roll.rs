@@ -1,12 +1,13 @@
-//! The pre-roll of an armed take: the most recent input, on disk, in one file per directory.
+//! The pre-roll of an armed take: the most recent input, stored on disk in one file per directory.
 //!
-//! Each copy has an area of that file, as long as the pre-roll, and uses it as a ring. When the
-//! take begins, a separate thread copies the part that belongs to the take to the front of each
-//! file; the writer continues behind that front at once. If the disk falls too far behind, the
-//! thread waits for it, so that there is little dirty memory and no writer has to wait for it.
+//! Each copy of a stream has an area of that file, as long as the pre-roll, and uses it as a ring.
+//! When the take begins, a separate thread copies the part that belongs to the take to the front of
+//! each file; the writer immediately continues after that front. If the disk falls too far behind,
+//! this thread waits for it, so that little memory is dirty and no writer has to wait.
 //!
-//! Invariant: nothing in an area is vouched for. A front is vouched for like any other payload,
-//! once it is in its file. Bytes that cannot be copied become silence, which is reported.
+//! Invariant: the journal never vouches for data in an area. The journal vouches for a front as for
+//! any other payload, once the front has been copied to its file. Bytes that cannot be copied are
+//! replaced by silence, which is reported.
 
 mod fill;
 
@@ -25,13 +26,14 @@ use crate::take::{PRE_ROLL, TakeFile, TakeFolder};
 
 /// Bytes copied at a time.
 const RUN_BYTES: u64 = 1 << 18;
-/// Bytes copied before writeback is started, and the limit of writeback that is pending.
+/// The number of bytes copied before writeback is started, and the most bytes whose writeback is
+/// pending.
 const AHEAD_BYTES: u64 = 1 << 20;
 const BEHIND_BYTES: u64 = 32 << 20;
-/// Areas begin at pages.
+/// The alignment of areas in bytes: the size of a page.
 const PAGE: u64 = 4096;
 
-/// The file of all areas in one directory, removed with the last of them.
+/// The file that contains all areas of one directory; it is removed with the last area.
 struct RollFile {
     folder: Arc<dyn TakeFolder>,
     file: TakeFile,
@@ -44,20 +46,20 @@ impl Drop for RollFile {
     }
 }
 
-/// The area of one copy.
+/// The area of one copy of a stream.
 pub(crate) struct RollArea {
     roll: Arc<RollFile>,
     offset: u64,
     bytes: u64,
-    /// Lost runs of late, by place and length.
+    /// The most recent lost runs, by place and length.
     gaps: VecDeque<(u64, u64)>,
 }
 
 impl RollArea {
-    /// Makes the file of a directory with areas of these lengths, its space reserved.
+    /// Creates the file of a directory with areas of these lengths, and reserves its space.
     ///
     /// # Errors
-    /// The errors of the folder; [`Kind::NoSpace`] where the disk has no room for it.
+    /// The errors of the folder; [`Kind::NoSpace`] if the disk does not have enough space.
     pub fn create(folder: &Arc<dyn TakeFolder>, lengths: &[u64]) -> Result<Vec<RollArea>> {
         let file = folder.create(PRE_ROLL)?;
         let mut places = Vec::with_capacity(lengths.len());
@@ -68,8 +70,8 @@ impl RollArea {
         }
         let roll = Arc::new(RollFile { folder: Arc::clone(folder), file });
         roll.file.reserve(0..end.max(1)).map_err(|error| {
-            Error::io("cannot reserve the pre-roll", folder.path(), error)
-                .advice("use a shorter --pre-roll, or free space")
+            Error::io("cannot reserve space for the pre-roll", folder.path(), error)
+                .advice("use a shorter --pre-roll, or free space on the disk")
         })?;
         let area = |(offset, bytes): (u64, &u64)| RollArea {
             roll: Arc::clone(&roll),
@@ -80,10 +82,10 @@ impl RollArea {
         Ok(places.into_iter().zip(lengths).map(area).collect())
     }
 
-    /// Stores the bytes at a place of the stream.
+    /// Stores bytes at a place of the stream.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn put(&mut self, place: u64, bytes: &[u8]) -> Result<()> {
         let mut place = place;
         let mut left = bytes;
@@ -98,10 +100,10 @@ impl RollArea {
         Ok(())
     }
 
-    /// Stores silence for a lost run, up to the length of the pre-roll.
+    /// Stores silence for a lost run, at most as long as the pre-roll.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub(crate) fn put_gap(&mut self, place: u64, bytes: u64, silence: &[u8]) -> Result<()> {
         let end = place + bytes;
         let mut at = place.max(end.saturating_sub(self.bytes));
@@ -148,12 +150,12 @@ impl RollArea {
     }
 }
 
-/// The front of a file that still needs its pre-roll.
+/// The front of a file into which the pre-roll must still be copied.
 pub(super) struct Front {
     pub piece: Arc<Piece>,
-    /// The area of its samples; `None` if they were in a directory that failed.
+    /// The area with the front's samples; `None` if it was in a directory that failed.
     pub area: Option<RollArea>,
-    /// The places in the stream.
+    /// The places of the front's samples in the stream.
     pub places: Range<u64>,
 }
 
@@ -163,7 +165,7 @@ impl Front {
     }
 }
 
-/// Fronts that wait for their pre-roll, in turn.
+/// Fronts that wait for their pre-roll, in order.
 pub(super) struct Fronts {
     waiting: RankedMutex<(VecDeque<Front>, bool)>,
     changed: Condvar,

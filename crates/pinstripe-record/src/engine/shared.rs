@@ -22,23 +22,23 @@ use crate::ring::{Ring, TakeZero};
 use crate::take::{JournalEvent, RecordedGap, RecordedMark, stream_file_name};
 use crate::writes::WritePolicy;
 
-/// Gaps that are listed one by one; the others are only counted.
+/// The most gaps that are listed one by one; further gaps are only counted.
 const GAPS_LISTED: usize = 100_000;
 
 /// Settings of the engine.
 #[derive(Debug, Clone)]
 pub struct EngineSettings {
-    /// Bytes of a write, at least.
+    /// The smallest number of bytes of a write.
     pub chunk_bytes: u64,
     /// The interval of commits.
     pub commit_every: Duration,
     /// Whether real-time priorities are requested.
     pub is_realtime: bool,
-    /// The way to the disk.
+    /// The write policy: through the page cache, or direct I/O.
     pub writes: WritePolicy,
-    /// The longest that one file may become, in seconds of its stream.
+    /// The greatest length of a file, in seconds of its stream.
     pub segment_seconds: Option<f64>,
-    /// The same in bytes of payload.
+    /// The greatest length of a file, in bytes of payload.
     pub segment_bytes: Option<u64>,
 }
 
@@ -46,28 +46,28 @@ pub struct EngineSettings {
 pub(crate) struct SharedStream {
     /// The ring.
     pub ring: Arc<Ring>,
-    /// The contents of the heads of its files.
+    /// The contents of the heads of the stream's files.
     pub facts: HeadFacts,
-    /// The number of its input: the streams of one input are made in step.
+    /// The number of the stream's input; the streams of one input are in step.
     pub input: usize,
-    /// Which part of it is recorded.
+    /// Decides which parts of the stream are recorded.
     pub gate: Gate,
     /// Losses before the take began.
     pub(crate) before: RankedMutex<Losses>,
-    /// The frames that one file may have at most.
+    /// The greatest length of a file in frames.
     pub segment_frames: u64,
-    /// Whether its input waits where the ring is full.
+    /// Whether the input waits when the ring is full.
     pub is_patient: bool,
-    /// Whether it is written twice.
+    /// Whether the stream is recorded twice.
     pub is_mirrored: bool,
-    /// Copies of it that are still written.
+    /// The number of copies of the stream that are still written.
     pub copies: AtomicUsize,
-    /// The level, while a client displays it.
+    /// The level meter, which is updated while a client displays it.
     pub meter: Meter,
 }
 
 impl SharedStream {
-    /// Bytes of gaps that came before the order to start, and are in the pre-roll.
+    /// Counts bytes of gaps that occurred before the order to start and are in the pre-roll.
     pub(super) fn keep_losses(&self, bytes: u64) {
         let mut before = self.before.lock();
         let lost = bytes.min(before.lost_bytes);
@@ -75,7 +75,7 @@ impl SharedStream {
         before.missing_bytes = before.missing_bytes.saturating_sub(bytes - lost);
     }
 
-    /// Losses in the take, and while it is awaited those since the input was opened.
+    /// Losses in the take; before the take begins, losses since the input was opened.
     pub fn losses(&self) -> Losses {
         let before = self.before.lock();
         Losses {
@@ -89,15 +89,15 @@ impl SharedStream {
 /// Losses of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// The number of times that its ring was too full.
+    /// The number of times that the ring was full.
     pub overruns: u64,
-    /// Bytes that were lost then.
+    /// The number of bytes that were lost because the ring was full.
     pub lost_bytes: u64,
-    /// Bytes that did not come from its source.
+    /// The number of bytes that did not arrive from the source.
     pub missing_bytes: u64,
 }
 
-/// State that all lanes share.
+/// The state that all lanes of a take share.
 pub(crate) struct SharedTake {
     /// When the take began.
     pub began: Instant,
@@ -109,25 +109,25 @@ pub(crate) struct SharedTake {
     pub streams: Vec<SharedStream>,
     /// Receives the reports of problems.
     pub monitor: Arc<Monitor>,
-    /// Set when no copy of any stream is written any more.
+    /// Set when no copy of any stream is being written any more.
     pub all_over: Stop,
-    /// Copies that are still written.
+    /// The number of copies that are still being written.
     pub copies_left: AtomicUsize,
-    /// Streams that ended because their directories failed.
+    /// The number of streams that ended because their directories failed.
     pub cut_streams: AtomicUsize,
-    /// Whether a display shows levels.
+    /// Whether a client displays levels.
     pub is_metered: AtomicBool,
-    /// The length of the manifest at the beginning.
+    /// The length of the manifest at the beginning of the take, in bytes.
     pub manifest_bytes: AtomicU64,
-    /// Seconds of local time at the first frame of the take, for heads.
+    /// Local time at the first frame of the take, in seconds, for the heads of files.
     pub started: Arc<AtomicI64>,
-    /// The moment from which frames are counted of an input that comes later than the take.
+    /// The moment from which the frames of an input are counted that begins later than the take.
     pub zero: Arc<OnceLock<TakeZero>>,
-    /// When the take began, if it has: at once unless it is armed first.
+    /// When the take began, if it has begun; a take that is not armed begins at once.
     pub(super) begun: OnceLock<TakeBeginning>,
-    /// Held by the thread that starts, arms or splits.
+    /// Locked by the thread that carries out an order to start, arm or split.
     pub(super) orders: RankedMutex<()>,
-    /// Encodes streams of FLAC.
+    /// The threads that encode FLAC streams.
     pub encoders: Arc<WorkerPool<'static>>,
     next_piece: AtomicU32,
     gaps: RankedMutex<Vec<RecordedGap>>,
@@ -139,7 +139,7 @@ impl SharedTake {
     /// Assembles a take.
     ///
     /// # Errors
-    /// If no file descriptor is available.
+    /// Fails if no file descriptor is available.
     pub fn new(
         settings: EngineSettings,
         lanes: Vec<Arc<Lane>>,
@@ -175,7 +175,7 @@ impl SharedTake {
         clock::since(self.began)
     }
 
-    /// Makes the file of a copy from `start_frame` on.
+    /// Creates a file for a copy of a stream, which begins at frame `start_frame`.
     ///
     /// # Errors
     /// The errors of the folder.
@@ -203,7 +203,7 @@ impl SharedTake {
         Ok(piece)
     }
 
-    /// Makes the piece behind the first `front_bytes` of another one, in the same file.
+    /// Creates the piece after the first `front_bytes` of another piece in the same file.
     ///
     /// # Errors
     /// The errors of the folder.
@@ -222,7 +222,7 @@ impl SharedTake {
         Ok(piece)
     }
 
-    /// Notes a gap; a mirror's is the same one.
+    /// Records a gap; a gap in both copies of a mirror is recorded once.
     pub(crate) fn note_gap(&self, lane: &Lane, stream: u32, frame: u64, frames: u64) {
         lane.tell(JournalEvent::Gap { stream, frame, frames });
         let rate = f64::from(self.streams[stream as usize].facts.shape.rate.max(1));
@@ -234,13 +234,13 @@ impl SharedTake {
         }
     }
 
-    /// Marks the place at which every stream is now; false when there are too many marks.
+    /// Sets a mark at the current place of every stream; returns false if there are too many marks.
     pub fn mark(&self, text: &str) -> bool {
         let frame = |it: &SharedStream| it.ring.produced_bytes() / it.facts.shape.frame_bytes();
         self.mark_at(text, self.streams.iter().map(frame).collect())
     }
 
-    /// Marks a frame of each stream; false when there are too many marks.
+    /// Sets a mark at a frame of each stream; returns false if there are too many marks.
     pub(super) fn mark_at(&self, text: &str, frames: Vec<u64>) -> bool {
         let mark = RecordedMark { text: text.to_owned(), frames };
         let mut marks = self.marks.lock();
@@ -255,7 +255,7 @@ impl SharedTake {
         true
     }
 
-    /// Numbers of gaps and of marks, and the bytes of all texts of marks.
+    /// The number of gaps, the number of marks, and the total bytes of the marks' texts.
     pub(super) fn events(&self) -> (u64, u64, u64) {
         let gaps = self.gaps.lock().len() as u64;
         let marks = self.marks.lock();
@@ -277,7 +277,8 @@ impl SharedTake {
         cues_within(&self.gaps(), &self.marks(), piece.stream, piece.file_frames())
     }
 
-    /// Names what a file that had ended could not take any more: of a mirrored stream the other copy has it.
+    /// Reports data that could not be added to a file that had ended; for a mirrored stream, the
+    /// other copy has the data.
     pub(super) fn tell_missing(&self, lane: &Lane, piece: &Piece, bytes: u64) {
         let frames = piece.frames(bytes);
         if frames == 0 || self.streams[piece.stream as usize].is_mirrored {
@@ -285,11 +286,11 @@ impl SharedTake {
         }
         let name = &piece.facts.name;
         let what = format!("the last {} frames of '{name}' are missing", format_count(frames));
-        let error = Error::new(Kind::NoSpace, what).advice("they could not be written");
+        let error = Error::new(Kind::NoSpace, what).advice("these frames could not be written");
         self.monitor.loss(lane.folder.path().join(&piece.name), error);
     }
 
-    /// Notes a priority that was refused, once.
+    /// Records a refused priority; each is recorded only once.
     pub(crate) fn note_refusal(&self, what: &str, error: &std::io::Error) {
         let text = format!("{what}: {error}");
         let mut refusals = self.refusals.lock();
@@ -298,13 +299,14 @@ impl SharedTake {
         }
     }
 
-    /// Priorities that were refused.
+    /// The priorities that were refused.
     pub fn refusals(&self) -> Vec<String> {
         self.refusals.lock().clone()
     }
 }
 
-/// Gaps and marks within frames of a stream, as cues of the file that has these frames.
+/// Returns gaps and marks within a range of frames of a stream, as cues of the file that contains
+/// these frames.
 pub(crate) fn cues_within(
     gaps: &[RecordedGap],
     marks: &[RecordedMark],
@@ -326,10 +328,10 @@ pub(crate) fn cues_within(
     cues
 }
 
-/// When and with how much pre-roll a take began.
+/// When a take began, and with how much pre-roll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TakeBeginning {
-    /// The moment of the order to start, since the devices were opened.
+    /// The moment of the order to start, counted from the opening of the devices.
     pub at: Duration,
     /// The length of the pre-roll.
     pub pre_roll: Duration,

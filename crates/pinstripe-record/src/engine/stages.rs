@@ -1,11 +1,11 @@
-//! The stages of a commit and how long they took: which of them made the durable lag long.
+//! The stages of a commit and their times, which show what made the durable lag long.
 
 use std::time::Duration;
 
 use crate::locks::{RankedMutex, RecordLock};
 use crate::take::{CommitStages, SlowSync};
 
-/// The slowest so far.
+/// The slowest sync and the slowest commit so far.
 #[derive(Debug)]
 pub(crate) struct SlowestCommit {
     slowest: RankedMutex<(SlowSync, CommitStages)>,
@@ -18,7 +18,7 @@ impl Default for SlowestCommit {
 }
 
 impl SlowestCommit {
-    /// Notes the sync of a file.
+    /// Records the time of a file's sync.
     pub(crate) fn note_sync(&self, file: &str, at: Duration, took: Duration) {
         let ms = took.as_secs_f64() * 1e3;
         let mut slowest = self.slowest.lock();
@@ -27,7 +27,7 @@ impl SlowestCommit {
         }
     }
 
-    /// Notes a commit that has ended.
+    /// Records the times of a finished commit.
     pub(crate) fn note_commit(&self, stages: CommitStages) {
         let mut slowest = self.slowest.lock();
         if stages.ms > slowest.1.ms {

@@ -1,4 +1,4 @@
-//! A copy of a stream, as its lane has it.
+//! A copy of a stream in its lane.
 
 use std::sync::Arc;
 
@@ -10,23 +10,22 @@ use crate::ring::RingConsumer;
 pub(crate) struct StreamCopy {
     /// The stream.
     pub stream: u32,
-    /// 0, or 1 of a mirror.
+    /// The number of the copy: 0, or 1 for the second copy of a mirror.
     pub copy: u32,
-    /// The side of the ring.
+    /// The consumer's side of the ring.
     pub consumer: RingConsumer,
     /// The file that is being written.
     pub piece: Arc<Piece>,
-    /// The place in the stream that it is at, since the input was opened.
+    /// The current place in the stream, in bytes since the input was opened.
     pub at: u64,
-    /// Where the span began that it is in.
+    /// The place at which the current span began.
     pub span: Option<u64>,
-    /// Where it is kept while the take is awaited.
+    /// The area in which the samples are kept until the take begins.
     pub roll: Option<RollArea>,
-    /// Bytes of the next gap that were already processed, and those of them that were recorded but
-    /// not reported yet.
+    /// Bytes of the next gap that were already processed.
     pub gap_done: u64,
-    /// See `gap_done`.
+    /// Bytes of the next gap that were recorded but not reported yet.
     pub gap_recorded: u64,
-    /// The bytes of the last frame that is not whole: with them the next file begins.
+    /// The bytes of the last, incomplete frame; the next file begins with them.
     pub partial: Vec<u8>,
 }

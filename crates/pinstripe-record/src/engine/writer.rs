@@ -1,4 +1,5 @@
-//! The writers of a lane empty rings into files: one thread through the page cache, several past it.
+//! The writers of a lane move data from rings to files: one thread through the page cache, or
+//! several threads with direct I/O.
 
 #![allow(clippy::disallowed_methods, reason = "waits for rings, which must not wake it")]
 
@@ -24,14 +25,15 @@ use crate::ring::Found;
 use crate::shares::dealt;
 
 const PAGE: u64 = 4096;
-/// The longest time between two reads of the rings. Nothing wakes the writer: the producer would
-/// have to make a system call for each block.
+/// The longest time between two reads of the rings. Nothing wakes the writer, because a producer
+/// would have to make a system call for each block.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LOOK_SOONEST: Duration = Duration::from_millis(2);
-/// The least age for which less than a chunk is written, where commits come more often.
+/// The age from which less than a chunk is written, if commits are more frequent than this.
 const AGE_LEAST: Duration = Duration::from_millis(500);
 
-/// Empties rings until every copy of this lane is at its end, and no more copies are handed over.
+/// Moves data from rings to files until every copy of this lane has ended and no more copies are
+/// handed over.
 pub(crate) fn write_lane(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
     let writers = shared.settings.writes.writers().min(copies.len()).max(1);
     std::thread::scope(|scope| {
@@ -54,7 +56,7 @@ fn write_share(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
             shared.note_refusal("the writer runs without real-time priority", &error);
         }
         if let Err(error) = realtime::be_served_first() {
-            shared.note_refusal("the writer is served without real-time I/O class", &error);
+            shared.note_refusal("the writer runs without the real-time I/O class", &error);
         }
     }
     let silence = vec![0; DRAIN_BYTES as usize];
@@ -67,11 +69,11 @@ struct EngineWriter<'a> {
     shared: &'a SharedTake,
     lane: &'a Lane,
     silence: Vec<u8>,
-    /// Silence of unsigned bytes.
+    /// The silence value of unsigned 8-bit samples.
     loud: Vec<u8>,
 }
 
-/// The result of a turn of a copy.
+/// The result of serving a copy once.
 enum CopyTurn {
     Worked,
     Idle,
@@ -118,7 +120,7 @@ impl EngineWriter<'_> {
         }
     }
 
-    /// The time until a stream of the usual rate has a chunk.
+    /// The time until a stream with the usual rate has produced a chunk.
     fn until_due(&self, copies: &[StreamCopy]) -> Duration {
         let due = copies.iter().map(|copy| {
             let fill = copy.consumer.ring().fill_bytes();
@@ -128,7 +130,7 @@ impl EngineWriter<'_> {
         due.min().unwrap_or(LOOK_EVERY).clamp(LOOK_SOONEST, LOOK_EVERY)
     }
 
-    /// Writes or drops one run of one copy, if there is enough.
+    /// Writes or drops one run of data of a copy, if there is enough data.
     fn turn(&self, copy: &mut StreamCopy) -> Result<CopyTurn> {
         let now = self.shared.now();
         copy.consumer.ring().note_time(now);
@@ -162,7 +164,7 @@ impl EngineWriter<'_> {
         }
     }
 
-    /// Whether its oldest sample is older than the interval of commits.
+    /// Whether the oldest sample of the copy is older than the commit interval.
     fn has_waited(&self, copy: &StreamCopy, now: Duration) -> bool {
         let came = copy.consumer.ring().all_before(copy.at, now);
         now.saturating_sub(came) >= self.shared.settings.commit_every.max(AGE_LEAST)
@@ -208,7 +210,8 @@ impl EngineWriter<'_> {
         Ok(CopyTurn::Worked)
     }
 
-    /// Takes the level of a run, of one copy and while a display shows levels.
+    /// Measures the level of a run of samples, for one copy only and only while a client displays
+    /// levels.
     fn measure(&self, copy: &StreamCopy, run: &[u8]) {
         if copy.copy == 0 && self.shared.is_metered.load(Ordering::Relaxed) {
             let format = copy.piece.facts.shape.format;
@@ -227,7 +230,7 @@ impl EngineWriter<'_> {
         Ok(())
     }
 
-    /// Notes how long a write took.
+    /// Carries out a write and records its time.
     fn timed(&self, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let began = clock::monotonic();
         write()?;
@@ -239,7 +242,8 @@ impl EngineWriter<'_> {
         Ok(())
     }
 
-    /// Bytes that the current file can still take. Begins a new file if it is full.
+    /// The number of bytes that the current file can still contain. A new file is begun if the
+    /// current one is full.
     fn room(&self, copy: &mut StreamCopy) -> Result<u64> {
         let stream = &self.shared.streams[copy.stream as usize];
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
@@ -252,14 +256,15 @@ impl EngineWriter<'_> {
         self.room(copy)
     }
 
-    /// A copy is at its end; the take is when it was the last one.
+    /// Records that a copy has ended; the take ends with the last copy.
     fn one_less(&self) {
         if self.shared.copies_left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.shared.all_over.set();
         }
     }
 
-    /// Takes a copy out of a directory that is given up: to another one, or to its end.
+    /// Removes a copy from a directory that is given up: it continues in another directory, or
+    /// ends.
     fn leave(&self, mut copy: StreamCopy) {
         let why = self.lane.failure().map_or_else(String::new, |it| it.to_string());
         let mut left = copy.partial.clone();
@@ -299,7 +304,8 @@ impl EngineWriter<'_> {
         self.one_less();
     }
 
-    /// Begins a file of a copy in another directory, with the rest of the previous one.
+    /// Continues a copy in a new file in another directory, with the remaining data of the previous
+    /// file.
     fn go_on(
         &self,
         lane: &Lane,
@@ -316,15 +322,18 @@ impl EngineWriter<'_> {
         written.map(|()| piece)
     }
 
-    /// Names a stream that no directory takes any more.
+    /// Reports that a stream has ended because no directory can take it any more.
     fn tell_end(&self, name: &str, frame: u64) {
         self.shared.cut_streams.fetch_add(1, Ordering::AcqRel);
         let is_removed = self.lane.failure().is_some_and(|it| it.kind() == Kind::NotFound);
         let advice = match is_removed {
-            true => "its files were lost with their directory; name a second directory with --to",
+            true => {
+                "the files of this stream were lost with their directory; for a mirror, name a \
+                 second directory with --to"
+            }
             false => {
-                "the recording up to that frame is complete; name a second directory with \
-                      --to"
+                "the recording up to that frame is complete; for a mirror, name a second directory \
+                 with --to"
             }
         };
         let what = format!("stream '{name}' ends at frame {frame}");
@@ -334,12 +343,12 @@ impl EngineWriter<'_> {
 }
 
 /// Whether a write failed because the file has the greatest size that its file system (4 GiB on
-/// FAT32) or the process's limit allows. A file that can take nothing at all is a failure.
+/// FAT32) or the limit of the process allows. A file that can take nothing at all is a failure.
 fn is_at_size_limit(error: &Error, piece: &Piece) -> bool {
     error.raw_os_error() == Some(libc::EFBIG) && piece.written_bytes() > 0
 }
 
-/// Keeps the bytes behind the last complete frame of the data that is about to be taken.
+/// Keeps the bytes after the last complete frame of the data that is about to be consumed.
 fn keep_partial(copy: &mut StreamCopy, count: u64) {
     let frame_bytes = copy.piece.facts.shape.frame_bytes();
     let behind = copy.piece.written_bytes() % frame_bytes;

@@ -1,4 +1,4 @@
-//! One file that is decoded, from any place.
+//! Decodes one FLAC file, from any place.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
@@ -13,23 +13,25 @@ use super::library::{
 use super::narrow;
 use crate::sample::StreamShape;
 
-/// Where the head has what a decoder is not to believe: the number of samples, which it would not go
-/// beyond, and their checksum.
+/// The bytes of the head that are hidden from the decoder: the number of samples, beyond which it
+/// would not read, and the checksum of the samples.
 const UNTOLD: Range<u64> = 22..42;
 /// The lower half of this byte belongs to the number of samples.
 const HALF: u64 = 21;
 
-/// State for the callbacks of the library.
+/// The state for the library's callbacks.
 struct DecoderInput {
     file: SharedDevice,
-    /// The length of the file, and where it is read.
+    /// The length of the file.
     length: u64,
+    /// The offset at which the file is read next.
     at: u64,
     shape: StreamShape,
-    /// Samples of the frame that was decoded last, interleaved, and the number of the first.
+    /// The samples of the last decoded frame, interleaved.
     payload: Vec<u8>,
+    /// The number of the first of these samples.
     first: u64,
-    /// Frames of another form than the stream has, and errors of the file.
+    /// The first error: of the file, or a frame whose form differs from that of the stream.
     failure: Option<Error>,
 }
 
@@ -37,7 +39,7 @@ struct DecoderInput {
 pub(crate) struct FlacDecoder {
     library: &'static FlacLibrary,
     raw: NonNull<RawDecoder>,
-    /// In a box, for the library has its address.
+    /// The state is allocated separately, because the library keeps its address.
     source: NonNull<DecoderInput>,
 }
 
@@ -86,10 +88,14 @@ impl FlacDecoder {
     fn read_head(&mut self) -> Result<()> {
         // SAFETY: the decoder is initialized.
         let is_read = unsafe { (self.library.process_head)(self.raw.as_ptr()) } != 0;
-        if is_read && !self.is_over() { Ok(()) } else { Err(self.failed("is not a FLAC file")) }
+        if is_read && !self.is_over() {
+            Ok(())
+        } else {
+            Err(self.failed("this is not a FLAC file"))
+        }
     }
 
-    /// Goes back to the beginning.
+    /// Returns to the beginning of the file.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -103,8 +109,8 @@ impl FlacDecoder {
         self.read_head()
     }
 
-    /// Goes to a sample, which is then the first of what was decoded; false where it cannot be found:
-    /// the decoder is at its beginning then.
+    /// Seeks to a sample, which is then the first decoded one. Returns false if the sample cannot
+    /// be found; the decoder is then at the beginning.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -119,10 +125,11 @@ impl FlacDecoder {
         Ok(false)
     }
 
-    /// Decodes the next frame; false at the end.
+    /// Decodes the next frame; returns false at the end.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for frames of another form; the errors of the file.
+    /// [`Kind::Corrupt`] for frames whose form differs from that of the stream; the errors of the
+    /// file.
     pub fn step(&mut self) -> Result<bool> {
         let behind = self.range().end;
         self.source().payload.clear();
@@ -140,19 +147,19 @@ impl FlacDecoder {
         Ok(false)
     }
 
-    /// The samples of each channel that were decoded last.
+    /// The range of sample numbers of the last decoded frame.
     pub fn range(&mut self) -> Range<u64> {
         let source = self.source();
         let frames = source.payload.len() as u64 / source.shape.frame_bytes();
         source.first..source.first.saturating_add(frames)
     }
 
-    /// The same as a payload.
+    /// The samples of the last decoded frame, as a payload.
     pub fn payload(&mut self) -> &[u8] {
         &self.source().payload
     }
 
-    /// Where in the file the next frame begins.
+    /// The offset in the file at which the next frame begins.
     pub fn position(&self) -> Option<u64> {
         let mut position = 0;
         // SAFETY: the decoder is initialized; the number is written only.
@@ -260,7 +267,8 @@ extern "C" fn take(
     if head.channels != u32::from(shape.channels) || head.bits != 8 * shape.format.bytes() {
         let found = format!("{} channels of {} bits", head.channels, head.bits);
         let expected = format!("{} channels of {} bits", shape.channels, 8 * shape.format.bytes());
-        let error = Error::corrupt("a frame with a different format", source.file.place());
+        let error =
+            Error::corrupt("a frame of the FLAC file has a different format", source.file.place());
         source.failure.get_or_insert(error.expected(expected, found));
         return ABORT;
     }
@@ -276,5 +284,5 @@ extern "C" fn take(
     CONTINUE
 }
 
-/// Damage shows as missing samples.
+/// Ignores reports of damage, which shows as missing samples.
 extern "C" fn ignore(_: *const RawDecoder, _: c_int, _: *mut c_void) {}

@@ -1,4 +1,4 @@
-//! One stream that is encoded.
+//! Encodes one stream.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
@@ -10,12 +10,13 @@ use super::widen;
 use crate::header::FLAC_BLOCK;
 use crate::sample::StreamShape;
 
-/// The level of compression of libFLAC, 0 to 8: higher ones cost much more time and save some per cent.
+/// The compression level of libFLAC, from 0 to 8: higher levels cost much more time and save only
+/// some percent.
 const LEVEL: u32 = 2;
-/// Bytes of the head that the library makes, which is not used.
+/// The number of samples that marks output of the library as part of its head, which is not used.
 const NO_SAMPLES: u32 = 0;
 
-/// Output of the library's callbacks.
+/// The output that the library passes to callbacks.
 #[derive(Default)]
 struct FlacOutput {
     bytes: Vec<u8>,
@@ -28,7 +29,7 @@ pub(crate) struct FlacEncoder {
     library: &'static FlacLibrary,
     raw: NonNull<RawEncoder>,
     shape: StreamShape,
-    /// In a box, for the library has its address.
+    /// The output is allocated separately, because the library keeps its address.
     encoded: NonNull<FlacOutput>,
     wide: Vec<i32>,
 }
@@ -37,10 +38,10 @@ pub(crate) struct FlacEncoder {
 unsafe impl Send for FlacEncoder {}
 
 impl FlacEncoder {
-    /// An encoder that was given nothing yet.
+    /// A new encoder, without any data.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] without libFLAC, or where it refuses the form.
+    /// [`Kind::Unsupported`] without libFLAC, or if it does not support the stream's form.
     pub fn new(shape: StreamShape) -> Result<Self> {
         let library = FlacLibrary::get()?;
         // SAFETY: no argument.
@@ -70,10 +71,10 @@ impl FlacEncoder {
         }
     }
 
-    /// Encodes whole frames of a payload.
+    /// Encodes complete frames of a payload.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the library fails.
+    /// [`Kind::Io`] if the library fails.
     pub fn encode(&mut self, payload: &[u8]) -> Result<()> {
         self.wide.clear();
         widen(self.shape.format, payload, &mut self.wide);
@@ -85,10 +86,10 @@ impl FlacEncoder {
         if is_done == 0 { Err(Error::new(Kind::Io, "libFLAC cannot encode")) } else { Ok(()) }
     }
 
-    /// Encodes the last block; the checksum of all samples.
+    /// Encodes the last block; returns the checksum of all samples.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the library fails.
+    /// [`Kind::Io`] if the library fails.
     pub fn finish(&mut self) -> Result<Option<[u8; 16]>> {
         // SAFETY: the encoder is initialized.
         if unsafe { (self.library.encoder_finish)(self.raw.as_ptr()) } == 0 {
@@ -98,7 +99,7 @@ impl FlacEncoder {
         Ok(unsafe { self.encoded.as_ref() }.md5)
     }
 
-    /// Hands over frames that are encoded, and how many samples of each channel they have.
+    /// Returns the encoded frames, and the number of samples per channel in them.
     pub fn take(&mut self) -> (Vec<u8>, u64) {
         // SAFETY: as above, and `self` is borrowed alone.
         let encoded = unsafe { self.encoded.as_mut() };

@@ -1,19 +1,20 @@
-//! One FLAC frame with uncompressed samples (RFC 9639, 9.2.2). It replaces a frame whose beginning
-//! only is vouched for.
+//! Creates one FLAC frame with uncompressed samples (RFC 9639, 9.2.2). The frame replaces another
+//! one if the journal vouches only for the beginning of that one.
 
 use crate::sample::{SampleFormat, StreamShape};
 
-/// Sync code, and blocks of one size.
+/// The sync code of a frame in a stream with blocks of one size.
 const SYNC: [u8; 2] = [0xff, 0xf8];
-/// The block size is at the end of the head, in 16 bits.
+/// The code for a block size that is stored at the end of the head, in 16 bits.
 const SIZE_AT_END: u8 = 0x70;
-/// Rates that have a number, from 1 on.
+/// The sample rates that have a code, from code 1 on.
 const RATES: [u32; 11] =
     [88_200, 176_400, 192_000, 8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000];
-/// A subframe of samples as they are.
+/// The type of a subframe with uncompressed samples.
 const VERBATIM: u8 = 0x02;
 
-/// The frame of this number with these interleaved samples, at most 65,536 for each channel.
+/// Creates the frame with this number from these interleaved samples, at most 65,536 for each
+/// channel.
 pub(crate) fn verbatim_frame(shape: &StreamShape, number: u64, payload: &[u8]) -> Vec<u8> {
     let (size, width) = (shape.frame_bytes() as usize, shape.format.bytes() as usize);
     let samples = payload.len() / size;
@@ -46,8 +47,9 @@ pub(crate) fn verbatim_frame(shape: &StreamShape, number: u64, payload: &[u8]) -
     out
 }
 
-/// The code of a rate and the bytes for it at the end of the head, both as libFLAC writes them: a
-/// reader that searches for frames may take a differing head for a chance match.
+/// The code of a rate, and the bytes for the rate at the end of the head. Both are as libFLAC
+/// writes them, because a reader that searches for frames may take a differing head for a chance
+/// match.
 fn rate_code(rate: u32) -> (u8, Vec<u8>) {
     let known = (1..).zip(RATES).find(|it| it.1 == rate);
     match rate {
@@ -61,7 +63,7 @@ fn rate_code(rate: u32) -> (u8, Vec<u8>) {
     }
 }
 
-/// A number in the coding of UTF-8, extended to 36 bits.
+/// Appends a number in the coding of UTF-8, extended to 36 bits.
 fn put_number(number: u64, out: &mut Vec<u8>) {
     if number < 0x80 {
         return out.push(number as u8);

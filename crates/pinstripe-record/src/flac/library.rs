@@ -1,5 +1,6 @@
-//! The functions of libFLAC, found when they are first needed: the binary is built and runs without it.
-//! Signatures: FLAC/stream_encoder.h, FLAC/stream_decoder.h and FLAC/format.h of libFLAC 1.3 and 1.4.
+//! The functions of libFLAC, loaded when they are first needed; the binary can be built and run
+//! without the library. The signatures are those in FLAC/stream_encoder.h, FLAC/stream_decoder.h
+//! and FLAC/format.h of libFLAC 1.3 and 1.4.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -8,8 +9,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::foreign_functions;
 use pinstripe_io::library::LoadedLibrary;
 
-/// The names of its releases since 1.3, the newest first: the declarations here apply to all of
-/// them.
+/// The library names of the releases since 1.3, the newest first; the declarations in this module
+/// apply to all of them.
 const NAMES: [&CStr; 3] = [c"libFLAC.so.14", c"libFLAC.so.12", c"libFLAC.so.8"];
 
 /// An encoder.
@@ -24,20 +25,20 @@ pub(crate) struct RawDecoder {
     _private: [u8; 0],
 }
 
-/// The beginning of `FLAC__Frame`. A decoder always numbers by samples.
+/// The beginning of `FLAC__Frame`. A decoder always numbers frames by samples.
 #[repr(C)]
 pub(crate) struct FrameHead {
-    /// Samples of each channel.
+    /// The number of samples of each channel.
     pub blocksize: u32,
     /// Samples per second.
     pub rate: u32,
     /// Channels.
     pub channels: u32,
-    /// How they were joined.
+    /// How the channels are combined.
     pub assignment: c_int,
     /// Bits of a sample.
     pub bits: u32,
-    /// The kind of the number: 1 for that of the first sample.
+    /// The kind of the frame's number: 1 if it is the number of the first sample.
     pub number_kind: c_int,
     /// The number.
     pub number: u64,
@@ -63,35 +64,37 @@ pub(crate) struct StreamInfo {
     pub md5: [u8; 16],
 }
 
-/// Takes what was encoded: the encoder, bytes, their number, samples in them, the number of the frame.
+/// The callback that receives encoded data: the encoder, the bytes, their number, the number of
+/// samples in them, and the number of the frame.
 pub(crate) type EncodedCallback =
     extern "C" fn(*const RawEncoder, *const u8, usize, u32, u32, *mut c_void) -> c_int;
-/// Takes the STREAMINFO of a stream that is at its end.
+/// The callback that receives the STREAMINFO at the end of a stream.
 pub(crate) type InfoCallback = extern "C" fn(*const RawEncoder, *const InfoBlock, *mut c_void);
-/// Gives bytes to a decoder: a buffer, its size on entry and what was read on return.
+/// The callback that supplies bytes to a decoder: a buffer, and its size on entry, which is
+/// replaced by the number of bytes read.
 pub(crate) type ReadCallback =
     extern "C" fn(*const RawDecoder, *mut u8, *mut usize, *mut c_void) -> c_int;
-/// Goes to a place.
+/// The callback that seeks to an offset.
 pub(crate) type SeekCallback = extern "C" fn(*const RawDecoder, u64, *mut c_void) -> c_int;
-/// Returns a position or a length.
+/// The callback that returns an offset or a length.
 pub(crate) type TellCallback = extern "C" fn(*const RawDecoder, *mut u64, *mut c_void) -> c_int;
-/// Returns whether the end is reached.
+/// The callback that returns whether the end of the file is reached.
 pub(crate) type EndCallback = extern "C" fn(*const RawDecoder, *mut c_void) -> c_int;
-/// Takes what was decoded, by channel.
+/// The callback that receives decoded samples, by channel.
 pub(crate) type DecodedCallback =
     extern "C" fn(*const RawDecoder, *const FrameHead, *const *const i32, *mut c_void) -> c_int;
-/// Receives reports of damage.
+/// The callback that receives reports of damage.
 pub(crate) type ErrorCallback = extern "C" fn(*const RawDecoder, c_int, *mut c_void);
 
-/// The status with which every callback continues.
+/// The status that makes the library continue, for every callback.
 pub(crate) const CONTINUE: c_int = 0;
-/// A status of the callback that reads: the end.
+/// The status that a read callback returns at the end of the file.
 pub(crate) const READ_END: c_int = 1;
-/// A status of callbacks that read: an error.
+/// The status that a read callback returns for an error.
 pub(crate) const READ_ABORT: c_int = 2;
-/// A status of callbacks that write, seek or tell: an error.
+/// The status that a write, seek or tell callback returns for an error.
 pub(crate) const ABORT: c_int = 1;
-/// The first state of a decoder that is at its end or has failed.
+/// The first of the states in which a decoder is at the end or has failed.
 pub(crate) const DECODER_OVER: c_int = 4;
 
 type SetNumber = unsafe extern "C" fn(*mut RawEncoder, c_uint) -> c_int;
@@ -124,10 +127,10 @@ foreign_functions! {
 }
 
 impl FlacLibrary {
-    /// The library of this system.
+    /// Returns the library of this system.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where there is none.
+    /// [`Kind::Unsupported`] if the library is not installed.
     pub fn get() -> Result<&'static FlacLibrary> {
         static LOADED: OnceLock<Result<FlacLibrary>> = OnceLock::new();
         LOADED.get_or_init(|| FlacLibrary::load(&NAMES)).as_ref().map_err(Error::duplicate)
@@ -135,8 +138,9 @@ impl FlacLibrary {
 
     fn load(names: &[&CStr]) -> Result<FlacLibrary> {
         LoadedLibrary::open(names).and_then(|it| FlacLibrary::find(&it)).map_err(|failure| {
-            Error::new(Kind::Unsupported, format!("FLAC cannot be used here ({failure})")).advice(
-                "install its library (Debian: libflac12), or record with --format wav and use flac after the take",
+            Error::new(Kind::Unsupported, format!("libFLAC cannot be loaded ({failure})")).advice(
+                "install libFLAC (Debian: libflac12), or record with --format wav and run flac \
+                 after the take",
             )
         })
     }

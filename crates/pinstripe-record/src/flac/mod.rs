@@ -1,10 +1,10 @@
 //! Streams as FLAC, encoded on separate threads while they are recorded.
 //!
-//! A [`FlacWriter`] is a device that takes consecutive samples, as a file of plain samples does.
-//! Its file has FLAC frames behind a head that the recorder writes. It reports how much of the
-//! given data is durable: complete frames only. A [`FlacReader`] is the matching device for
-//! reading: samples at any place. So journal, recovery and verification work with samples, and do
-//! not depend on the encoding.
+//! A [`FlacWriter`] is a device that is written with consecutive samples, like a file of plain
+//! samples. The file of a [`FlacWriter`] contains FLAC frames after a head that the recorder
+//! writes. A [`FlacWriter`] reports how much of the given data is durable; only complete frames
+//! count. A [`FlacReader`] is the corresponding device for reading samples at any place. So
+//! journal, recovery and verification process samples, and do not depend on the encoding.
 //!
 //! Invariants: data that is reported as durable is in complete frames that were synced. A stream is
 //! encoded by one thread at a time. The amount of data that waits for the encoder is bounded.
@@ -23,32 +23,35 @@ use crate::sample::{SampleFormat, StreamShape};
 pub(crate) use reader::FlacReader;
 pub use writer::FlacWriter;
 
-/// Channels of a stream of FLAC.
+/// The most channels of a FLAC stream.
 const CHANNELS_MAX: u16 = 8;
-/// Rates that STREAMINFO has room for.
+/// The highest sample rate that STREAMINFO can represent.
 const RATE_MAX: u32 = (1 << 20) - 1;
 
-/// Whether streams of this form can be FLAC here.
+/// Checks whether streams of this form can be recorded as FLAC on this machine.
 ///
 /// # Errors
-/// [`Kind::Usage`] for a form that FLAC has not; [`Kind::Unsupported`] without libFLAC.
+/// [`Kind::Usage`] for a form that FLAC does not support; [`Kind::Unsupported`] without libFLAC.
 pub(crate) fn check_flac(shape: &StreamShape) -> Result<()> {
     let is_whole = matches!(shape.format, SampleFormat::U8 | SampleFormat::S16 | SampleFormat::S24);
     if !is_whole || shape.channels > CHANNELS_MAX || shape.rate > RATE_MAX {
         let found = format!("{}, {} channels, {} Hz", shape.format, shape.channels, shape.rate);
         return Err(Error::new(Kind::Usage, "this stream cannot be encoded as FLAC")
             .expected(
-                format!("u8, s16 or s24, {CHANNELS_MAX} channels and {RATE_MAX} Hz at most"),
+                format!(
+                    "format u8, s16 or s24, at most {CHANNELS_MAX} channels, and at most \
+                     {RATE_MAX} Hz"
+                ),
                 found,
             )
             .advice(
-                "record with --format wav, or each channel in a file of its own (without --poly)",
+                "record with --format wav, or record each channel in its own file (without --poly)",
             ));
     }
     library::FlacLibrary::get().map(|_| ())
 }
 
-/// Samples of a payload as FLAC has them: signed, each in 32 bits.
+/// Converts the samples of a payload to FLAC's form: signed, each in 32 bits.
 fn widen(format: SampleFormat, payload: &[u8], out: &mut Vec<i32>) {
     match format {
         SampleFormat::S16 => out.extend(
@@ -61,7 +64,7 @@ fn widen(format: SampleFormat, payload: &[u8], out: &mut Vec<i32>) {
     }
 }
 
-/// The same back: appends a sample to a payload.
+/// Converts a sample from FLAC's form and appends it to a payload.
 fn narrow(format: SampleFormat, sample: i32, out: &mut Vec<u8>) {
     match format {
         SampleFormat::S16 => out.extend((sample as i16).to_le_bytes()),

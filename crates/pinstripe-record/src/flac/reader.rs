@@ -1,4 +1,4 @@
-//! A file of FLAC, read as the samples that it has, and cut.
+//! Reads a FLAC file as its samples, and can shorten it.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,25 +12,26 @@ use crate::header::FLAC_BLOCK;
 use crate::locks::{RankedMutex, RecordLock};
 use crate::sample::StreamShape;
 
-/// Within this distance ahead, the reader decodes instead of seeking.
+/// Within this distance ahead, in frames, the reader decodes instead of seeking.
 const NEAR_FRAMES: u64 = 16 * FLAC_BLOCK;
-/// How long it is, is not known before all of it is decoded: reads say.
+/// The length that is reported for a file whose length is known only after decoding all of it;
+/// reads return what exists.
 const UNKNOWN: u64 = u64::MAX / 2;
 
-/// A device of samples, whose file is FLAC.
+/// A device of samples that is stored as a FLAC file.
 pub(crate) struct FlacReader {
     file: SharedDevice,
     shape: StreamShape,
     payload_at: u64,
-    /// None before the first read.
+    /// The decoder; `None` before the first read.
     decoder: RankedMutex<Option<FlacDecoder>>,
 }
 
 impl FlacReader {
-    /// The file, whose head ends at `payload_at`.
+    /// Opens a file whose head ends at `payload_at`.
     ///
     /// # Errors
-    /// [`Kind::Usage`] and [`Kind::Unsupported`] as of [`check_flac`](super::check_flac).
+    /// [`Kind::Usage`] and [`Kind::Unsupported`] as in [`check_flac`](super::check_flac).
     pub fn new(file: SharedDevice, shape: StreamShape, payload_at: u64) -> Result<Self> {
         super::check_flac(&shape)?;
         Ok(FlacReader {
@@ -41,7 +42,7 @@ impl FlacReader {
         })
     }
 
-    /// Does something with the decoder, made at the first call.
+    /// Calls a function with the decoder, which is created at the first call.
     fn with<T>(&self, what: impl FnOnce(&mut FlacDecoder) -> Result<T>) -> Result<T> {
         let mut decoder = self.decoder.lock();
         let mut known = match decoder.take() {
@@ -58,7 +59,7 @@ impl FlacReader {
         Error::corrupt("samples are missing", self.file.place())
     }
 
-    /// Makes the decoder hold a frame of the stream.
+    /// Makes the decoder decode the FLAC frame that contains this frame of the stream.
     fn find(&self, decoder: &mut FlacDecoder, frame: u64) -> Result<()> {
         let here = decoder.range();
         if here.contains(&frame) {
@@ -81,7 +82,8 @@ impl FlacReader {
         Err(self.missing())
     }
 
-    /// Cuts the file behind this many frames: a FLAC block that has more keeps its beginning.
+    /// Shortens the file to this number of frames; the beginning of a FLAC block that is cut is
+    /// kept.
     fn cut(&self, decoder: &mut FlacDecoder, frames: u64) -> Result<()> {
         let near = frames.saturating_sub(2 * FLAC_BLOCK);
         let mut begin = self.payload_at;
@@ -170,7 +172,7 @@ impl Device for FlacReader {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "a FLAC file cannot release space"))
+        Err(Error::new(Kind::Unsupported, "space inside a FLAC file cannot be released"))
     }
 
     fn caps(&self) -> Caps {

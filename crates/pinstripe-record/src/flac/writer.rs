@@ -1,4 +1,4 @@
-//! A file that is written as FLAC.
+//! Writes a file as FLAC.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,14 +20,14 @@ const MD5: Range<usize> = 26..42;
 /// The position of the number of samples: the lower 36 bits.
 const SAMPLES: Range<usize> = 18..26;
 
-/// A device that is given samples.
+/// A device that is written with samples.
 pub struct FlacWriter {
     encoding: Arc<Encoding>,
     pool: Arc<WorkerPool<'static>>,
     durable: AtomicU64,
 }
 
-/// A stream that is encoded into its file.
+/// A stream that is being encoded into its file.
 struct Encoding {
     file: SharedDevice,
     shape: StreamShape,
@@ -36,16 +36,16 @@ struct Encoding {
     changed: Condvar,
     /// The state of the encoding thread.
     work: RankedMutex<EncodeWork>,
-    /// Bytes of the payload whose frames are in the file.
+    /// The number of payload bytes whose frames are in the file.
     written: AtomicU64,
     is_finished: AtomicBool,
 }
 
-/// Data that was given but is not encoded yet.
+/// Data that was written but is not encoded yet.
 #[derive(Default)]
 struct PendingSamples {
     payload: Vec<u8>,
-    /// All that was ever given.
+    /// The number of all bytes that were ever given.
     given: u64,
     is_queued: bool,
     is_finishing: bool,
@@ -56,14 +56,15 @@ struct EncodeWork {
     encoder: FlacEncoder,
     /// The offset of the next frame.
     file_at: u64,
-    /// The payload that is not in the file yet, and how much of it the encoder has.
+    /// The payload that is not in the file yet.
     kept: Vec<u8>,
+    /// The number of these bytes that the encoder has received.
     encoded: usize,
     md5: Option<[u8; 16]>,
 }
 
 impl FlacWriter {
-    /// An empty file, whose head ends at `payload_at`.
+    /// An empty file whose head ends at `payload_at`.
     ///
     /// # Errors
     /// The errors of the encoder.
@@ -90,15 +91,16 @@ impl FlacWriter {
         Ok(FlacWriter { encoding, pool, durable: AtomicU64::new(0) })
     }
 
-    /// Bytes of the payload that were durable when the last sync ended.
+    /// The number of payload bytes that were durable when the last sync ended.
     pub fn durable_bytes(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// Encodes all that was given, the last block as well, and waits for that: nothing more is given.
+    /// Encodes all given data, including the last block, and waits for it; no more data may be
+    /// given.
     ///
     /// # Errors
-    /// Those of encoder and file.
+    /// The errors of the encoder and of the file.
     pub fn finish(&self) -> Result<()> {
         let mut waiting = self.encoding.waiting.lock();
         waiting.is_finishing = true;
@@ -112,13 +114,13 @@ impl FlacWriter {
         Ok(())
     }
 
-    /// Why nothing more is encoded, if so.
+    /// Why encoding has stopped; `None` if it has not.
     pub fn failure(&self) -> Option<Error> {
         self.encoding.waiting.lock().failure.as_ref().map(Error::duplicate)
     }
 
-    /// Ends the payload with the frames that are in the file: nothing more may be given. Returns
-    /// the given bytes beyond them.
+    /// Ends the payload with the frames that are in the file; no more data may be given. Returns
+    /// the given bytes after these frames.
     pub(crate) fn end_here(&self) -> Vec<u8> {
         let encoding = &self.encoding;
         let waits = std::mem::take(&mut encoding.waiting.lock().payload);
@@ -141,7 +143,7 @@ impl FlacWriter {
         }
     }
 
-    /// The head. It has the checksum of all samples if the stream is finished.
+    /// The head. The head contains the checksum of all samples if the stream is finished.
     fn write_head(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let encoding = &self.encoding;
         if offset != 0 || bytes.len() < MD5.end || !encoding.is_finished.load(Ordering::Acquire) {
@@ -158,7 +160,7 @@ impl FlacWriter {
 }
 
 impl Job for Encoding {
-    /// Encodes until nothing waits. The queue has it once at most.
+    /// Encodes until no data waits. The queue contains this stream at most once.
     fn run(&self) {
         let mut work = self.work.lock();
         loop {
@@ -237,8 +239,11 @@ impl Device for FlacWriter {
         }
         let mut waiting = encoding.waiting.lock();
         if offset != encoding.payload_at + waiting.given {
-            return Err(Error::new(Kind::Unsupported, "FLAC can only be written sequentially")
-                .at(encoding.file.place()));
+            return Err(Error::new(
+                Kind::Unsupported,
+                "a FLAC file can only be written sequentially",
+            )
+            .at(encoding.file.place()));
         }
         while waiting.payload.len() >= FLAC_WAITING_BYTES && waiting.failure.is_none() {
             waiting = waiting.wait(&encoding.changed);
@@ -261,7 +266,7 @@ impl Device for FlacWriter {
         Ok(self.encoding.payload_at + self.encoding.waiting.lock().given)
     }
 
-    /// Only to the length that it has: a frame that is not whole was never encoded.
+    /// Accepts only the current length, because an incomplete frame was never encoded.
     fn set_len(&self, bytes: u64) -> Result<()> {
         let encoding = &self.encoding;
         let payload = encoding.written.load(Ordering::Acquire);
@@ -286,7 +291,7 @@ impl Device for FlacWriter {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "a FLAC file cannot release space"))
+        Err(Error::new(Kind::Unsupported, "space inside a FLAC file cannot be released"))
     }
 
     fn caps(&self) -> Caps {

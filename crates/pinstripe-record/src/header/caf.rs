@@ -1,8 +1,8 @@
 //! Core Audio Format (Apple, CAF 1.0): `caff`, `desc`, `info`, `mark` and `strg` of a complete
-//! file, `free` up to a page, `data`. All of it is big-endian, but the samples need not be. The
-//! length of `data` is stated, not left open: otherwise space that is reserved ahead of the end
-//! would count. Markers that do not fit in the page are stored behind `data`; ffprobe then takes
-//! the length of the file for that of the samples.
+//! file, `free` up to a page, `data`. All numbers of the file are big-endian, but the samples may
+//! be little-endian. The length of `data` is written, not left open; otherwise readers would count
+//! space that is reserved ahead of the end. Markers that do not fit in the page are stored after
+//! `data`; ffprobe then uses the length of the file as the length of the samples.
 
 use super::{Cue, HeadFacts};
 use crate::sample::SampleFormat;
@@ -10,21 +10,21 @@ use crate::sample::SampleFormat;
 const PAGE: usize = 4096;
 const IS_FLOAT: u32 = 1;
 const IS_LITTLE_ENDIAN: u32 = 2;
-/// In `data`, in front of the samples: how often the file was edited.
+/// The bytes in `data` before the samples: the edit count.
 const EDIT_COUNT_BYTES: u64 = 4;
-/// Bytes of a text in `info`, so that all of them stay within the page.
+/// The most bytes of a text in `info`, so that all texts fit within the page.
 const INFO_BYTES: usize = 256;
-/// Bytes of markers in front of the payload.
+/// The most bytes of markers before the payload.
 const MARKERS_AT_MOST: usize = 2048;
-/// A time code that a marker does not have.
+/// The value of a marker without a time code.
 const NO_TIME_CODE: [u8; 8] = [0xff; 8];
 
-/// The head of a file with `payload` bytes.
+/// Returns the head of a file with `payload` bytes of samples.
 pub fn head(facts: &HeadFacts, payload: u64) -> Vec<u8> {
     with_chunks(facts, payload, &[])
 }
 
-/// The head of a complete file, and the bytes behind its payload.
+/// Returns the head of a complete file, and the bytes after its payload.
 pub fn complete(facts: &HeadFacts, payload: u64, cues: &[Cue]) -> (Vec<u8>, Vec<u8>) {
     let markers = markers(cues);
     if markers.len() > MARKERS_AT_MOST {
@@ -33,7 +33,7 @@ pub fn complete(facts: &HeadFacts, payload: u64, cues: &[Cue]) -> (Vec<u8>, Vec<
     (with_chunks(facts, payload, &markers), Vec::new())
 }
 
-/// The head, with chunks of at most [`MARKERS_AT_MOST`] bytes in it.
+/// Returns the head, including chunks of at most [`MARKERS_AT_MOST`] bytes.
 fn with_chunks(facts: &HeadFacts, payload: u64, chunks: &[u8]) -> Vec<u8> {
     let shape = &facts.shape;
     let mut out = Vec::with_capacity(PAGE);
@@ -64,7 +64,8 @@ fn with_chunks(facts: &HeadFacts, payload: u64, chunks: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Markers, and the strings that they name by number: nothing where there are none.
+/// Returns the markers, and the strings to which they refer by number; empty if there are no
+/// markers.
 fn markers(cues: &[Cue]) -> Vec<u8> {
     let mut out = Vec::new();
     if cues.is_empty() {
@@ -91,7 +92,7 @@ fn markers(cues: &[Cue]) -> Vec<u8> {
     out
 }
 
-/// Information about the file, as pairs of texts. CAF has no keys for scene and tape.
+/// Returns information about the file, as pairs of texts. CAF has no keys for scene and tape.
 fn info(facts: &HeadFacts) -> Vec<u8> {
     let about = format!(
         "scene={} tape={} samples since midnight={}",
@@ -115,7 +116,7 @@ fn info(facts: &HeadFacts) -> Vec<u8> {
     out
 }
 
-/// A text of at most `most` bytes that ends with 0.
+/// Appends a text of at most `most` bytes, with a zero at its end.
 fn put_text(out: &mut Vec<u8>, text: &str, most: usize) {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

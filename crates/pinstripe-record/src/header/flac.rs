@@ -1,25 +1,26 @@
 //! The head of a FLAC file (RFC 9639): STREAMINFO, VORBIS_COMMENT, and padding up to two pages, so that
 //! it can be replaced by one write.
 //!
-//! The number of samples is that of the payload for which the head is made. The head of a file that
-//! is still being written counts complete blocks only: readers that know the number of samples
-//! still return the complete block in which it ends. 0 means unknown: readers return all samples
-//! they find.
+//! The number of samples in the head is that of the payload for which the head is made. In a file
+//! that is still being written, it counts complete blocks only; readers that know the number of
+//! samples still return the complete block in which the last sample is. 0 means unknown: readers
+//! return all samples that they find.
 
 use super::{Cue, HeadFacts};
 
 /// The length of the head.
 const HEAD_BYTES: usize = 8192;
-/// Samples of each channel in a block.
+/// The number of samples of each channel in a block.
 pub const BLOCK: u64 = 4096;
-/// The greatest number of samples that a stream can state.
+/// The greatest number of samples that STREAMINFO can represent.
 const SAMPLES_MAX: u64 = (1 << 36) - 1;
 const COMMENTS: u8 = 4;
 const LAST_PADDING: u8 = 0x81;
-/// The longest value of a comment, in characters.
+/// The greatest length of a comment's value, in characters.
 const VALUE_CHARS: usize = 200;
 
-/// The head of a file with `payload` bytes; if `goes_on`, it counts complete blocks only.
+/// Returns the head of a file with `payload` bytes; if `goes_on`, the head counts complete blocks
+/// only.
 pub fn head(facts: &HeadFacts, payload: u64, cues: &[Cue], goes_on: bool) -> Vec<u8> {
     let shape = &facts.shape;
     let frames = payload / shape.frame_bytes().max(1);
@@ -51,7 +52,7 @@ fn block(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
     out.extend(body);
 }
 
-/// Comments that fit into `room`: names, then places as chapters.
+/// Returns comments of at most `room` bytes: names, then cues as chapters.
 fn comments(facts: &HeadFacts, cues: &[Cue], room: usize) -> Vec<u8> {
     let mut fields = vec![
         ("TITLE".to_owned(), facts.name.clone()),

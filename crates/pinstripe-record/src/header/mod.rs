@@ -1,8 +1,8 @@
-//! Heads and tails of files: pure functions from the facts of a stream to bytes.
+//! Heads and tails of files: pure functions that convert the facts about a stream to bytes.
 //!
-//! A head is one block in front of the payload and is always made completely, so that one write
-//! replaces it. Its sizes are those of the payload for which it is made, which is never more than
-//! the durable part.
+//! A head is one block before the payload. A head is always created as a whole, so that one write
+//! replaces it. The sizes in a head are those of the payload for which the head is created, which
+//! is never more than the durable part.
 
 mod caf;
 mod flac;
@@ -18,9 +18,9 @@ use crate::sample::StreamShape;
 
 pub use flac::BLOCK as FLAC_BLOCK;
 
-/// Room for cues in a file whose length is bounded: some dozens of them.
+/// The space for cues in a file whose length is limited; it is enough for some dozens.
 const CUES_ROOM: u64 = 4096;
-/// The head of a block of FLAC and of its channels, at most.
+/// The most bytes of the header of a FLAC block and of its channels.
 const BLOCK_HEAD: u64 = 64;
 
 /// A kind of file.
@@ -29,13 +29,13 @@ const BLOCK_HEAD: u64 = 64;
 pub enum FileKind {
     /// WAV, which becomes RF64 in place before it passes 4 GiB (EBU Tech 3306).
     Wav,
-    /// WAV, which becomes BW64 in place (ITU-R BS.2088); sox and libsndfile do not read that.
+    /// WAV, which becomes BW64 in place (ITU-R BS.2088); sox and libsndfile cannot read BW64.
     Bw64,
     /// Core Audio Format.
     Caf,
     /// FLAC, encoded while it is recorded.
     Flac,
-    /// The payload only: its format is in the manifest.
+    /// Only the payload; its format is in the manifest.
     Raw,
 }
 
@@ -59,20 +59,21 @@ impl FromStr for FileKind {
     fn from_str(text: &str) -> Result<Self, Error> {
         NAMES.iter().find(|it| it.1 == text).map(|it| it.0).ok_or_else(|| {
             Error::new(Kind::Usage, format!("'{text}' is not a file format"))
-                .expected("wav, bw64, caf, flac or raw", text)
+                .expected("the format wav, bw64, caf, flac or raw", text)
         })
     }
 }
 
-/// A date and a time of day, of the zone in which the take is made.
+/// A date and a time of day, in the time zone in which the take is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalTime {
-    /// Seconds since 1970 in that zone: UTC and the zone's offset.
+    /// Seconds since 1970 in that time zone: UTC plus the offset of the zone.
     pub seconds: i64,
 }
 
 impl LocalTime {
-    /// `(year, month, day)`, and the second of the day. Gregorian, for all times.
+    /// Returns `(year, month, day)`, and the second of the day. The Gregorian calendar is used for
+    /// all times.
     fn parts(self) -> ((i64, u32, u32), u32) {
         let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
         // Days since 0000-03-01; eras of 400 years (Hinnant, chrono-compatible date algorithms).
@@ -98,7 +99,7 @@ impl LocalTime {
         format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
     }
 
-    /// Frames from midnight to this moment.
+    /// The number of frames from midnight to this moment.
     fn frames(self, rate: u32) -> u64 {
         u64::from(self.parts().1) * u64::from(rate)
     }
@@ -115,38 +116,38 @@ pub struct HeadFacts {
     pub name: String,
     /// The name of the take.
     pub take: String,
-    /// Scene and tape, where the user named them.
+    /// The scene; empty if the user named none.
     pub scene: String,
-    /// See `scene`.
+    /// The tape; empty if the user named none.
     pub tape: String,
     /// When the take began.
     pub started: LocalTime,
     /// The first frame of this file, counted from the beginning of the take.
     pub start_frame: u64,
-    /// The number of the stream, and the number of all streams.
+    /// The number of the stream.
     pub index: u32,
-    /// See `index`.
+    /// The number of all streams.
     pub total: u32,
-    /// The id of the take, hexadecimal.
+    /// The id of the take, in hexadecimal.
     pub uid: String,
 }
 
 /// A marked place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cue {
-    /// The frame in the file.
+    /// The number of the frame within the file.
     pub frame: u64,
     /// The text.
     pub text: String,
 }
 
 impl HeadFacts {
-    /// How a file of this kind ends its name.
+    /// Returns the extension of the file names of this kind.
     pub fn extension(&self) -> &'static str {
         NAMES.iter().find(|it| it.0 == self.kind).map_or("", |it| it.2)
     }
 
-    /// Where the payload begins.
+    /// Returns the offset at which the payload begins.
     pub fn payload_at(&self) -> u64 {
         match self.kind {
             FileKind::Raw => 0,
@@ -154,8 +155,8 @@ impl HeadFacts {
         }
     }
 
-    /// The greatest number of frames in a file of `file_bytes` bytes, with its head and room for
-    /// some cues if they are stored behind the payload.
+    /// The greatest number of frames in a file of `file_bytes` bytes, which also contains a head
+    /// and, if cues are stored after the payload, space for some cues.
     pub(crate) fn frames_within(&self, file_bytes: u64) -> u64 {
         let frame = self.shape.frame_bytes();
         let left = file_bytes.saturating_sub(self.payload_at());
@@ -173,7 +174,7 @@ impl HeadFacts {
         }
     }
 
-    /// The head of a file with `payload_bytes` of payload, rounded down to complete frames.
+    /// Returns the head of a file with `payload_bytes` of payload, rounded down to complete frames.
     pub fn head(&self, payload_bytes: u64) -> Vec<u8> {
         match self.kind {
             FileKind::Wav => wav::head(self, payload_bytes, b"RF64", 0),
@@ -184,7 +185,7 @@ impl HeadFacts {
         }
     }
 
-    /// The bytes in front of and behind the payload of a complete file.
+    /// Returns the bytes before and after the payload of a complete file.
     pub fn complete(&self, payload_bytes: u64, cues: &[Cue]) -> (Vec<u8>, Vec<u8>) {
         match self.kind {
             FileKind::Wav | FileKind::Bw64 => {
@@ -198,7 +199,7 @@ impl HeadFacts {
         }
     }
 
-    /// Frames from midnight to the first one of this file.
+    /// The number of frames from midnight to the first frame of this file.
     fn since_midnight(&self) -> u64 {
         self.started.frames(self.shape.rate).saturating_add(self.start_frame)
     }

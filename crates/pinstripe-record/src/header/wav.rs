@@ -8,27 +8,29 @@
 //!   4096  samples
 //!   end   a pad byte if the payload is odd, cue, LIST adtl
 //! ```
+//!
 //! Everything that changes when a file becomes RF64 is in the first page, which one write replaces.
 
 use super::{Cue, HeadFacts};
 use crate::sample::SampleFormat;
 
 const PAGE: usize = 4096;
-/// A payload and tail longer than this make the file RF64: 64 MiB below the limit of 4 GiB.
+/// If payload and tail are longer than this, the file becomes RF64: 64 MiB below the limit of 4
+/// GiB.
 const LONG: u64 = u32::MAX as u64 - (64 << 20);
 const IN_DS64: u32 = u32::MAX;
-/// Behind `0000` of a tag in a WAVEFORMATEXTENSIBLE.
+/// The last 14 bytes of the GUID in a WAVEFORMATEXTENSIBLE, after the two bytes of the format tag.
 const GUID_TAIL: [u8; 14] =
     [0x00, 0x00, 0x00, 0x00, 0x10, 0x00, 0x80, 0x00, 0x00, 0xaa, 0x00, 0x38, 0x9b, 0x71];
 const TAG_PCM: u16 = 1;
 const TAG_FLOAT: u16 = 3;
 const TAG_EXTENSIBLE: u16 = 0xfffe;
-/// The description in `bext`.
+/// The length of the description in `bext`.
 const DESCRIPTION_BYTES: usize = 256;
-/// A loudness that was not measured.
+/// The value of a loudness that was not measured.
 const NOT_SET: i16 = 0x7fff;
 
-/// The head of a file with `payload` bytes and a tail of `tail` bytes.
+/// Returns the head of a file with `payload` bytes and a tail of `tail` bytes.
 pub fn head(facts: &HeadFacts, payload: u64, long_magic: &[u8; 4], tail: u64) -> Vec<u8> {
     let mut middle = Vec::with_capacity(PAGE);
     chunk(&mut middle, b"bext", &bext(facts));
@@ -62,7 +64,8 @@ pub fn head(facts: &HeadFacts, payload: u64, long_magic: &[u8; 4], tail: u64) ->
     out
 }
 
-/// The bytes behind the payload: a pad byte if the payload is odd, and the cues.
+/// Returns the bytes after the payload: a pad byte if the length of the payload is odd, and the
+/// cues.
 pub fn tail(payload: u64, cues: &[Cue]) -> Vec<u8> {
     let mut out = vec![0; (payload & 1) as usize];
     // A cue has 32 bits for its frame; the manifest has all of them.
@@ -92,7 +95,7 @@ pub fn tail(payload: u64, cues: &[Cue]) -> Vec<u8> {
     out
 }
 
-/// One chunk, padded to an even length.
+/// Appends one chunk, padded to an even length.
 fn chunk(out: &mut Vec<u8>, id: &[u8; 4], body: &[u8]) {
     out.extend(id);
     out.extend((body.len() as u32).to_le_bytes());
@@ -127,7 +130,7 @@ fn fmt(facts: &HeadFacts) -> Vec<u8> {
     out
 }
 
-/// The 602 bytes of version 2; texts are ASCII.
+/// Returns the 602 bytes of `bext` version 2; its texts are ASCII.
 fn bext(facts: &HeadFacts) -> Vec<u8> {
     let mut out = Vec::with_capacity(700);
     let mut text = |text: &str, bytes: usize| {
@@ -173,7 +176,7 @@ fn bext(facts: &HeadFacts) -> Vec<u8> {
     out
 }
 
-/// The name of one channel.
+/// Returns the name of one channel.
 fn track(facts: &HeadFacts, channel: u16) -> String {
     match facts.shape.channels {
         1 => facts.name.clone(),
@@ -219,7 +222,7 @@ fn ixml(facts: &HeadFacts) -> String {
     )
 }
 
-/// Text for XML: names may come from a network.
+/// Escapes a text for XML, because names may come from a network.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {

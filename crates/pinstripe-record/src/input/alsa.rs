@@ -1,9 +1,9 @@
 //! A sound card, or any other PCM device of ALSA.
 //!
-//! A card cannot wait: frames that a ring cannot hold are lost and counted there. Frames that the
-//! card lost because it was not read in time (an xrun, EPIPE), and the time in which the machine
-//! was suspended, are missing, and become silence of that length by the card's own rate. A device
-//! without a clock (the plug-ins `file` and `null`) waits instead.
+//! A sound card cannot wait: frames that do not fit in a ring are lost and counted there. Frames
+//! that the card lost because it was not read in time (an xrun, EPIPE), and the time in which the
+//! machine was suspended, are replaced by silence; its length is computed from the card's own rate.
+//! A device without a clock (the plug-ins `file` and `null`) waits instead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::sample::StreamShape;
 use crate::start::CommonStart;
 use crate::take::RecordedStream;
 
-/// The longest wait for a card: the end of a take cannot wake one that waits in the library.
+/// The longest wait for a card, because the end of a take cannot interrupt a wait in the library.
 const WAIT: Duration = Duration::from_millis(50);
-/// The silence of a card after which that is said.
+/// The time after which a card that delivers nothing is reported.
 const SILENT: Duration = Duration::from_secs(5);
-/// Frames that are read at a time, at most.
+/// The most frames that are read at a time.
 const FRAMES: usize = 1024;
 const KEYS: [&str; 4] = ["rate", "channels", "format", "name"];
 
@@ -36,8 +36,8 @@ pub struct AlsaSpec {
 }
 
 impl AlsaSpec {
-    /// Reads `DEVICE[,rate=][,channels=][,format=][,name=]`. A name of a device may have colons, commas
-    /// and keys of its own, as in `hw:CARD=PCH,DEV=0`.
+    /// Reads `DEVICE[,rate=][,channels=][,format=][,name=]`. The name of a device may contain
+    /// colons, commas and keys of its own, as in `hw:CARD=PCH,DEV=0`.
     ///
     /// # Errors
     /// [`Kind::Usage`].
@@ -52,7 +52,10 @@ impl AlsaSpec {
         }
         if device.is_empty() || is_ours(device) {
             return Err(Error::new(Kind::Usage, format!("'{text}' does not name a device"))
-                .expected("a device of 'arecord -L', as in alsa:default or alsa:hw:0", "nothing"));
+                .expected(
+                    "a device that 'arecord -L' lists, as in alsa:default or alsa:hw:0",
+                    "nothing",
+                ));
         }
         let mut wish =
             CardWish { device: device.to_owned(), format: None, channels: None, rate: None };
@@ -73,24 +76,24 @@ impl AlsaSpec {
     }
 }
 
-/// A device as the name of a stream, which is part of the name of a file.
+/// Converts a device to the name of a stream, which is part of a file name.
 fn file_name(device: &str) -> String {
     let is_plain = |sign: char| sign.is_alphanumeric() || matches!(sign, '_' | '-' | '.');
     device.chars().map(|sign| if is_plain(sign) { sign } else { '-' }).collect()
 }
 
-/// A device that is open.
+/// An open device that is recorded.
 pub(crate) struct AlsaInput {
     spec: AlsaSpec,
     card: AlsaPcm,
     shape: StreamShape,
-    /// Streams, and channels of each.
+    /// The number of streams.
     count: usize,
     start: Option<Arc<CommonStart>>,
 }
 
 impl AlsaInput {
-    /// Opens and configures the device. `is_poly`: all of its channels in one stream.
+    /// Opens and configures the device. If `is_poly`, all channels are in one stream.
     ///
     /// # Errors
     /// The errors of [`AlsaPcm::open`].
@@ -142,8 +145,8 @@ impl RecordInput for AlsaInput {
         };
         let ended = capture.run(&mut self.card, feed);
         if capture.xruns > 0 {
-            let what = format!("the sound card was not read in time {} times", capture.xruns);
-            let advice = "allow real-time priority, or find the programs that keep the processors \
+            let what = format!("{} times, the sound card was not read in time", capture.xruns);
+            let advice = "allow real-time priority, or stop the programs that keep the processors \
                           busy";
             (feed.warn)(Error::new(Kind::Io, what).advice(advice));
         }
@@ -156,7 +159,7 @@ impl RecordInput for AlsaInput {
     }
 }
 
-/// Takes interleaved frames of a card apart into streams.
+/// Distributes interleaved frames of a card over streams.
 struct Splitter {
     format: CardFormat,
     channels: usize,
@@ -173,7 +176,7 @@ impl Splitter {
         self.format.bytes * self.channels
     }
 
-    /// The parts of these frames, by stream.
+    /// Returns the samples of these frames, by stream.
     fn split(&mut self, frames: &[u8]) -> &[Vec<u8>] {
         self.parts.iter_mut().for_each(Vec::clear);
         let (width, kept) = (self.format.bytes, self.format.format.bytes() as usize);
@@ -194,11 +197,12 @@ struct CardCapture {
     shape: StreamShape,
     splitter: Splitter,
     is_patient: bool,
-    /// Frames so far, missing ones included.
+    /// The number of frames so far, including missing ones.
     taken: u64,
-    /// When the card was last asked, and the frames that it had made by then.
+    /// The last time at which the card was queried, and the number of frames that it had produced
+    /// by then.
     known: (Duration, u64),
-    /// When the last frame came.
+    /// When the last frame arrived.
     heard: Duration,
     xruns: u64,
     suspends: u64,
@@ -231,7 +235,8 @@ impl CardCapture {
         Ok(())
     }
 
-    /// Reads the available frames, up to a block, and hands them over; returns their number.
+    /// Reads the available frames, at most one block, and passes them to the rings; returns their
+    /// number.
     fn read(
         &mut self,
         card: &mut dyn SoundCard,
@@ -257,8 +262,8 @@ impl CardCapture {
         Ok(frames)
     }
 
-    /// Restarts a card that has stopped, with silence for the frames that it lost according to its
-    /// rate.
+    /// Restarts a card that has stopped, and inserts silence for the frames that it lost according
+    /// to its rate.
     fn begin_anew(
         &mut self,
         card: &mut dyn SoundCard,

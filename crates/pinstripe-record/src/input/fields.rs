@@ -1,8 +1,8 @@
-//! The `key=value` parts of an input as a user writes it.
+//! Parses the `key=value` options in the text of an input.
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// `key=value` parts behind a place, each of a known key.
+/// Parses the `key=value` options after an input's place; an unknown key is an error.
 pub(super) fn pairs<'a>(
     whole: &str,
     text: &'a str,
@@ -12,18 +12,21 @@ pub(super) fn pairs<'a>(
     for part in text.split(',').filter(|it| !it.is_empty()) {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         if !known.contains(&key) || value.is_empty() {
-            return Err(Error::new(Kind::Usage, format!("'{part}' is not an option of '{whole}'"))
-                .expected(known.join("=, ") + "=", part));
+            return Err(Error::new(
+                Kind::Usage,
+                format!("'{part}' is not a known option in '{whole}'"),
+            )
+            .expected(known.join("=, ") + "=", part));
         }
         if pairs.iter().any(|(before, _)| *before == key) {
-            return Err(Error::new(Kind::Usage, format!("'{whole}' names {key}= twice")));
+            return Err(Error::new(Kind::Usage, format!("'{whole}' contains {key}= twice")));
         }
         pairs.push((key, value));
     }
     Ok(pairs)
 }
 
-/// A whole number within bounds.
+/// Parses a whole number within bounds.
 pub(super) fn number(key: &str, value: &str, least: u64, most: u64) -> Result<u64> {
     let found = value.parse().ok().filter(|it| (least..=most).contains(it));
     found.ok_or_else(|| {

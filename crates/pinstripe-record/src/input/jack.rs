@@ -1,8 +1,8 @@
-//! Ports of a JACK server, or of PipeWire.
+//! Records ports of a JACK server, or of PipeWire.
 //!
-//! Each matching port is a stream. A server cannot wait: frames that a ring cannot hold are lost
-//! and counted there. Frames that the server's clock passed without a callback are missing,
-//! and become silence of that length.
+//! Each matching port is a stream. A server cannot wait: frames that do not fit in a ring are lost
+//! and counted there. Frames that the server's clock passed without a callback are missing, and are
+//! replaced by silence of the same length.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,9 +19,10 @@ use crate::sample::{SampleFormat, StreamShape};
 use crate::start::CommonStart;
 use crate::take::RecordedStream;
 
-/// The interval at which the server is polled: nothing in its threads may wake this one.
+/// The interval at which the server is polled; the server's threads must not make a system call to
+/// wake this thread.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The interval at which ports that are not connected are tried.
+/// The interval at which the connection of unconnected ports is retried.
 const CONNECT_EVERY: Duration = Duration::from_secs(1);
 
 /// Requested ports.
@@ -51,34 +52,35 @@ impl JackSpec {
             format = value.parse()?;
         }
         if !matches!(format, SampleFormat::S16 | SampleFormat::S24 | SampleFormat::F32) {
-            return Err(Error::new(Kind::Usage, "is not a sample format for JACK")
-                .expected("s24, s16 or f32", format));
+            return Err(Error::new(Kind::Usage, "this is not a sample format for JACK")
+                .expected("format s24, s16 or f32", format));
         }
         Ok(JackSpec { text: text.to_owned(), pattern: pattern.to_owned(), format })
     }
 }
 
-/// Ports of a server, and a client of ours that has one for each.
+/// Ports of a server, and a client with one port for each of them.
 pub(crate) struct JackInput {
     spec: JackSpec,
     client: Arc<JackClient>,
     shape: StreamShape,
-    /// Full names of the ports that are recorded, and ours.
+    /// The full names of the recorded ports, each with the client's port for it.
     ports: Vec<(String, JackPort)>,
-    /// Until the take begins.
+    /// The capture, until the take begins.
     capture: Option<Capture>,
     is_poly: bool,
-    /// The common start with the player.
+    /// The common start of this recording and the player.
     start: Option<Arc<CommonStart>>,
 }
 
 impl JackInput {
-    /// Opens a client, and makes and connects a port for each that matches: a server connects one in each
-    /// block, and the take does not begin meanwhile. `is_poly`: all of them in one stream.
+    /// Opens a client, and creates and connects a port for each matching port. A server makes one
+    /// connection in each block, and the take does not begin before all are made. If `is_poly`, all
+    /// ports are in one stream.
     ///
     /// # Errors
-    /// The errors of [`JackClient::open`]; [`Kind::NotFound`] when no port matches,
-    /// [`Kind::Refused`] for too many.
+    /// The errors of [`JackClient::open`]; [`Kind::NotFound`] if no port matches, [`Kind::Refused`]
+    /// for too many ports.
     pub(super) fn open(spec: JackSpec, is_poly: bool) -> Result<Self> {
         let client = Arc::new(JackClient::open("pinstripe")?);
         let own = format!("{}:", client.name());
@@ -89,7 +91,7 @@ impl JackInput {
             let error = Error::new(Kind::NotFound, format!("no port matches '{}'", spec.pattern));
             let known = sources.iter().take(8).map(|it| printable(it)).collect::<Vec<_>>();
             return Err(error.advice(match known.len() {
-                0 => "the server has no output port".to_owned(),
+                0 => "the JACK server has no output port".to_owned(),
                 _ => format!("output ports: {}", known.join(", ")),
             }));
         }
@@ -113,9 +115,9 @@ impl JackInput {
         Ok(JackInput { spec, client, shape, ports, capture, is_poly, start: None })
     }
 
-    /// Connects the ports that are not connected yet. If a take is played meanwhile, the ports may
-    /// include the player's, which gets no samples before all inputs are ready; then this waits
-    /// until the server has made the connections, because the latencies depend on them.
+    /// Connects the ports that are not connected yet. If another take is being played, the ports
+    /// may include those of the player, which deliver no samples before all inputs are ready; this
+    /// then waits until the server has made the connections, because the latencies depend on them.
     fn await_ports(&self, feed: &InputFeed<'_>) {
         let began = clock::monotonic();
         loop {
@@ -131,8 +133,8 @@ impl JackInput {
         }
     }
 
-    /// Reports once for each port that it went away, and that it is back. If `is_due`, retries
-    /// ports that are not connected.
+    /// Reports once for each port that it has disappeared, and once that it has returned. If
+    /// `is_due`, retries to connect unconnected ports.
     fn look(
         &self,
         (gone, is_due): (&mut [Option<Instant>], bool),
@@ -146,17 +148,19 @@ impl JackInput {
             match (is_there, *since) {
                 (true, Some(at)) => {
                     let seconds = clock::since(at).as_secs_f64();
-                    let what =
-                        format!("the port '{}' is back after {seconds:.1} s", printable(name));
+                    let what = format!(
+                        "the port '{}' was missing for {seconds:.1} s and is back",
+                        printable(name)
+                    );
                     (feed.warn)(Error::new(Kind::Changed, what));
                     *since = None;
                 }
                 (false, None) => {
                     let what = format!("the port '{}' is missing", printable(name));
-                    (feed.warn)(
-                        Error::new(Kind::NotFound, what)
-                            .advice("its stream is recorded as silence until the port returns"),
-                    );
+                    (feed.warn)(Error::new(Kind::NotFound, what).advice(
+                        "the stream of the missing port is recorded as silence until the port \
+                         returns",
+                    ));
                     *since = Some(clock::monotonic());
                 }
                 _ => {}
@@ -164,7 +168,8 @@ impl JackInput {
         }
     }
 
-    /// Reports to the player that the ports are connected. From then on their latency is known.
+    /// Reports to the player that the ports are connected. From then on the latency of the ports is
+    /// known.
     fn be_ready(&self, capture: &Capture) {
         let Some(start) = &self.start else { return };
         self.client.update_latencies();
@@ -174,21 +179,21 @@ impl JackInput {
     }
 }
 
-/// The reason for the end of a capture that began at this rate, if it has ended.
+/// Returns the reason for the end of a capture that began at this rate; `None` if it has not ended.
 fn end_of(now: &Captured, rate: u32) -> Option<Result<()>> {
     if now.is_complete {
         return Some(Ok(()));
     }
     if now.is_gone {
         return Some(Err(Error::new(Kind::Io, "the JACK server ended")
-            .advice("samples up to that moment are recorded")));
+            .advice("the samples up to that moment are recorded")));
     }
     (now.new_rate > 0).then(|| {
         let what =
             format!("the JACK server changed its rate to {} frames per second", now.new_rate);
         Err(Error::new(Kind::Io, what)
             .expected(rate, now.new_rate)
-            .advice("data before the change is recorded; start another take at the new rate"))
+            .advice("the data before the change is recorded; start another take at the new rate"))
     })
 }
 
@@ -249,16 +254,16 @@ impl RecordInput for JackInput {
         if last.xruns > 0 {
             let times = counted(last.xruns, "time", "times");
             let what = format!("the JACK server missed its deadline {times}");
-            (feed.warn)(
-                Error::new(Kind::Io, what)
-                    .advice("the samples of such a block may be wrong even if no frame is missing"),
-            );
+            (feed.warn)(Error::new(Kind::Io, what).advice(
+                "the samples of a block with a missed deadline may be wrong even if no frame is \
+                 missing",
+            ));
         }
         ended.and_then(|()| whole(&last))
     }
 }
 
-/// Frames with silence for one port are not a gap of their stream, because its other ports have
+/// Frames in which one port was missing are not a gap of the stream, because its other ports have
 /// samples.
 fn whole(last: &Captured) -> Result<()> {
     match last.partial_frames {
@@ -273,8 +278,8 @@ fn whole(last: &Captured) -> Result<()> {
     }
 }
 
-/// Whether a full name of a port, `CLIENT:PORT`, is meant by a pattern with `*` and `?`. A pattern
-/// without a colon is of ports of any client.
+/// Whether a pattern with `*` and `?` matches the full name of a port, `CLIENT:PORT`. A pattern
+/// without a colon matches ports of any client.
 pub(crate) fn is_match(pattern: &str, name: &str) -> bool {
     let port = name.split_once(':').map_or(name, |(_, port)| port);
     let of = if pattern.contains(':') { name } else { port };
@@ -297,7 +302,7 @@ pub(crate) fn is_match(pattern: &str, name: &str) -> bool {
     fits[of.len()]
 }
 
-/// A name of a port as the name of a stream, which is part of the name of a file.
+/// Converts the name of a port to the name of a stream, which is part of a file name.
 fn file_name(name: &str) -> String {
     let is_plain = |sign: char| sign.is_alphanumeric() || matches!(sign, '_' | '-' | '.');
     name.chars().map(|sign| if is_plain(sign) { sign } else { '-' }).collect()

@@ -1,7 +1,8 @@
 //! Inputs of a recording. Each input feeds one or more streams on its own thread.
 //!
-//! An input that cannot wait (a clock, a network, sound hardware) pushes; frames that a ring cannot
-//! hold are lost and counted there. An input that can wait (a file, a pipe) waits for room.
+//! An input that cannot wait (a clock, a network, sound hardware) pushes its samples; frames that
+//! do not fit in a ring are lost and counted there. An input that can wait (a file, a pipe) waits
+//! until the ring has space.
 
 mod alsa;
 mod fields;
@@ -33,48 +34,51 @@ pub use rtp::{RtpPacket, RtpWindow, SdpStream};
 pub use text::{InputSpec, check_apart, parse_input};
 pub use tone::TestInput;
 
-/// One source of streams.
+/// A source of one or more streams.
 pub trait RecordInput: Send {
-    /// The streams, in the order in which it feeds them.
+    /// The streams, in the order in which the input feeds them.
     fn streams(&self) -> Vec<RecordedStream>;
 
-    /// Whether it waits when a ring is full. Then a full ring is not a reason for a warning.
+    /// Whether the input waits when a ring is full. If the input waits, a full ring is not a reason
+    /// for a warning.
     fn is_patient(&self) -> bool;
 
-    /// Whether its first sample belongs to the first moment of the take, whenever it arrives: its
-    /// source does not wait for others, and has no clock of its own. For any other input, the
-    /// arrival of its first samples counts.
+    /// Whether the input's first sample belongs to the first moment of the take, whenever it
+    /// arrives; this is so if its source does not wait for other inputs, and has no clock. For any
+    /// other input, the time at which its first samples arrive determines their place.
     fn begins_with_take(&self) -> bool {
         false
     }
 
-    /// Makes it begin together with the take that is played, if it can. Returns whether it does.
+    /// Makes the input begin together with the take that is played, if the input supports this.
+    /// Returns whether the input supports this.
     fn begin_with(&mut self, _start: &Arc<CommonStart>) -> bool {
         false
     }
 
-    /// Feeds its streams until it is at its end, or `feed` requests the end.
+    /// Feeds the input's streams until it ends, or `feed` requests the end.
     ///
     /// # Errors
-    /// Errors of the source; the frames before them are recorded.
+    /// Errors of the source; frames that arrived before the error are recorded.
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()>;
 }
 
-/// The rings of one input, and its settings.
+/// The rings of one input, and settings of the take.
 pub struct InputFeed<'a> {
-    /// By stream: its ring.
+    /// The ring of each stream.
     pub producers: Vec<RingProducer>,
     /// Set when the take ends.
     pub halt: &'a Stop,
-    /// The most that is recorded.
+    /// The greatest time that is recorded.
     pub most: Option<Duration>,
-    /// The longest time that an input had to wait for room, in nanoseconds.
+    /// The longest time that an input had to wait for space in a ring, in nanoseconds.
     pub held_back: &'a AtomicU64,
     /// Receives warnings: unusual events that are not errors.
     pub warn: &'a (dyn Fn(Error) + Sync),
 }
 
-/// The streams of one source: a single one has its name, several have numbers behind it.
+/// The streams of one source: a single stream has the name of the source, several streams have the
+/// name with a number.
 fn numbered_streams(
     name: &str,
     source: &str,
@@ -90,11 +94,11 @@ fn numbered_streams(
     (1..=count).map(stream).collect()
 }
 
-/// The interval at which a full ring is polled. Nothing wakes a waiting input: the writer would
-/// have to make a system call for each chunk.
+/// The interval at which a full ring is polled. Nothing wakes a waiting input, because the writer
+/// would have to make a system call for each chunk.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// The silence of a source after which that is said.
+/// The time after which a source that delivers nothing is reported.
 const SILENT: Duration =
     if cfg!(test) { Duration::from_millis(400) } else { Duration::from_secs(5) };
 
@@ -103,12 +107,13 @@ fn nothing_has_come() -> Error {
 }
 
 impl InputFeed<'_> {
-    /// The frames that a stream of this rate gives at most.
+    /// The most frames that a stream with this rate may deliver.
     pub(crate) fn most_frames(&self, rate: u32) -> u64 {
         self.most.map_or(u64::MAX, |most| frames_in(most, rate))
     }
 
-    /// Waits until a stream has room for this many bytes; false if the take ends first.
+    /// Waits until the ring of a stream has space for this number of bytes; returns false if the
+    /// take ends first.
     pub(crate) fn wait_for_room(&self, stream: usize, bytes: u64) -> bool {
         let producer = &self.producers[stream];
         if producer.room() >= bytes {

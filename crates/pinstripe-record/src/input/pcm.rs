@@ -1,7 +1,7 @@
 //! Samples from another program: a file, a FIFO, standard input, a socket; or any bytes.
 //!
-//! These inputs wait for room, so nothing is lost here. The time that a source was kept waiting is
-//! reported, because the source may have lost data itself.
+//! These inputs wait for space in the ring, so they lose nothing. The time that a source was kept
+//! waiting is reported, because the source may have lost data itself.
 
 #![allow(clippy::disallowed_methods, reason = "opens and reads the files and sockets of inputs")]
 
@@ -23,11 +23,11 @@ use crate::limits::{CHANNELS_MAX, NAME_BYTES};
 use crate::sample::{SampleFormat, StreamShape};
 use crate::take::RecordedStream;
 
-/// Bytes that are read at a time, at most.
+/// The most bytes that are read at a time.
 const READ_BYTES: usize = 64 << 10;
-/// The time in which a server must answer.
+/// The time limit for the response of a server.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The default rate of bytes without a format.
+/// The default rate of raw bytes, in bytes per second.
 const RAW_RATE: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,17 +38,17 @@ enum InputAddress {
     Tcp(String),
 }
 
-/// The form of samples as they come.
+/// The format of samples as they arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Wire {
     format: SampleFormat,
-    /// Bytes of a sample; more than those of the format for 24 bits in 32.
+    /// Bytes of a sample as it arrives; this is more than in the file for 24 bits in 32.
     bytes: usize,
     is_big_endian: bool,
 }
 
 impl Wire {
-    /// Names as ffmpeg and ALSA have them.
+    /// Parses the names of formats that ffmpeg and ALSA use.
     fn parse(text: &str) -> Result<Self> {
         let lower = text.to_ascii_lowercase();
         let of =
@@ -65,13 +65,13 @@ impl Wire {
             "f32" | "f32le" | "float_le" => of(SampleFormat::F32, 4, false),
             "f32be" | "float_be" => of(SampleFormat::F32, 4, true),
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a sample format")).expected(
-                "u8, s16, s24, s32, f32, each also with the suffix le or be, or s24_32le",
+                "format u8, s16, s24, s32 or f32, optionally with the suffix le or be, or s24_32le",
                 text,
             )),
         }
     }
 
-    /// Appends one sample in the form that files have.
+    /// Appends one sample in the format of files.
     fn put(&self, sample: &[u8], out: &mut Vec<u8>) {
         let kept = self.format.bytes() as usize;
         match self.is_big_endian {
@@ -93,8 +93,8 @@ pub struct PcmSpec {
 }
 
 impl PcmSpec {
-    /// Reads `PLACE,rate=,channels=,format=,name=`; of raw bytes `PLACE,rate=,name=`, with bytes
-    /// per second for a rate.
+    /// Parses `PLACE,rate=,channels=,format=,name=`, or for raw bytes `PLACE,rate=,name=`, where
+    /// the rate is in bytes per second.
     ///
     /// # Errors
     /// [`Kind::Usage`].
@@ -112,7 +112,7 @@ impl PcmSpec {
             _ if place == "-" => InputAddress::Stdin,
             _ if place.is_empty() => {
                 return Err(Error::new(Kind::Usage, format!("'{text}' does not name a file"))
-                    .expected("a file, a FIFO, - or unix:PATH after the colon", "nothing"));
+                    .expected("a file, a FIFO, '-' or unix:PATH after the colon", "nothing"));
             }
             _ => InputAddress::Path(place.into()),
         };
@@ -133,8 +133,8 @@ impl PcmSpec {
             }
         }
         let missing = |what: &str| {
-            Error::new(Kind::Usage, format!("'{text}' does not give its {what}"))
-                .advice("write it as in pcm:FIFO,rate=48000,channels=2,format=s16")
+            Error::new(Kind::Usage, format!("'{text}' lacks the option {what}"))
+                .advice("write the input as in pcm:FIFO,rate=48000,channels=2,format=s16")
         };
         Ok(PcmSpec {
             text: text.to_owned(),
@@ -148,7 +148,8 @@ impl PcmSpec {
 }
 
 impl PcmSpec {
-    /// Standard input, or a FIFO.
+    /// Returns the source if it is standard input or a FIFO, which gives each byte to one reader
+    /// only.
     pub(super) fn reads_once(&self) -> Option<String> {
         match &self.place {
             InputAddress::Stdin => Some("standard input".to_owned()),
@@ -162,7 +163,7 @@ impl PcmSpec {
     }
 }
 
-/// A name for what comes from a place.
+/// Returns a default stream name for a place.
 fn stem(place: &InputAddress) -> String {
     match place {
         InputAddress::Stdin => "stdin".to_owned(),
@@ -173,10 +174,10 @@ fn stem(place: &InputAddress) -> String {
     }
 }
 
-/// Samples of another program.
+/// An input with samples of another program.
 pub(crate) struct PcmInput {
     spec: PcmSpec,
-    /// Streams, and channels of each.
+    /// The number of streams.
     count: usize,
     shape: StreamShape,
     /// Until it runs.
@@ -184,7 +185,8 @@ pub(crate) struct PcmInput {
 }
 
 impl PcmInput {
-    /// Opens the file, FIFO or socket. A FIFO that no program writes to is waited for when the input runs.
+    /// Opens the file, FIFO or socket. If no program has opened a FIFO for writing, the input waits
+    /// for one when it runs.
     pub(super) fn open(spec: PcmSpec, is_poly: bool) -> Result<Self> {
         let (count, channels) = match is_poly {
             true => (1, spec.channels),
@@ -195,7 +197,8 @@ impl PcmInput {
         Ok(PcmInput { spec, count, shape, source })
     }
 
-    /// Takes whole frames apart and puts each channel into its stream, waiting for room.
+    /// Distributes complete frames over the streams of their channels, and waits for space in the
+    /// rings.
     fn feed(&self, feed: &mut InputFeed<'_>, frames: &[u8], parts: &mut [Vec<u8>]) -> bool {
         let bytes = self.spec.wire.bytes;
         parts.iter_mut().for_each(Vec::clear);
@@ -218,7 +221,7 @@ impl PcmInput {
         true
     }
 
-    /// Waits until something can be read; false when the take ends.
+    /// Waits until the source can be read; returns false if the take ends first.
     fn wait(&self, source: &File, feed: &InputFeed<'_>, was_told: &mut bool) -> Result<bool> {
         loop {
             let fds = [source.as_fd(), feed.halt.as_fd()];
@@ -312,11 +315,14 @@ impl RecordInput for PcmInput {
             filled -= whole;
         }
         if came == 0 && feed.halt.is_set() {
-            (feed.warn)(Error::new(Kind::Io, "no data was received").at(&self.spec.text));
+            (feed.warn)(
+                Error::new(Kind::Io, "no data was received from this input").at(&self.spec.text),
+            );
         }
         if filled > 0 && left > 0 && !feed.halt.is_set() {
-            let what =
-                format!("its last {filled} bytes are not a complete frame and were discarded");
+            let what = format!(
+                "the last {filled} bytes of the input are not a complete frame and were discarded"
+            );
             (feed.warn)(Error::new(Kind::Corrupt, what).at(Path::new(&self.spec.text)));
         }
         Ok(())

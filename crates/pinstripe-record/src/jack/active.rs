@@ -1,7 +1,7 @@
-//! An active client: its callbacks, their arguments, and its end.
+//! An active JACK client: its callbacks, their arguments, and its deactivation.
 //!
-//! Invariants: only the thread of the server's clock accesses the state of the blocks, which is
-//! freed after the last callback; the server's events are passed through atomics.
+//! Invariants: only the server's process thread accesses the state of the block callback, which is
+//! freed after the last callback; events of the server are passed on by atomics.
 
 use std::borrow::Borrow;
 use std::ffi::{c_int, c_void};
@@ -13,15 +13,16 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use super::JackClient;
 
-/// A client's processing of the server's blocks.
+/// The processing of blocks by a client.
 pub(super) trait EachBlock {
-    /// One block of all ports. No lock, no memory, no system call.
+    /// Processes one block of all ports. The function must not lock, allocate or make a system
+    /// call.
     fn block(&mut self, frames: u32);
 }
 
-/// The events that a server has reported since a client is active.
+/// The events that a server has reported since a client became active.
 pub(super) struct ServerEvents {
-    /// The rate that the server had at the beginning.
+    /// The rate of the server at the beginning.
     rate: u32,
     xruns: AtomicU64,
     new_rate: AtomicU32,
@@ -38,23 +39,24 @@ impl ServerEvents {
         }
     }
 
-    /// Deadlines that the server missed.
+    /// The number of deadlines that the server missed (xruns).
     pub fn xruns(&self) -> u64 {
         self.xruns.load(Ordering::Relaxed)
     }
 
-    /// The rate that the server changed to; 0 when it did not.
+    /// The rate to which the server changed; 0 if it did not change.
     pub(crate) fn new_rate(&self) -> u32 {
         self.new_rate.load(Ordering::Relaxed)
     }
 
-    /// Whether the server is gone.
+    /// Whether the server has shut down.
     pub fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Acquire)
     }
 }
 
-/// A client whose blocks a state handles. It is stopped when this is dropped.
+/// An active client, with the state that processes its blocks. The client is deactivated when this
+/// value is dropped.
 pub(super) struct ActiveClient<C: Borrow<JackClient>, S> {
     client: C,
     state: NonNull<S>,
@@ -66,10 +68,10 @@ pub(super) struct ActiveClient<C: Borrow<JackClient>, S> {
 unsafe impl<C: Borrow<JackClient> + Send, S: Send> Send for ActiveClient<C, S> {}
 
 impl<C: Borrow<JackClient>, S: EachBlock> ActiveClient<C, S> {
-    /// Starts. `rate` is that of the server at the beginning.
+    /// Starts. `rate` is the rate of the server at the beginning.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the server does not take the client.
+    /// [`Kind::Refused`] if the server does not accept the client.
     pub fn start(client: C, rate: u32, state: S) -> Result<Self> {
         let events = Arc::new(ServerEvents::new(rate));
         let state = NonNull::from(Box::leak(Box::new(state)));
@@ -93,7 +95,7 @@ impl<C: Borrow<JackClient>, S: EachBlock> ActiveClient<C, S> {
 }
 
 impl<C: Borrow<JackClient>, S> ActiveClient<C, S> {
-    /// The events so far.
+    /// Returns the events so far.
     pub fn events(&self) -> &ServerEvents {
         &self.events
     }

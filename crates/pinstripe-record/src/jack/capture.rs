@@ -1,7 +1,7 @@
-//! Samples from a server into rings.
+//! Transfers samples from a JACK server to rings.
 //!
-//! The client is active from the beginning, so that its ports can be connected: a server connects
-//! one in each block. Samples that arrive before the rings are handed over are skipped.
+//! The client is active from the beginning, so that its ports can be connected; a server makes one
+//! connection in each block. Samples that arrive before the rings are handed over are skipped.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use crate::ring::RingProducer;
 use crate::sample::{SampleFormat, StreamShape};
 use crate::start::{CommonStart, JackStart};
 
-/// Frames that are converted at a time.
+/// The number of frames that are converted at a time.
 const FRAMES: usize = 1024;
 
 /// The state of a capture so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Captured {
-    /// Frames, those that are missing included.
+    /// The number of frames, including missing ones.
     pub frames: u64,
-    /// Frames that the server's clock passed without handing them over.
+    /// Frames that the server's clock passed without delivering them.
     pub missing_frames: u64,
-    /// Frames of a stream with several ports, if some of the ports were gone.
+    /// Frames of streams with several ports in which some of the ports were missing.
     pub partial_frames: u64,
-    /// Deadlines that the server missed.
+    /// The number of deadlines that the server missed (xruns).
     pub xruns: u64,
-    /// The rate that the server changed to; 0 when it did not.
+    /// The rate to which the server changed; 0 if it did not change.
     pub new_rate: u32,
-    /// Whether the server is gone.
+    /// Whether the server has shut down.
     pub is_gone: bool,
     /// Whether all requested frames were captured.
     pub is_complete: bool,
@@ -43,13 +43,13 @@ struct CaptureShared {
     frames: AtomicU64,
     missing_frames: AtomicU64,
     is_complete: AtomicBool,
-    /// Frames from the outside to our ports.
+    /// The latency from the hardware to the client's ports, in frames.
     latency: AtomicU32,
-    /// By port: whether nothing is connected to it.
+    /// Whether each port has no connection.
     gone: Vec<AtomicBool>,
-    /// Frames in which a part of a stream's ports was gone.
+    /// Frames in which some ports of a stream were missing.
     partial_frames: AtomicU64,
-    /// The state handed over to the thread of the server's clock.
+    /// The state that was passed to the server's process thread.
     state: AtomicPtr<CaptureState>,
 }
 
@@ -63,7 +63,7 @@ impl Drop for CaptureShared {
     }
 }
 
-/// The argument of the block callback: it does nothing until a state is handed over.
+/// The argument of the block callback, which does nothing until a state is passed to it.
 struct Receiver {
     shared: Arc<CaptureShared>,
     state: Option<Box<CaptureState>>,
@@ -85,17 +85,17 @@ impl EachBlock for Receiver {
     }
 }
 
-/// The state of the block callback: only the thread of the server's clock accesses it.
+/// The state of the block callback; only the server's process thread accesses it.
 struct CaptureState {
     library: &'static JackLibrary,
     client: NonNull<RawClient>,
     ports: Vec<NonNull<RawPort>>,
     shape: StreamShape,
     most_frames: u64,
-    /// By stream: one producer per port, or one for all ports together.
+    /// The producers: one for each port, or one for all ports together.
     producers: Vec<RingProducer>,
     block: Vec<u8>,
-    /// The frame that the next block begins with, by the server's clock.
+    /// The frame of the server's clock with which the next block begins.
     next: Option<u32>,
     /// The common start of recording and playing.
     start: Option<Arc<CommonStart>>,
@@ -105,13 +105,13 @@ struct CaptureState {
 // SAFETY: handles of the library, which any thread may use.
 unsafe impl Send for CaptureState {}
 
-/// A client that is active. It is stopped when this is dropped.
+/// An active client that captures samples. The client is deactivated when this value is dropped.
 pub(crate) struct Capture {
     active: ActiveClient<Arc<JackClient>, Receiver>,
     client: Arc<JackClient>,
     ports: Vec<NonNull<RawPort>>,
     shared: Arc<CaptureShared>,
-    /// Deadlines that the server had missed before anything was recorded.
+    /// The number of deadlines that the server had missed before the recording began.
     xruns_before: u64,
 }
 
@@ -119,10 +119,11 @@ pub(crate) struct Capture {
 unsafe impl Send for Capture {}
 
 impl Capture {
-    /// Activates the client with these ports; no samples are taken yet.
+    /// Activates the client with these ports; no samples are recorded yet.
     ///
     /// # Errors
-    /// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) when the server does not take the client.
+    /// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) if the server does not accept the
+    /// client.
     pub fn open(client: &Arc<JackClient>, ports: &[JackPort], rate: u32) -> Result<Self> {
         let shared = Arc::new(CaptureShared {
             frames: AtomicU64::new(0),
@@ -139,9 +140,9 @@ impl Capture {
         Ok(Capture { active, client: Arc::clone(client), ports, shared, xruns_before: 0 })
     }
 
-    /// Takes all that comes from now on. `producers` are of one stream for each port, or of one for all.
-    /// With `start` nothing is taken before that, by the clock of the server and behind the latency of the
-    /// ports.
+    /// Records all samples that arrive from now on. `producers` contains one producer for each
+    /// port, or one for all ports. With `start`, recording begins at the common start, by the
+    /// server's clock and after the latency of the ports.
     pub fn begin(
         &mut self,
         shape: StreamShape,
@@ -165,13 +166,13 @@ impl Capture {
         self.shared.state.store(Box::into_raw(state), Ordering::Release);
     }
 
-    /// Sets whether a port has no connection: its samples are missing then.
+    /// Sets whether a port has no connection; if so, its samples are missing.
     pub(crate) fn set_gone(&self, port: usize, is_gone: bool) {
         self.shared.gone[port].store(is_gone, Ordering::Release);
     }
 
-    /// Sets the number of frames that a signal needs from the outside to the ports: recording
-    /// begins this much later than playing.
+    /// Sets the latency from the hardware to the ports, in frames; recording begins this much later
+    /// than playing.
     pub(crate) fn set_latency(&self, frames: u32) {
         self.shared.latency.store(frames, Ordering::Release);
     }
@@ -192,7 +193,7 @@ impl Capture {
 }
 
 impl CaptureState {
-    /// One block of all ports.
+    /// Processes one block of all ports.
     fn block(&mut self, frames: u32) {
         // SAFETY: the client is open, and this is its process thread.
         let now = unsafe { (self.library.jack_last_frame_time)(self.client.as_ptr()) };
@@ -221,8 +222,8 @@ impl CaptureState {
 }
 
 impl CaptureState {
-    /// The frame of this block that is the first of the take; `None` while that is in a later
-    /// block.
+    /// Returns the index in this block of the take's first frame; `None` if that frame is in a
+    /// later block.
     fn first(&mut self, now: u32, frames: u32) -> Option<u32> {
         let Some(start) = &self.start else { return Some(0) };
         let at = match start.by_jack() {
@@ -238,7 +239,7 @@ impl CaptureState {
         (ahead < frames).then_some(ahead)
     }
 
-    /// Frames until all are present.
+    /// The number of frames that are still to be captured.
     fn room(&self) -> u64 {
         self.most_frames.saturating_sub(self.shared.frames.load(Ordering::Relaxed))
     }
@@ -252,8 +253,8 @@ impl CaptureState {
         self.shared.missing_frames.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Hands `wanted` frames of a block over, from `first` on, as many at a time as are converted at a
-    /// time.
+    /// Passes `wanted` frames of a block to the rings, from frame `first` on, converting a limited
+    /// number at a time.
     fn copy(&mut self, frames: u32, first: usize, wanted: usize) {
         let is_one = self.producers.len() != self.ports.len();
         let width = self.shape.format.bytes() as usize;
@@ -293,15 +294,16 @@ impl CaptureState {
     }
 }
 
-/// Skips frames that did not arrive, and closes the gap about once a second: data behind a gap
-/// waits for it.
+/// Skips frames that did not arrive, and closes the gap about once a second, because data after a
+/// gap waits for its end.
 fn leave_out(producer: &mut RingProducer, shape: &StreamShape, frames: u64) {
     producer.skip(frames * shape.frame_bytes());
     producer.tell_gap(shape.byte_rate());
 }
 
-/// Stores samples in a format, `stride` bytes from each to the next. A 24-bit sample that was
-/// converted to a float is restored exactly; values beyond full scale are clipped.
+/// Stores samples in a format; `stride` is the number of bytes from each sample to the next. A
+/// 24-bit sample that was converted to a float is restored exactly; values beyond full scale are
+/// clipped.
 fn store(format: SampleFormat, samples: &[f32], out: &mut [u8], at: usize, stride: usize) {
     let whole =
         |sample: f32, full: f32| (sample * full).round_ties_even().clamp(-full, full - 1.0) as i32;

@@ -1,13 +1,13 @@
-//! A client that gives samples which can be recognized.
+//! A JACK client, for tests, that produces recognizable samples.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use super::{JackClient, PORT_IS_OUTPUT, RawPort};
 
-/// The step from each sample of a port to its next.
+/// The difference between consecutive samples of a port.
 pub(crate) const STEP: u32 = 131;
-/// Samples count in 23 bits: positive ones of 24.
+/// The modulus of the samples: 23 bits, so that they are positive 24-bit samples.
 pub(crate) const MODULUS: u32 = 1 << 23;
 
 struct GeneratorState {
@@ -16,7 +16,7 @@ struct GeneratorState {
     frame: u32,
 }
 
-/// Ports `NAME:out_1` and so on, each of which counts.
+/// A client with ports `NAME:out_1` and so on; the samples of each port are a counter.
 pub(crate) struct Generator {
     client: JackClient,
     state: NonNull<GeneratorState>,

@@ -1,5 +1,6 @@
-//! The functions of libjack, found when they are first needed: the binary is built and runs without
-//! it. Signatures: jack/jack.h, jack/types.h of JACK 1.9; PipeWire's libjack has the same.
+//! The functions of libjack, loaded when they are first needed; the binary can be built and run
+//! without the library. The signatures are those in jack/jack.h and jack/types.h of JACK 1.9;
+//! PipeWire's libjack has the same.
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::sync::OnceLock;
@@ -8,56 +9,56 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::foreign_functions;
 use pinstripe_io::library::LoadedLibrary;
 
-/// A client of a server.
+/// A client of a JACK server (`jack_client_t`).
 #[repr(C)]
 pub(crate) struct RawClient {
     _private: [u8; 0],
 }
 
-/// A port of a client.
+/// A port of a JACK client (`jack_port_t`).
 #[repr(C)]
 pub(crate) struct RawPort {
     _private: [u8; 0],
 }
 
-/// Frames that a signal needs between a port and the outside, by different ways.
+/// The latency between a port and the hardware, in frames, along different paths.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LatencyRange {
-    /// By the shortest way.
+    /// The latency of the shortest path.
     pub least: u32,
-    /// By the longest way.
+    /// The latency of the longest path.
     pub most: u32,
 }
 
-/// Called for each block, in the thread of the server's clock.
+/// The callback for each block, in the server's process thread.
 pub(crate) type ProcessCallback = extern "C" fn(u32, *mut c_void) -> c_int;
-/// Called with a new rate.
+/// The callback for a new sample rate.
 pub(crate) type RateCallback = extern "C" fn(u32, *mut c_void) -> c_int;
-/// Called when a deadline of the server was missed.
+/// The callback for a deadline that the server missed.
 pub(crate) type XrunCallback = extern "C" fn(*mut c_void) -> c_int;
-/// Called when the server is gone.
+/// The callback for a shutdown of the server.
 pub(crate) type ShutdownCallback = extern "C" fn(*mut c_void);
-/// Called with what the library would print.
+/// The callback for messages that the library would print.
 pub(crate) type PrintCallback = extern "C" fn(*const c_char);
 
-/// Option of `jack_client_open`: no server is started.
+/// The option that keeps `jack_client_open` from starting a server.
 pub(crate) const NO_START_SERVER: c_int = 1;
-/// Direction of a latency: from the outside to a port.
+/// The direction of a latency from the hardware to a port.
 pub(crate) const CAPTURE_LATENCY: c_int = 0;
-/// Direction of a latency: from a port to the outside.
+/// The direction of a latency from a port to the hardware.
 pub(crate) const PLAYBACK_LATENCY: c_int = 1;
-/// Flag of a port that takes samples.
+/// The flag of a port that receives samples.
 pub(crate) const PORT_IS_INPUT: c_ulong = 1;
-/// Flag of a port that gives samples.
+/// The flag of a port that produces samples.
 pub(crate) const PORT_IS_OUTPUT: c_ulong = 2;
-/// Flag of a port that represents hardware.
+/// The flag of a port that represents hardware.
 pub(crate) const PORT_IS_PHYSICAL: c_ulong = 4;
-/// The type of ports with samples: one `f32` for each frame.
+/// The type of ports for audio: one `f32` for each frame.
 pub(crate) const AUDIO: &CStr = c"32 bit float mono audio";
 
 foreign_functions! {
-    /// Functions of libjack by their names.
+    /// The functions of libjack, by their names.
     pub(crate) struct JackLibrary {
         jack_client_open: unsafe extern "C" fn(*const c_char, c_int, *mut c_int, ...) -> *mut RawClient = c"jack_client_open";
         jack_client_close: unsafe extern "C" fn(*mut RawClient) -> c_int = c"jack_client_close";
@@ -86,14 +87,14 @@ foreign_functions! {
     }
 }
 
-/// The library's messages are not for the user.
+/// Discards the library's messages, which are not meant for the user.
 extern "C" fn print_nothing(_: *const c_char) {}
 
 impl JackLibrary {
-    /// The library of this system.
+    /// Returns the library of this system.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where there is none.
+    /// [`Kind::Unsupported`] if the library is not installed.
     pub fn get() -> Result<&'static JackLibrary> {
         static LOADED: OnceLock<Option<JackLibrary>> = OnceLock::new();
         let found = LOADED.get_or_init(|| JackLibrary::load(c"libjack.so.0"));

@@ -1,5 +1,5 @@
-//! A client that keeps the samples of its ports, and passes them on after a delay that it reports
-//! as latency.
+//! A JACK client, for tests, that keeps the samples of its ports, and passes them on after a delay
+//! that it reports as latency.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -36,14 +36,14 @@ struct ListenerState {
     is_full: AtomicBool,
 }
 
-/// Ports `NAME:in_1` and so on, and `NAME:out_1` behind a delay.
+/// A client with input ports `NAME:in_1` and so on, and an output port `NAME:out_1` after a delay.
 pub(crate) struct CaptureClient {
     client: JackClient,
     state: NonNull<ListenerState>,
 }
 
 impl CaptureClient {
-    /// Keeps so many samples of each port. `delay` in frames.
+    /// Starts a client that keeps this number of samples of each port. `delay` in frames.
     pub fn start(name: &str, ports: usize, samples: usize, delay: u32) -> CaptureClient {
         let client = JackClient::open(name).unwrap();
         let port = |number| Port {

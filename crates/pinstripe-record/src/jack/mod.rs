@@ -1,7 +1,7 @@
-//! A client of a JACK server, or of PipeWire, which has the same library.
+//! A client of a JACK server, or of PipeWire, which supports the same library.
 //!
-//! The server's thread only processes the block of samples that it hands over: no lock, no memory,
-//! no system call. The thread of the input does everything else by polling.
+//! The server's process thread only processes the block of samples that it receives; it does not
+//! lock, allocate or make system calls. The input's thread does everything else, by polling.
 
 #![allow(clippy::disallowed_methods, reason = "a server that hangs is waited for with a deadline")]
 
@@ -30,13 +30,13 @@ use library::{
 };
 pub(crate) use playback::{Playback, PlaybackCounts};
 
-/// A server answers in milliseconds, or hangs.
+/// The time limit for the response of a server, which normally takes milliseconds.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// How long connections are waited for: those of ports that a player is about to have, and those that the
-/// server has agreed to.
+/// The longest wait for connections: to ports that a player is about to create, and connections
+/// that the server has accepted.
 pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
-/// A client. It is closed when this is dropped.
+/// A client. The client is closed when this value is dropped.
 pub(crate) struct JackClient {
     library: &'static JackLibrary,
     raw: NonNull<RawClient>,
@@ -48,7 +48,7 @@ unsafe impl Send for JackClient {}
 // SAFETY: as above.
 unsafe impl Sync for JackClient {}
 
-/// A port of a client of ours.
+/// A port of this program's client.
 #[derive(Clone, Copy)]
 pub(crate) struct JackPort(NonNull<RawPort>);
 
@@ -56,14 +56,15 @@ pub(crate) struct JackPort(NonNull<RawPort>);
 unsafe impl Send for JackPort {}
 
 impl JackClient {
-    /// Opens a client at the server that `JACK_DEFAULT_SERVER` names, or the default one.
+    /// Opens a client of the server that `JACK_DEFAULT_SERVER` names, or of the default server.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] without libjack, [`Kind::NotFound`] without a server, and
-    /// [`Kind::Unanswered`] for one that hangs.
+    /// [`Kind::Unanswered`] for a server that hangs.
     pub fn open(name: &str) -> Result<Self> {
         let library = JackLibrary::get()?;
-        let name = CString::new(name).map_err(|_| Error::new(Kind::Usage, "not a client name"))?;
+        let name = CString::new(name)
+            .map_err(|_| Error::new(Kind::Usage, "this is not a valid client name"))?;
         let (sender, answer) = mpsc::channel();
         // A thread of its own: a server that hangs would hold this one for ever.
         std::thread::spawn(move || {
@@ -83,11 +84,11 @@ impl JackClient {
                     .advice("start jackd or PipeWire; JACK_DEFAULT_SERVER names a server"))
             }
             Err(_) => Err(Error::new(Kind::Unanswered, "the JACK server does not answer")
-                .advice("check with jack_lsp whether it runs")),
+                .advice("check with jack_lsp whether the JACK server runs")),
         }
     }
 
-    /// The name; the server may have extended the requested one.
+    /// The name of the client; the server may have extended the requested name.
     pub fn name(&self) -> String {
         // SAFETY: the client is open; the name belongs to it.
         unsafe { text((self.library.jack_get_client_name)(self.raw.as_ptr())) }
@@ -99,24 +100,24 @@ impl JackClient {
         unsafe { (self.library.jack_get_sample_rate)(self.raw.as_ptr()) }
     }
 
-    /// The frame of the server's clock that is now, estimated within the block.
+    /// The current frame of the server's clock, estimated within the block.
     pub fn now(&self) -> u32 {
         // SAFETY: the client is open.
         unsafe { (self.library.jack_frame_time)(self.raw.as_ptr()) }
     }
 
-    /// Frames of a block of the server.
+    /// The number of frames in a block of the server.
     pub(crate) fn block_frames(&self) -> u32 {
         // SAFETY: the client is open.
         unsafe { (self.library.jack_get_buffer_size)(self.raw.as_ptr()) }
     }
 
-    /// Full names of all ports that give samples, in the order of the server.
+    /// Full names of all ports that produce samples, in the server's order.
     pub fn sources(&self) -> Vec<String> {
         self.ports(PORT_IS_OUTPUT)
     }
 
-    /// Full names of all ports that take samples; of hardware only if `is_physical`.
+    /// Full names of all ports that receive samples, or only of hardware ports if `is_physical`.
     pub(crate) fn sinks(&self, is_physical: bool) -> Vec<String> {
         self.ports(if is_physical { PORT_IS_INPUT | PORT_IS_PHYSICAL } else { PORT_IS_INPUT })
     }
@@ -142,18 +143,18 @@ impl JackClient {
         }
     }
 
-    /// Makes a port that takes samples.
+    /// Creates a port that receives samples.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the server has no more ports.
+    /// [`Kind::Refused`] if the server cannot create more ports.
     pub(crate) fn input_port(&self, name: &str) -> Result<JackPort> {
         self.port(name, PORT_IS_INPUT)
     }
 
-    /// Makes a port that gives samples.
+    /// Creates a port that produces samples.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the server has no more ports.
+    /// [`Kind::Refused`] if the server cannot create more ports.
     pub(crate) fn output_port(&self, name: &str) -> Result<JackPort> {
         self.port(name, PORT_IS_OUTPUT)
     }
@@ -161,7 +162,7 @@ impl JackClient {
     fn port(&self, name: &str, flags: std::ffi::c_ulong) -> Result<JackPort> {
         let refused = || {
             Error::new(Kind::Refused, format!("the JACK server does not create the port '{name}'"))
-                .advice("it has too many: start it with a larger --port-max")
+                .advice("the JACK server has too many ports: start it with a larger --port-max")
         };
         let name = CString::new(name).map_err(|_| refused())?;
         // SAFETY: the client is open, both texts end with 0 and are copied.
@@ -177,7 +178,8 @@ impl JackClient {
         NonNull::new(raw).map(JackPort).ok_or_else(refused)
     }
 
-    /// Connects a port of another client to one of ours; whether the server did.
+    /// Connects a port of another client to a port of this client; returns whether the server
+    /// accepted.
     pub fn connect(&self, source: &str, port: JackPort) -> bool {
         let Ok(source) = CString::new(source) else { return false };
         // SAFETY: client and port are open, the names end with 0.
@@ -187,7 +189,8 @@ impl JackClient {
         }
     }
 
-    /// Connects a port of ours to one of another client; whether the server did.
+    /// Connects a port of this client to a port of another client; returns whether the server
+    /// accepted.
     pub(crate) fn connect_to(&self, port: JackPort, sink: &str) -> bool {
         let Ok(sink) = CString::new(sink) else { return false };
         // SAFETY: client and port are open, the names end with 0.
@@ -197,17 +200,17 @@ impl JackClient {
         }
     }
 
-    /// Makes every client report its latencies for the current connections, and waits for them.
-    /// Without this, a server asks some time after a connection was made, and until then a latency
-    /// is the previous one.
+    /// Makes every client report its latencies for the current connections, and waits until all
+    /// have done so. Without this, a server requests latencies only some time after a connection
+    /// was made, and until then the previous value is returned.
     pub(crate) fn update_latencies(&self) {
         // SAFETY: the client is open, and this does not run in one of its callbacks. If the server
         // refuses, the latencies stay as they are.
         unsafe { (self.library.jack_recompute_total_latencies)(self.raw.as_ptr()) };
     }
 
-    /// Frames that a signal needs from the outside to a port of ours that takes samples, or from one
-    /// that gives samples to the outside, by the longest way.
+    /// The latency of the longest path: from the hardware to an input port of this client, or from
+    /// an output port to the hardware, in frames.
     pub fn latency(&self, port: JackPort, is_capture: bool) -> u32 {
         let direction = if is_capture { CAPTURE_LATENCY } else { PLAYBACK_LATENCY };
         let mut range = LatencyRange::default();
@@ -218,8 +221,8 @@ impl JackClient {
         range.most
     }
 
-    /// Whether a port of ours is connected to any other: from the block on that the server connects it
-    /// in, some time after [`connect`](JackClient::connect).
+    /// Whether a port of this client has a connection; the server makes a connection in a block
+    /// some time after [`connect`](JackClient::connect).
     pub(crate) fn is_connected(&self, port: JackPort) -> bool {
         // SAFETY: the port is of this client, which is open.
         unsafe { (self.library.jack_port_connected)(port.0.as_ptr()) > 0 }
@@ -233,10 +236,10 @@ impl Drop for JackClient {
     }
 }
 
-/// A text of the library.
+/// Copies a text of the library.
 ///
 /// # Safety
-/// `from` is null or points to a text that ends with 0.
+/// `from` is null or points to a text that ends with a zero byte.
 unsafe fn text(from: *const std::ffi::c_char) -> String {
     if from.is_null() {
         return String::new();

@@ -1,9 +1,9 @@
-//! Samples from rings to a server.
+//! Transfers samples from rings to a JACK server.
 //!
-//! The server's clock drives the playing: each frame has a fixed position from the beginning on.
+//! The server's clock drives playback: each frame has a fixed position, counted from the beginning.
 //! Frames that the disk did not deliver in time, or that the server's clock passed without a
-//! request, are skipped. So all streams stay aligned with each other and with the streams that are
-//! recorded meanwhile.
+//! callback, are skipped. So all streams stay aligned with each other and with the streams that are
+//! recorded at the same time.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use super::{JackClient, JackPort, RawClient, RawPort};
 use crate::ring::PacedConsumer;
 use crate::sample::{SampleFormat, StreamShape};
 
-/// Frames that are converted at a time.
+/// The number of frames that are converted at a time.
 const FRAMES: usize = 1024;
-/// A beginning that is not known yet.
+/// The value of a beginning that is not known yet.
 const UNKNOWN: u64 = u64::MAX;
 
 /// Counts of the frames played so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PlaybackCounts {
-    /// Frames of the longest stream.
+    /// Frames of the longest stream that were played.
     pub frames: u64,
-    /// Blocks in which a stream had too little, and jumps of the server's clock.
+    /// Blocks in which a stream had too few frames, plus jumps of the server's clock.
     pub underruns: u64,
-    /// Frames that were left out for them, of all streams.
+    /// Frames that were skipped for these underruns, in all streams.
     pub missing_frames: u64,
-    /// Deadlines that the server missed.
+    /// The number of deadlines that the server missed (xruns).
     pub xruns: u64,
-    /// The rate that the server changed to; 0 when it did not.
+    /// The rate to which the server changed; 0 if it did not change.
     pub new_rate: u32,
-    /// Whether the server is gone.
+    /// Whether the server has shut down.
     pub is_gone: bool,
-    /// Whether all of it was handed over.
+    /// Whether all frames were passed to the server.
     pub is_complete: bool,
 }
 
@@ -50,38 +50,39 @@ struct PlaybackShared {
     is_complete: AtomicBool,
 }
 
-/// The argument of the block callback: only the thread of the server's clock accesses it.
+/// The argument of the block callback; only the server's process thread accesses it.
 struct PlaybackState {
     library: &'static JackLibrary,
     client: NonNull<RawClient>,
-    /// By stream, and in it by channel.
+    /// The ports, ordered by stream and within a stream by channel.
     ports: Vec<NonNull<RawPort>>,
     tracks: Tracks,
-    /// The frame of the server's clock to which the next frame belongs.
+    /// The frame of the server's clock at which the next frame is played.
     next: Option<u32>,
     is_over: bool,
     shared: Arc<PlaybackShared>,
 }
 
-/// The streams that are read into buffers of samples.
+/// The streams that are played, with buffers for their samples.
 struct Tracks {
     shape: StreamShape,
     streams: Vec<PacedConsumer>,
     block: Vec<u8>,
 }
 
-/// A client that plays. It is stopped when this is dropped.
+/// An active client that plays. The client is deactivated when this value is dropped.
 pub(crate) struct Playback<'c> {
     active: ActiveClient<&'c JackClient, PlaybackState>,
     shared: Arc<PlaybackShared>,
 }
 
 impl<'c> Playback<'c> {
-    /// Starts, with silence until [`begin`](Self::begin). `ports` are of the channels of each stream,
-    /// one stream after the other.
+    /// Activates the client, which plays silence until [`begin`](Self::begin). `ports` contains the
+    /// ports for the channels of each stream, one stream after the other.
     ///
     /// # Errors
-    /// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) when the server does not take the client.
+    /// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) if the server does not accept the
+    /// client.
     pub fn start(
         client: &'c JackClient,
         ports: &[JackPort],
@@ -109,7 +110,7 @@ impl<'c> Playback<'c> {
         Ok(Playback { active, shared })
     }
 
-    /// The first frame belongs to this one of the server's clock.
+    /// Begins to play: the first frame is played at frame `frame` of the server's clock.
     pub fn begin(&self, frame: u32) {
         self.shared.start.store(frame.into(), Ordering::Release);
     }
@@ -199,13 +200,13 @@ impl PlaybackState {
     }
 }
 
-/// The result of a stream for a block.
+/// The result of filling a block from one stream.
 struct BlockResult {
     frames: u64,
     missing_frames: u64,
 }
 
-/// Takes samples of a channel, from a frame of the block on.
+/// A function that receives samples of a channel, from a frame of the block on.
 type ChannelBuffer<'a> = &'a mut dyn FnMut(usize, usize, &mut dyn Iterator<Item = f32>);
 
 impl Tracks {
@@ -214,15 +215,15 @@ impl Tracks {
         Tracks { shape, streams, block }
     }
 
-    /// Skips this many frames of every stream; returns their total.
+    /// Skips this number of frames of every stream; returns their total.
     fn leave_out(&mut self, frames: u64) -> u64 {
         let bytes = frames * self.shape.frame_bytes();
         self.streams.iter_mut().for_each(|it| it.leave_out(bytes));
         frames * self.streams.len() as u64
     }
 
-    /// Hands over `wanted` frames of one stream as far as they are present. The rest is left out
-    /// when it comes, unless the stream is at its end.
+    /// Passes on `wanted` frames of one stream, as far as they are available. The remaining frames
+    /// are skipped when they arrive, unless the stream has ended.
     fn give(&mut self, stream: usize, wanted: usize, buffer: ChannelBuffer<'_>) -> BlockResult {
         let (size, width) = (self.shape.frame_bytes() as usize, self.shape.format.bytes() as usize);
         let (format, track) = (self.shape.format, &mut self.streams[stream]);
@@ -249,7 +250,7 @@ impl Tracks {
     }
 }
 
-/// A sample as JACK has it: 24 bits come through as they are.
+/// Converts a sample to a float as JACK uses it; 24-bit samples are represented exactly.
 fn float(format: SampleFormat, it: &[u8]) -> f32 {
     match format {
         SampleFormat::U8 | SampleFormat::Raw => (f32::from(it[0]) - 128.0) / 128.0,

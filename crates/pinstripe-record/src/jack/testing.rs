@@ -1,6 +1,7 @@
-//! A real server for tests, and clients that give and take samples.
+//! A real JACK server for tests, and clients that produce and record samples.
 //!
-//! A server is named by the environment, so each test runs itself again in a process that has it.
+//! The environment names the server, so each test runs itself again in a process with another
+//! environment.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -11,14 +12,15 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::JackClient;
 
-/// Names the process id of the server to the process that a test runs itself again in.
+/// The environment variable that passes the server's process id to the process in which a test runs
+/// itself again.
 const SERVER: &str = "PINSTRIPE_TEST_JACK_SERVER";
-/// The name of every server. The registry has eight places, and a server that was killed keeps its
-/// own until one of the same name comes.
+/// The name of the server in every test. The registry of servers has eight places, and the entry of
+/// a killed server remains until a server with the same name starts.
 const NAME: &str = "pinstripe-tests";
 pub const RATE: u32 = 48_000;
 
-/// Ended when this is dropped.
+/// A server that is ended when this value is dropped.
 struct JackServer(Child);
 
 impl Drop for JackServer {
@@ -41,8 +43,8 @@ pub fn end(process: u32, signal: Signal) {
     let _ = kill_process(process, signal);
 }
 
-/// Runs `body` with the process id of a server that is `JACK_DEFAULT_SERVER`. `test` is the path of the
-/// test in this crate.
+/// Starts a server that `JACK_DEFAULT_SERVER` names, and calls `body` with its process id. `test`
+/// is the path of the test within this crate.
 pub fn with_server(test: &str, body: fn(u32)) {
     if let Some(server) = std::env::var_os(SERVER) {
         return body(server.to_str().unwrap().parse().unwrap());

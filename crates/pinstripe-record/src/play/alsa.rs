@@ -1,5 +1,5 @@
-//! A sound card as a sink. It has a clock: frames that are missing when due are skipped when they
-//! arrive.
+//! Plays to a sound card. A card has a clock: frames that are missing when they are due are skipped
+//! when they arrive.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use crate::alsa::{AlsaPcm, CardFormat, CardTrouble, CardWish, SoundCard};
 use crate::limits::CHANNELS_MAX;
 use crate::sample::{SampleFormat, StreamShape};
 
-/// An open card, with the state of its output.
+/// An open card, and the state of playback.
 pub(super) struct CardSink {
     card: Box<dyn SoundCard>,
     format: CardFormat,
     channels: usize,
     rate: u32,
     buffer_frames: u64,
-    /// Whether it has no clock, and can wait.
+    /// Whether the card has no clock, and can wait.
     pub is_unpaced: bool,
-    /// When it would have played all that it was given.
+    /// When the card will have played all frames that it received.
     dry_at: Option<Duration>,
     bytes: Vec<u8>,
-    /// The number of times that it had nothing to play.
+    /// The number of times that the card had no frames to play.
     pub xruns: u64,
 }
 
 impl CardSink {
-    /// Opens a device with a channel for each one of the streams.
+    /// Opens a device with one channel for each stream.
     ///
     /// # Errors
-    /// The errors of [`AlsaPcm::open`]; [`Kind::Usage`] where no samples are to be played.
+    /// The errors of [`AlsaPcm::open`]; [`Kind::Usage`] if the streams contain no samples.
     pub fn open(device: String, shape: StreamShape, streams: usize) -> Result<Self> {
         if shape.format == SampleFormat::Raw {
             return Err(Error::new(Kind::Usage, "raw bytes cannot be played as sound")
@@ -73,7 +73,7 @@ impl CardSink {
         }
     }
 
-    /// Makes the card ready; it begins to play when its buffer is full.
+    /// Prepares the card, which begins to play when its buffer is full.
     ///
     /// # Errors
     /// The errors of the device.
@@ -81,8 +81,8 @@ impl CardSink {
         self.card.begin().map_err(failure)
     }
 
-    /// Whether there is room for `frames` frames, and the number of frames that passed in silence
-    /// because the card had nothing to play.
+    /// Whether the card has space for `frames` frames, and the number of frames for which it played
+    /// silence because it had nothing to play.
     ///
     /// # Errors
     /// The errors of the device.
@@ -93,8 +93,8 @@ impl CardSink {
         }
     }
 
-    /// Writes interleaved frames. Returns the number of frames that passed in silence meanwhile.
-    /// Frames without room are dropped.
+    /// Writes interleaved frames. Writes frames to the card; returns the number of frames for which
+    /// it played silence in the meantime. Frames for which there is no space are dropped.
     ///
     /// # Errors
     /// The errors of the device.
@@ -122,7 +122,7 @@ impl CardSink {
         self.card.drain();
     }
 
-    /// Samples as the card stores them.
+    /// Converts samples to the card's format.
     fn convert(&mut self, frames: &[u8]) {
         self.bytes.clear();
         let (width, kept) = (self.format.bytes, self.format.format.bytes() as usize);
@@ -141,7 +141,8 @@ impl CardSink {
         }
     }
 
-    /// Restarts after an xrun or other trouble; returns the frames that passed meanwhile.
+    /// Restarts the card after an xrun or other trouble; returns the number of frames that passed
+    /// in the meantime.
     fn begin_anew(&mut self, trouble: CardTrouble) -> Result<u64> {
         let is_running = match trouble {
             CardTrouble::Xrun => {

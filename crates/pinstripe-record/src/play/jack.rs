@@ -1,4 +1,4 @@
-//! A JACK server as a sink: a client with a port for each channel.
+//! Plays to a JACK server, by a client with a port for each channel.
 
 use std::time::Duration;
 
@@ -15,17 +15,18 @@ use crate::ring::PacedConsumer;
 use crate::sample::{SampleFormat, StreamShape};
 use crate::start::CommonStart;
 
-/// The name of the client.
+/// The requested name of the client.
 const CLIENT: &str = "pinstripe-play";
-/// The interval at which the server is polled: nothing in its threads may wake this one.
+/// The interval at which the server is polled; the server's threads must not make a system call to
+/// wake this thread.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The time between the decision to begin and the first sample, so that every client has learnt of
-/// it.
+/// The time between the decision to begin and the first sample, in which every client learns of the
+/// decision.
 const LEAD: Duration = Duration::from_millis(200);
-/// The longest part of a name of a stream in the name of a port.
+/// The most characters of a stream's name in the name of a port.
 const NAME_CHARS: usize = 60;
 
-/// A client whose ports are made and not connected.
+/// A client whose ports exist but are not connected.
 pub(super) struct JackSink {
     client: JackClient,
     ports: Vec<JackPort>,
@@ -37,8 +38,8 @@ impl JackSink {
     /// Opens a client with a port for each channel of each stream.
     ///
     /// # Errors
-    /// The errors of [`JackClient::open`]; [`Kind::Usage`] where the server has another rate or no
-    /// samples are to be played; [`Kind::NotFound`] where no port matches.
+    /// The errors of [`JackClient::open`]; [`Kind::Usage`] if the server has another rate or the
+    /// streams contain no samples; [`Kind::NotFound`] if no port matches.
     pub fn open<'n>(
         pattern: String,
         shape: StreamShape,
@@ -66,7 +67,7 @@ impl JackSink {
         let sink = JackSink { ports: Vec::new(), rate: shape.rate, pattern, client };
         if !sink.pattern.is_empty() && sink.places().is_empty() {
             let what = format!("no input port matches '{}'", sink.pattern);
-            return Err(Error::new(Kind::NotFound, what).advice("jack_lsp lists the ports"));
+            return Err(Error::new(Kind::NotFound, what).advice("'jack_lsp' lists the ports"));
         }
         let mut ports = Vec::new();
         for name in names {
@@ -83,7 +84,7 @@ impl JackSink {
         Ok(JackSink { ports, ..sink })
     }
 
-    /// Full names of the ports to play to.
+    /// The full names of the ports to which the client plays.
     fn places(&self) -> Vec<String> {
         let own = format!("{}:", self.client.name());
         let mut places = self.client.sinks(self.pattern.is_empty());
@@ -94,27 +95,29 @@ impl JackSink {
         places
     }
 
-    /// Connects ports and places in their order; returns the number of connections.
+    /// Connects the client's ports to the destination ports, in order; returns the number of
+    /// connections.
     fn connect(&self, monitor: &Monitor) -> usize {
         let places = self.places();
         let pairs = self.ports.iter().zip(&places);
         let connected = pairs.filter(|(port, place)| self.client.connect_to(**port, place)).count();
         if connected < self.ports.len() {
             let what = format!("{connected} of {} ports are connected", self.ports.len());
-            let advice = "connect the others with jack_connect, or name ports: --to jack:PATTERN";
+            let advice = "connect the other ports with jack_connect, or name the ports with --to \
+                          jack:PATTERN";
             monitor.warning(CLIENT, Error::new(Kind::NotFound, what).advice(advice));
         }
         connected
     }
 
-    /// Waits until the server has made `wanted` connections: the latencies depend on them.
+    /// Waits until the server has made `wanted` connections, because the latencies depend on them.
     fn await_connections(&self, wanted: usize, stop: &Stop) {
         let began = clock::monotonic();
         let made = || self.ports.iter().filter(|port| self.client.is_connected(**port)).count();
         while made() < wanted && clock::since(began) < CONNECT_WITHIN && !stop.wait(LOOK_EVERY) {}
     }
 
-    /// Plays until the streams are at their end, or `stop` is set.
+    /// Plays until the streams end, or until `stop` is set.
     pub fn run(
         &self,
         streams: Vec<PacedConsumer>,
@@ -144,7 +147,8 @@ impl JackSink {
         ended?;
         if last.xruns > 0 {
             let what = format!("the JACK server missed its deadline {} times", last.xruns);
-            let advice = "such a block may have been played wrong even if no frame is missing";
+            let advice = "a block with a missed deadline may have been played wrong even if no \
+                          frame is missing";
             monitor.warning(CLIENT, Error::new(Kind::Io, what).advice(advice));
         }
         Ok(PlayOutcome {
@@ -156,7 +160,8 @@ impl JackSink {
         })
     }
 
-    /// Decides when the first frame is played, and announces to the recording when it is heard.
+    /// Decides when the first frame is played, and announces to the recording when that frame is
+    /// heard.
     fn begin(&self, playback: &Playback<'_>, start: Option<&CommonStart>) {
         if start.is_some() {
             // Every client answers before this returns: before the moment is chosen.
@@ -175,7 +180,7 @@ impl JackSink {
         }
     }
 
-    /// The reason for the end of playing, if it has ended.
+    /// Returns the reason for the end of playback; `None` if it has not ended.
     fn end(&self, now: &PlaybackCounts) -> Option<Result<()>> {
         if now.is_complete {
             return Some(Ok(()));
@@ -191,7 +196,7 @@ impl JackSink {
     }
 }
 
-/// A character of a name of a port: a colon would end the name of the client.
+/// Replaces characters that a port name must not contain: a colon would end the name of the client.
 fn plain(it: char) -> char {
     if it.is_alphanumeric() || "-_.+ ".contains(it) { it } else { '_' }
 }

@@ -1,4 +1,5 @@
-//! A file, a FIFO or a pipe as a sink: waited for while it is full, but never when playing is to end.
+//! Plays to a file, a FIFO or a pipe; waits while it is full, but stops waiting when playback is to
+//! end.
 
 #![allow(clippy::disallowed_methods, reason = "opens what is played to")]
 
@@ -13,16 +14,17 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::Stop;
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// A pipe that can be written takes this much at once (PIPE_BUF, pipe(7)).
+/// The number of bytes that a writable pipe accepts in one write (PIPE_BUF, pipe(7)).
 const WRITE_BYTES: usize = 4096;
-/// The interval at which a FIFO without a reader is retried: nothing reports a new reader.
+/// The interval at which the opening of a FIFO without a reader is retried, because nothing reports
+/// a new reader.
 const TRY_EVERY: Duration = Duration::from_millis(10);
 
-/// Where interleaved samples go.
+/// The destination of interleaved samples.
 pub(super) enum PipeSink {
     /// It is open.
     Open(File),
-    /// A FIFO without a reader yet.
+    /// A FIFO that has no reader yet.
     Waiting(PathBuf),
 }
 
@@ -30,7 +32,7 @@ impl PipeSink {
     /// Opens a path.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn open(path: &Path) -> Result<Self> {
         match open(path) {
             Ok(file) => Ok(PipeSink::Open(file)),
@@ -39,10 +41,10 @@ impl PipeSink {
         }
     }
 
-    /// Writes all bytes, without a deadline; the rest is dropped when `stop` is set.
+    /// Writes all bytes, without a time limit; if `stop` is set, the remaining bytes are dropped.
     ///
     /// # Errors
-    /// As reported by the system; a reader that went away.
+    /// Errors as the system reports them; an error if the reader has disconnected.
     pub fn write(&mut self, bytes: &[u8], stop: &Stop) -> Result<()> {
         if let PipeSink::Waiting(path) = self {
             match await_reader(path, stop)? {
@@ -95,7 +97,7 @@ fn await_reader(path: &Path, stop: &Stop) -> Result<Option<File>> {
     }
 }
 
-/// Waits until something can be written; false when `stop` is set.
+/// Waits until the file can be written; returns false if `stop` is set.
 fn wait_writable(file: &File, stop: &Stop) -> io::Result<bool> {
     loop {
         let (file, stop_fd) = (file.as_fd(), stop.as_fd());

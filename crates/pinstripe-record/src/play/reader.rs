@@ -19,13 +19,13 @@ use crate::take::{Manifest, RecordedPiece, TakeFile, TakeFolder, open_payload};
 /// The interval at which a full ring is polled, the same as in the recorder.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// One stream that is read from its files into its ring.
+/// One stream, which is read from its files into its ring.
 pub(super) struct StreamReader {
     manifest: Arc<Manifest>,
     stream: u32,
     pieces: Vec<(RecordedPiece, Arc<dyn TakeFolder>)>,
     open: Option<(u32, TakeFile)>,
-    /// Up to where the kernel was asked to have the open file.
+    /// The end of the range of the open file for which read-ahead was requested.
     asked: u64,
     at: u64,
     end: u64,
@@ -58,7 +58,8 @@ impl StreamReader {
         }
     }
 
-    /// Reads frames from where it is, as far as one file has them; what no file has is silence.
+    /// Reads frames from the current position, at most to the end of one file; frames that are in
+    /// no file become silence.
     fn read(&mut self, frames: u64, shape: &StreamShape, out: &mut Vec<u8>) -> Result<()> {
         let size = shape.frame_bytes();
         let here = self
@@ -90,8 +91,8 @@ impl StreamReader {
     }
 }
 
-/// Requests more read-ahead if little of the previous request is left. Returns the end of the
-/// requested range.
+/// Requests more read-ahead if little of the previously requested range is left. Returns the end of
+/// the requested range.
 fn read_ahead(file: &TakeFile, (asked, from): (u64, u64), end: u64) -> u64 {
     let wanted = from.saturating_add(PLAY_AHEAD_BYTES).min(end);
     let first = asked.max(from);
@@ -102,7 +103,8 @@ fn read_ahead(file: &TakeFile, (asked, from): (u64, u64), end: u64) -> u64 {
     wanted
 }
 
-/// Keeps all rings full, with several threads that share the streams. The first error ends all.
+/// Keeps all rings full, by several threads that share the streams. The first error ends all
+/// threads.
 pub(super) fn read_all(
     readers: Vec<StreamReader>,
     shape: &StreamShape,

@@ -1,4 +1,4 @@
-//! Which files of a take can be played, of each stream and copy.
+//! Determines which files of a take can be played, for each stream and copy.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,25 +14,25 @@ use crate::directories::{
 use crate::recover::{JournalPiece, read_journal};
 use crate::take::{JOURNAL, MANIFEST, Manifest, RecordedPiece, TakeFile, TakeFolder};
 
-/// Files of the streams that are played.
+/// The files of the streams that are played.
 #[derive(Default)]
 pub(super) struct PlayedFiles {
-    /// The pieces that exist and can be opened.
+    /// The pieces that exist and can be opened, each with its directory.
     pub pieces: Vec<(RecordedPiece, Arc<dyn TakeFolder>)>,
-    /// All that there should be.
+    /// All pieces that should exist.
     all: Vec<RecordedPiece>,
-    /// Those that could not be opened, and why.
+    /// The pieces that could not be opened, with the errors.
     unopened: Vec<(u32, PathBuf, Error)>,
-    /// Journals of a take that was cut off: while they are locked no other process puts it in order.
+    /// The journals of an interrupted take; while they are locked, no other process recovers the
+    /// take.
     held: Vec<TakeFile>,
 }
 
 impl PlayedFiles {
-    /// Finds them. In a take that was cut off, files count as far as their journal vouches for
-    /// them.
+    /// Finds them. In an interrupted take, files count as far as their journal vouches for them.
     ///
     /// # Errors
-    /// [`Kind::Busy`] while it is recorded; those of journals.
+    /// [`Kind::Busy`] while the take is being recorded; the errors of journals.
     pub fn find(
         folders: &[Arc<dyn TakeFolder>],
         manifest: &Manifest,
@@ -66,7 +66,7 @@ impl PlayedFiles {
         Ok(found)
     }
 
-    /// The files that the journal of a directory vouches for.
+    /// Returns the files for which the journal of a directory vouches.
     fn vouched(
         &mut self,
         folder: &Arc<dyn TakeFolder>,
@@ -77,7 +77,7 @@ impl PlayedFiles {
         journal.lock(true)?;
         let what = "the recording of this take was cut off: only data that its journal covers is \
                     played";
-        let error = Error::new(Kind::Changed, what).advice("run 'pinstripe recover' on it");
+        let error = Error::new(Kind::Changed, what).advice("run 'pinstripe recover' on the take");
         monitor.warning(folder.path(), error);
         let content = read_journal(&journal, manifest)?;
         self.held.push(journal);
@@ -91,13 +91,13 @@ impl PlayedFiles {
         Ok(pieces.filter(|it| manifest.can_have(it)).collect())
     }
 
-    /// The frame behind the last one.
+    /// The number of the frame after the last one.
     pub fn end(&self) -> u64 {
         self.all.iter().map(|it| frames_of(it).end).max().unwrap_or(0)
     }
 
-    /// Reports which of `most` frames from a frame on are missing: they are silence, unless another
-    /// copy has them.
+    /// Reports which of `most` frames, beginning with a frame, are missing: they are silence,
+    /// unless another copy contains them.
     pub(crate) fn tell_absent(
         &mut self,
         folders: &[Arc<dyn TakeFolder>],
@@ -119,7 +119,9 @@ impl PlayedFiles {
         for (stream, path, error) in self.unopened.drain(..) {
             match missing.contains_key(&stream) {
                 true => monitor.warning(path, error),
-                false => monitor.warning(path, error.advice("the other copy of it is played")),
+                false => {
+                    monitor.warning(path, error.advice("the other copy of this stream is played"))
+                }
             }
         }
         there.tell_absent(manifest, (&unknown, &missing), monitor);
@@ -127,8 +129,8 @@ impl PlayedFiles {
     }
 }
 
-/// Leaves out files that begin elsewhere by their journal: the silence in front of one could be without end.
-/// Without a journal the manifest is believed.
+/// Leaves out files whose first frame differs in their journal, because the silence before such a
+/// file could be very long. Without a journal, the manifest is used as it is.
 fn undisputed(folder: &dyn TakeFolder, mut own: Manifest, monitor: &Monitor) -> Manifest {
     if own.pieces.iter().all(|it| it.start_frame == 0) {
         return own;

@@ -1,4 +1,5 @@
-//! The beginning of a take: rings, directories, files, all of it durable before a sample comes.
+//! Begins a take: creates rings, directories and files, and makes all of this durable before the
+//! first sample arrives.
 
 #![allow(clippy::disallowed_methods, reason = "files of a take are made by several threads")]
 
@@ -30,7 +31,7 @@ use crate::ring::{Arena, InputBeginning, Ring, RingConsumer, RingProducer, TakeZ
 use crate::sample::{SampleFormat, frames_in};
 use crate::take::{Manifest, RecordedStream, TakeFolder, TakeState};
 
-/// A take whose threads can start.
+/// A take whose threads can be started.
 pub struct Begun {
     pub take: Arc<RunningTake>,
     pub copies: LaneCopies,
@@ -48,10 +49,10 @@ struct StreamOrigin {
     begins_with_take: bool,
 }
 
-/// Memory that the rings of this many streams take.
+/// Returns the memory that the rings of this number of streams need.
 ///
 /// # Errors
-/// [`Kind::Refused`] for more streams or memory than a take may have.
+/// [`Kind::Refused`] for more streams or more memory than a take may have.
 pub fn memory_of(streams: usize, ring_bytes: u64) -> Result<u64> {
     let bytes = ring_bytes.saturating_mul(streams as u64);
     if streams > STREAMS_MAX || bytes > ARENA_MAX_BYTES {
@@ -63,19 +64,20 @@ pub fn memory_of(streams: usize, ring_bytes: u64) -> Result<u64> {
         );
         let (most, found) = match streams > STREAMS_MAX {
             true => {
-                let most = format!("{} streams at most", format_count(STREAMS_MAX as u64));
+                let most = format!("at most {} streams", format_count(STREAMS_MAX as u64));
                 (most, format_count(streams as u64))
             }
             false => (format!("{} at most", format_size(ARENA_MAX_BYTES)), format_size(bytes)),
         };
-        return Err(Error::new(Kind::Refused, what)
-            .expected(most, found)
-            .advice("give fewer streams, smaller rings (--ring), or one file for all channels of an input (--poly)"));
+        return Err(Error::new(Kind::Refused, what).expected(most, found).advice(
+            "record fewer streams, use smaller rings (--ring), or use one file for all channels of \
+             an input (--poly)",
+        ));
     }
     Ok(bytes)
 }
 
-/// Makes everything that a take needs.
+/// Creates everything that a take needs.
 pub fn begin(
     plan: &TakePlan,
     inputs: &[Box<dyn RecordInput>],
@@ -137,7 +139,7 @@ pub fn begin(
     Ok(Begun { take, copies, producers, manifest, starting })
 }
 
-/// Makes rings, journals and files in existing directories.
+/// Creates rings, journals and files in existing directories.
 fn make(
     plan: &TakePlan,
     (streams, origins): (Vec<RecordedStream>, &[StreamOrigin]),
@@ -192,11 +194,12 @@ fn manifest(
 ) -> Result<Manifest> {
     if folders.is_empty() || (plan.is_mirrored && folders.len() < 2) {
         return Err(Error::new(Kind::Usage, "too few directories")
-            .expected("one, or two for a mirror", folders.len()));
+            .expected("one directory, or two for a mirror", folders.len()));
     }
     let mut id = [0; 16];
-    getrandom::fill(&mut id)
-        .map_err(|error| Error::new(Kind::Io, format!("no random bytes for an id: {error}")))?;
+    getrandom::fill(&mut id).map_err(|error| {
+        Error::new(Kind::Io, format!("the system gave no random bytes for an id: {error}"))
+    })?;
     Ok(Manifest {
         version: Manifest::version(),
         id: hex(&id),
@@ -264,7 +267,7 @@ fn rings(
     Ok((desks, producers))
 }
 
-/// Makes the files of all streams, by stream and copy, their heads durable.
+/// Creates the files of all streams, ordered by stream and copy, and makes their heads durable.
 fn make_files(shared: &SharedTake, copies: usize) -> Result<Vec<Arc<Piece>>> {
     let count = shared.streams.len() * copies;
     let made: Mutex<Vec<Option<Arc<Piece>>>> = Mutex::new(vec![None; count]);
@@ -301,7 +304,8 @@ fn make_files(shared: &SharedTake, copies: usize) -> Result<Vec<Arc<Piece>>> {
     }
 }
 
-/// The manifest comes last: where it is, a journal is. Room for the one at the end is kept.
+/// The manifest is created last, so a directory with a manifest also has a journal. Space for the
+/// final manifest is reserved.
 fn begin_journals(manifest: &Manifest, shared: &SharedTake) -> Result<()> {
     shared.manifest_bytes.store(manifest.encode().len() as u64, Ordering::Relaxed);
     shared.lanes.iter().try_for_each(|lane| {
@@ -312,7 +316,8 @@ fn begin_journals(manifest: &Manifest, shared: &SharedTake) -> Result<()> {
     })
 }
 
-/// Gives each copy an area on the disk for what comes before an armed take begins.
+/// Gives each copy an area on the disk for the pre-roll: the samples that arrive before an armed
+/// take begins.
 fn keep_pre_roll(plan: &TakePlan, lane: &Lane, copies: &mut [StreamCopy]) -> Result<()> {
     let Some(pre_roll) = plan.armed.filter(|it| !it.is_zero()) else { return Ok(()) };
     let length = |it: &StreamCopy| {
@@ -325,7 +330,7 @@ fn keep_pre_roll(plan: &TakePlan, lane: &Lane, copies: &mut [StreamCopy]) -> Res
     Ok(())
 }
 
-/// Gives each copy to the writer of its directory.
+/// Passes each copy to the writer of its directory.
 fn hand_out(shared: &SharedTake, pieces: Vec<Arc<Piece>>, copies: usize) -> LaneCopies {
     let mut lanes: LaneCopies = shared.lanes.iter().map(|_| Vec::new()).collect();
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! The end of a take: the manifest, and what was lost.
+//! Ends a take: writes the manifest, and reports losses.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use super::{TakeOutcome, TakePlan};
 use crate::engine::SharedTake;
 use crate::take::{Manifest, RecordedPiece, TakeFigures, TakeState};
 
-/// Streams whose losses are named one by one.
+/// The most streams whose losses are reported one by one.
 const NAMED: usize = 8;
 
 /// Writes the manifest and reports losses.
@@ -82,7 +82,7 @@ fn outcome(
     }
 }
 
-/// Removes all files of a take that never began.
+/// Removes all files of an armed take that never began.
 fn discard(take: &RunningTake) {
     for lane in &take.shared.lanes {
         if let Some(error) = lane.failure() {
@@ -94,7 +94,7 @@ fn discard(take: &RunningTake) {
     }
 }
 
-/// Removes files that were made ahead for streams that recorded nothing.
+/// Removes files that were created ahead for streams that recorded nothing.
 fn remove_empty(take: &RunningTake) {
     for lane in &take.shared.lanes {
         for piece in lane.pieces().iter().filter(|it| it.is_empty()) {
@@ -146,7 +146,7 @@ fn figures(shared: &SharedTake, last: &TakeStatus) -> TakeFigures {
     }
 }
 
-/// Names streams that lost frames; many of them together.
+/// Reports streams that lost frames; many streams are reported together.
 fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
     let hurt: Vec<_> = last.by_stream.iter().filter(|it| it.lost_frames > 0).collect();
     let tell = |name: &str, overruns: u64, frames: u64| {
@@ -156,7 +156,8 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
             counted(overruns, "overrun", "overruns"),
         );
         let error = Error::new(Kind::Io, what).advice(
-            "take.json lists the positions; larger rings (--ring) bridge longer stalls of the disk",
+            "take.json lists the positions of the lost frames; larger rings (--ring) bridge longer \
+             stalls of the disk",
         );
         take.shared.monitor.loss(name, error);
     };
@@ -165,7 +166,8 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
             "{} frames of all streams were not sent by their sources and were replaced by silence",
             format_count(last.missing_frames)
         );
-        let error = Error::new(Kind::Io, what).advice("take.json lists the positions");
+        let error = Error::new(Kind::Io, what)
+            .advice("take.json lists the positions of the missing frames");
         take.shared.monitor.loss(&last.take, error);
     }
     if hurt.len() <= NAMED {
@@ -176,8 +178,7 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
     }
 }
 
-/// Reports files that are no longer in their directory: their data is lost with their last
-/// descriptor.
+/// Reports files that are no longer in their directory; their data is lost when they are closed.
 fn tell_removed(take: &RunningTake, manifest: &Manifest) {
     for lane in take.shared.lanes.iter().filter(|it| !it.has_failed()) {
         let there: BTreeSet<String> = lane.folder.names().into_iter().collect();
@@ -202,8 +203,8 @@ fn tell_removed(take: &RunningTake, manifest: &Manifest) {
     }
 }
 
-/// Reports data that was written to a directory that then failed, and that is not known to be
-/// durable there. Returns the numbers of such directories.
+/// Reports data that was written to a directory that failed later, if the data is not known to be
+/// durable there. Returns the numbers of the directories with such data.
 fn tell_undurable(take: &RunningTake) -> Vec<u32> {
     let mut undurable = Vec::new();
     for lane in take.shared.lanes.iter().filter(|it| it.has_failed()) {
@@ -218,7 +219,7 @@ fn tell_undurable(take: &RunningTake) -> Vec<u32> {
         });
         if count > 0 {
             let what = format!(
-                "{} frames of {} were written before it failed, and are not durable",
+                "{} frames of {} were written before this directory failed, and are not durable",
                 format_count(lost),
                 counted(count, "stream", "streams"),
             );

@@ -1,4 +1,5 @@
-//! A take from its beginning to its end: rings, files, threads, and reports while it runs.
+//! Controls a take from its beginning to its end: rings, files, threads, and reports while it is
+//! being recorded.
 
 #![allow(clippy::disallowed_methods, reason = "the threads of a take are started here")]
 
@@ -37,26 +38,26 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 pub struct TakePlan {
     /// The name.
     pub take: String,
-    /// The kind of its files.
+    /// The kind of the take's files.
     pub kind: FileKind,
-    /// As the user names them.
+    /// The scene, as the user names it.
     pub scene: String,
-    /// See `scene`.
+    /// The tape, as the user names it.
     pub tape: String,
-    /// Now, in its time zone, and in seconds since 1970.
+    /// The local time now.
     pub started: LocalTime,
-    /// See `started`.
+    /// The time now, in seconds since 1970.
     pub started_seconds: i64,
     /// Bytes of each ring, a power of two.
     pub ring_bytes: u64,
     /// Settings of the engine.
     pub engine: EngineSettings,
-    /// Whether every stream is written to two directories.
+    /// Whether every stream is recorded to two directories.
     pub is_mirrored: bool,
-    /// The most that is recorded, from the beginning of the take on.
+    /// The greatest length of the take.
     pub most: Option<Duration>,
-    /// If present, inputs are opened at once, but the take begins only on an order. The value is
-    /// the length of input that is kept on disk until then.
+    /// If this is set, inputs are opened at once, but the take begins only on an order. The value
+    /// is the length of the pre-roll: the input that is kept on disk until the order.
     pub armed: Option<Duration>,
     /// The take that is played during this one.
     pub beside: Option<BesideTake>,
@@ -71,28 +72,27 @@ pub struct TakeOutcome {
     pub figures: TakeFigures,
     /// The last status.
     pub last: TakeStatus,
-    /// Priorities that were refused.
+    /// The priorities that were refused.
     pub refusals: Vec<String>,
     /// Whether the rings were locked in memory.
     pub is_locked: bool,
-    /// Time from the beginning until all files were made and durable, and from the stop until all
-    /// of the take was.
+    /// The time from the beginning until all files were created and durable.
     pub starting: Duration,
-    /// See `starting`.
+    /// The time from the stop until all of the take was durable.
     pub stopping: Duration,
-    /// Processor time of inputs.
+    /// The processor time of the inputs.
     pub input_cpu: Duration,
-    /// The number of writes.
+    /// The number of writes to files.
     pub writes: u64,
 }
 
-/// Records until the inputs are at their end, `most` has ended, or `stop` is set. `folders` is
-/// called after all other checks that can refuse the take.
+/// Records until the inputs end, `most` has elapsed, or `stop` is set. `folders` is called after
+/// all other checks that can refuse the take.
 ///
 /// # Errors
 /// [`Kind::Usage`] for contradictory settings, [`Kind::Refused`] for more memory than a take may
-/// use; the errors of the folders before anything is recorded. A later failure is a loss in the
-/// ledger, and the rest continues.
+/// use; the errors of the folders before recording begins. A later failure is a loss in the ledger,
+/// and recording continues without the failed part.
 pub fn record(
     plan: &TakePlan,
     inputs: Vec<Box<dyn RecordInput>>,
@@ -142,14 +142,14 @@ pub fn record(
     end::end(plan, &begun.take, begun.manifest, times)
 }
 
-/// Threads that encode: as many as there are processors, and streams.
+/// The number of threads that encode: at most one for each processor and one for each stream.
 fn encoding_threads(plan: &TakePlan, shared: &SharedTake) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let is_needed = plan.kind == FileKind::Flac;
     if is_needed { processors.min(shared.streams.len()).min(FLAC_THREADS) } else { 0 }
 }
 
-/// State that the threads of a take share in addition to [`SharedTake`].
+/// The state that the threads of a take share in addition to [`SharedTake`].
 struct TakeThreads<'a> {
     shared: &'a SharedTake,
     halt: Stop,
@@ -157,19 +157,20 @@ struct TakeThreads<'a> {
     inputs_left: AtomicUsize,
     input_cpu: AtomicU64,
     held_back: &'a AtomicU64,
-    /// The most that inputs give: of an armed take they do not know when it begins.
+    /// The greatest length that inputs may deliver; in an armed take, inputs do not know when it
+    /// begins.
     most: Option<Duration>,
 }
 
 impl TakeThreads<'_> {
-    /// The thread of an input.
+    /// Runs the thread of an input.
     fn feed(&self, mut input: Box<dyn RecordInput>, producers: Vec<RingProducer>) {
         let shared = self.shared;
         if shared.settings.is_realtime
             && !input.is_patient()
             && let Err(error) = realtime::run_first(realtime::CAPTURE)
         {
-            shared.note_refusal("inputs run without real-time priority", &error);
+            shared.note_refusal("the inputs run without real-time priority", &error);
         }
         let source = input.streams().first().map(|it| it.source.clone()).unwrap_or_default();
         let warn = |error: Error| shared.monitor.warning(&source, error);
@@ -191,7 +192,7 @@ impl TakeThreads<'_> {
         }
     }
 
-    /// Reports progress each second until the take is to end; returns that moment.
+    /// Reports progress each second until the take is to end; returns the moment of its end.
     fn wait(
         &self,
         stop: &Stop,
@@ -243,7 +244,7 @@ impl TakeThreads<'_> {
     }
 }
 
-/// Refuses what makes no sense before anything is made.
+/// Refuses contradictory settings before anything is created.
 fn check(plan: &TakePlan) -> Result<()> {
     let chunk = plan.engine.chunk_bytes;
     if !plan.ring_bytes.is_power_of_two() || !crate::limits::RING_BYTES.contains(&plan.ring_bytes) {
@@ -254,22 +255,24 @@ fn check(plan: &TakePlan) -> Result<()> {
     if !crate::limits::CHUNK_BYTES.contains(&chunk) || 2 * chunk > plan.ring_bytes {
         return Err(Error::new(Kind::Usage, "chunks of this size are not possible")
             .expected("4K to 1M, and at most half of a ring", chunk)
-            .advice("a smaller chunk leaves more of the ring for stalls of the disk"));
+            .advice(
+                "use a smaller chunk, which leaves more of the ring free during stalls of the disk",
+            ));
     }
     Ok(())
 }
 
-/// Refuses what an armed take cannot be, with so much pre-roll.
+/// Refuses settings that are not possible for an armed take with this pre-roll.
 ///
 /// # Errors
-/// [`Kind::Usage`] for a pre-roll that is too long, or in front of samples that are encoded, and where
-/// another take is played meanwhile.
+/// [`Kind::Usage`] for a pre-roll that is too long, for a pre-roll with encoded samples, and if
+/// another take is played at the same time.
 pub fn check_armed(armed: Option<Duration>, kind: FileKind, is_played: bool) -> Result<()> {
     let Some(pre_roll) = armed else { return Ok(()) };
     let longest = Duration::from_secs(crate::limits::PRE_ROLL_MAX_SECONDS);
     if pre_roll > longest {
         return Err(Error::new(Kind::Usage, "a pre-roll of this length is not possible")
-            .expected("10 min at most", format!("{} s", pre_roll.as_secs())));
+            .expected("at most 10 min", format!("{} s", pre_roll.as_secs())));
     }
     if is_played {
         // Playing begins with the inputs, and that is long before the order.
@@ -277,12 +280,14 @@ pub fn check_armed(armed: Option<Duration>, kind: FileKind, is_played: bool) -> 
             Kind::Usage,
             "--armed and --pre-roll cannot be combined with --play",
         )
-        .advice("leave them out: with --play, recording starts when playback starts"));
+        .advice(
+            "leave out --armed and --pre-roll: with --play, recording starts when playback starts",
+        ));
     }
     if kind == FileKind::Flac && !pre_roll.is_zero() {
         let what = "a FLAC file cannot have a pre-roll: it is encoded from its first sample on";
         return Err(Error::new(Kind::Usage, what)
-            .advice("record --format wav, or with --armed and without --pre-roll"));
+            .advice("record with --format wav, or with --armed and without --pre-roll"));
     }
     Ok(())
 }

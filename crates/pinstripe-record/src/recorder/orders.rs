@@ -1,4 +1,4 @@
-//! Orders to a running take, from a control socket, a remote control or a key.
+//! Orders to a running take, from a control socket, a remote control or a key press.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -19,23 +19,23 @@ use crate::take::{Manifest, TakeState};
 /// An order to a running take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TakeOrder {
-    /// No order: only requests the status.
+    /// Requests the status, and changes nothing.
     Status,
-    /// Begin, where it is armed.
+    /// Begins an armed take.
     Start,
     /// End.
     Stop,
-    /// Begin a new file of every stream.
+    /// Begins a new file of every stream.
     Split,
-    /// Mark this place with a text.
+    /// Marks the current place with a text.
     Mark(String),
-    /// Record streams: `all`, a name, or numbers as in `1,4-8`.
+    /// Arms streams: `all`, a name, or numbers as in `1,4-8`.
     Arm(String),
-    /// Record streams no longer.
+    /// Disarms streams, which are then not recorded any more.
     Disarm(String),
 }
 
-/// Words of orders, as they are written on a line.
+/// The words of orders, as they are written on a line.
 const WORDS: &str = "status, start, stop, split, mark TEXT, arm STREAM or disarm STREAM";
 
 impl FromStr for TakeOrder {
@@ -55,14 +55,14 @@ impl FromStr for TakeOrder {
             "arm" => TakeOrder::Arm(text.clone()),
             "disarm" => TakeOrder::Disarm(text.clone()),
             _ => {
-                let error = Error::new(Kind::Usage, "is not a command of the recorder");
+                let error = Error::new(Kind::Usage, "this is not a command of the recorder");
                 return Err(error.expected(WORDS, word));
             }
         };
         match (text.is_empty(), is_needed, is_taken) {
             (true, true, _) => {
                 let error = Error::new(Kind::Usage, format!("'{word}' needs a stream"));
-                Err(error.advice("name the stream, its number, or all"))
+                Err(error.advice("give the name or the number of a stream, or 'all'"))
             }
             (false, _, false) => Err(Error::new(Kind::Usage, format!("'{word}' takes no text"))),
             _ => Ok(order),
@@ -91,10 +91,10 @@ impl RunningTake {
         }
     }
 
-    /// Begins a take that is armed.
+    /// Begins an armed take.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it has begun, is ending, or no stream is armed.
+    /// [`Kind::Refused`] if the take has begun, is ending, or has no armed stream.
     pub fn start(&self) -> Result<()> {
         if self.stop.is_set() {
             return Err(Error::new(Kind::Refused, "the take is ending"));
@@ -109,15 +109,15 @@ impl RunningTake {
     /// Begins a new file of every armed stream with the next frame.
     ///
     /// # Errors
-    /// [`Kind::Refused`] while the take is armed, and after too many.
+    /// [`Kind::Refused`] before the take begins, and after too many splits.
     pub fn split(&self) -> Result<()> {
         self.shared.split()
     }
 
-    /// Marks the place at which every stream is.
+    /// Marks the current place of every stream.
     ///
     /// # Errors
-    /// [`Kind::Refused`] while the take is armed, and after too many.
+    /// [`Kind::Refused`] before the take begins, and after too many marks.
     pub fn mark(&self, text: &str) -> Result<()> {
         if self.shared.beginning().is_none() {
             return Err(Error::new(Kind::Refused, "the take has not begun: nothing can be marked"));
@@ -132,14 +132,14 @@ impl RunningTake {
     /// Arms or disarms streams: `all`, a name, or numbers as in `1,4-8`.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] for a stream that is missing; [`Kind::Refused`] after too many.
+    /// [`Kind::NotFound`] for an unknown stream; [`Kind::Refused`] if this was done too often.
     pub fn arm(&self, streams: &str, is_armed: bool) -> Result<()> {
         let names: Vec<&str> =
             self.shared.streams.iter().map(|it| it.facts.name.as_str()).collect();
         self.shared.arm(&chosen(streams, &names)?, is_armed).map(drop)
     }
 
-    /// How far it is.
+    /// The current phase of the take.
     pub fn phase(&self) -> TakePhase {
         match self.shared.beginning() {
             _ if self.stop.is_set() => TakePhase::Stopping,
@@ -148,24 +148,25 @@ impl RunningTake {
         }
     }
 
-    /// The time of the take at a moment; while it is armed, the time since it was.
+    /// The elapsed time of the take at a moment; before an armed take begins, the time since its
+    /// inputs were opened.
     pub(super) fn elapsed(&self, now: Duration) -> Duration {
         self.shared.beginning().map_or(now, |begun| now.saturating_sub(begun.at) + begun.pre_roll)
     }
 
-    /// The pre-roll that the take began with, or would begin with now.
+    /// The pre-roll with which the take began, or with which it would begin now.
     pub(super) fn pre_roll(&self) -> Duration {
         let kept = || self.armed.unwrap_or_default().min(self.shared.now());
         self.shared.beginning().map_or_else(kept, |begun| begun.pre_roll)
     }
 
-    /// Its length is counted from there on, and not from when its inputs were opened: both takes may wait
-    /// for a server for seconds.
+    /// Makes the length of the take count from the common start, not from the opening of its
+    /// inputs, because both takes may wait for a server for seconds.
     pub(crate) fn begin_with(&self, start: &Arc<CommonStart>) {
         self.common_start.get_or_init(|| Arc::clone(start));
     }
 
-    /// The moment at which it will end, once that is known.
+    /// The moment at which the take will end, once that is known.
     pub(super) fn end_at(&self) -> Option<Duration> {
         let begun = match self.common_start.get() {
             Some(start) => start.begun_at()?.saturating_duration_since(self.shared.began),
@@ -174,13 +175,14 @@ impl RunningTake {
         Some(begun + self.most?)
     }
 
-    /// By stream: the frames that its input had given before the first frame of the take.
+    /// For each stream, the number of frames that its input had delivered before the first frame of
+    /// the take.
     pub(super) fn origins(&self) -> Vec<i64> {
         let origin = |it: &SharedStream| it.ring.origin() / it.facts.shape.frame_bytes() as i64;
         self.shared.streams.iter().map(origin).collect()
     }
 
-    /// Records in manifests that an armed take has begun; heads and journals have this already.
+    /// Records in manifests that an armed take has begun; heads and journals already contain this.
     pub(super) fn tell_beginning(&self, manifest: &mut Manifest) {
         let started = LocalTime { seconds: self.shared.started.load(Ordering::Acquire) };
         manifest.state = TakeState::Recording;
@@ -195,7 +197,8 @@ impl RunningTake {
     }
 }
 
-/// The streams that a text names. A name comes first: it may look like a number.
+/// The numbers of the streams that a text names. A stream's name takes precedence, because it may
+/// look like a number.
 fn chosen(text: &str, names: &[&str]) -> Result<BTreeSet<usize>> {
     let named: BTreeSet<usize> =
         (0..).zip(names).filter(|(_, name)| **name == text).map(|(number, _)| number).collect();
@@ -212,7 +215,10 @@ fn chosen(text: &str, names: &[&str]) -> Result<BTreeSet<usize>> {
         let range = number(first).zip(number(last)).filter(|(first, last)| first <= last);
         let (first, last) = range.ok_or_else(|| {
             Error::new(Kind::NotFound, format!("there is no stream '{part}'")).expected(
-                format!("all, a name, or numbers from 1 to {} as in 1,4-8", names.len()),
+                format!(
+                    "'all', the name of a stream, or numbers from 1 to {} as in 1,4-8",
+                    names.len()
+                ),
                 text,
             )
         })?;

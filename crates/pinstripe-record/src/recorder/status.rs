@@ -1,4 +1,4 @@
-//! The status of a take while it is recorded.
+//! The status of a take while it is being recorded.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use crate::meter::{LevelReader, StreamLevel};
 use crate::start::CommonStart;
 use crate::take::{CommitStages, SlowSync};
 
-/// Minutes left at which that is said.
+/// The remaining minutes at which a warning is given.
 const TOLD_MINUTES: [u64; 3] = [1, 5, 15];
-/// The fill of a ring at which there is an alarm, in percent.
+/// The fill level of a ring from which an alarm is shown, in percent.
 pub const ALARM_PERCENT: f64 = 80.0;
 
-/// The least difference between two clocks that is reported, in parts per million: 36 ms in an
+/// The smallest difference between two clocks that is reported, in parts per million: 36 ms in an
 /// hour.
 const APART_PPM: f64 = 10.0;
 
@@ -29,16 +29,16 @@ const APART_PPM: f64 = 10.0;
 pub struct RunningTake {
     pub(super) shared: Arc<SharedTake>,
     pub(super) name: String,
-    /// The pre-roll of a take that begins on an order.
+    /// The length of the pre-roll of an armed take; `None` if the take is not armed.
     pub(super) armed: Option<Duration>,
     pub(super) most: Option<Duration>,
     /// The common start of this take and the take that is played during it.
     pub(super) common_start: OnceLock<Arc<CommonStart>>,
     /// The offset of local time from UTC, in seconds; positive if it is ahead.
     pub(super) zone_seconds: i64,
-    /// Set to end the take.
+    /// Set when the take is to end.
     pub stop: Stop,
-    /// Set once an armed take was ordered to begin.
+    /// Set when an armed take was ordered to begin.
     pub(super) started: Stop,
     pub(super) held_back: Arc<AtomicU64>,
     pub(super) is_locked: bool,
@@ -48,7 +48,7 @@ pub struct RunningTake {
     pub(super) has_drifted: AtomicBool,
 }
 
-/// The clock of an input, and the stream whose frames measure it.
+/// The clock of an input, and the stream whose frames are counted to measure it.
 pub(super) struct InputClock {
     pub source: String,
     pub stream: usize,
@@ -60,19 +60,19 @@ pub(super) struct InputClock {
 pub struct StreamStatus {
     /// The name.
     pub name: String,
-    /// Whether it is recorded, or will be when the take begins.
+    /// Whether the stream is recorded, or will be recorded when the take begins.
     pub is_armed: bool,
-    /// Frames of the take so far, lost ones included.
+    /// The number of frames of the take so far, including lost ones.
     pub frames: u64,
-    /// The fill level of its ring, in percent.
+    /// The fill level of the stream's ring, in percent.
     pub ring_percent: f64,
-    /// The most that ever was.
+    /// The highest fill level so far, in percent.
     pub ring_worst_percent: f64,
-    /// The number of times that its ring was too full.
+    /// The number of times that the ring was full.
     pub overruns: u64,
-    /// Frames that were lost.
+    /// The number of frames that were lost.
     pub lost_frames: u64,
-    /// Frames that did not come from the source, and are silence, too.
+    /// The number of frames that did not arrive from the source; they are silence, too.
     pub missing_frames: u64,
 }
 
@@ -81,33 +81,34 @@ pub struct StreamStatus {
 pub struct TakeStatus {
     /// The name.
     pub take: String,
-    /// Whether it is recorded.
+    /// The phase of the take.
     pub phase: TakePhase,
-    /// Seconds of the take, with its pre-roll; while it is armed, seconds since it was.
+    /// Seconds of the take, including its pre-roll; before an armed take begins, seconds since its
+    /// inputs were opened.
     pub elapsed_seconds: f64,
     /// The number of streams.
     pub streams: usize,
     /// Streams that are armed.
     pub armed_streams: usize,
-    /// Pre-roll that is kept, or that the take began with.
+    /// The length of the pre-roll that is kept, or with which the take began.
     pub pre_roll_seconds: f64,
-    /// Payload bytes written, mirrors included.
+    /// Payload bytes written, including mirrors.
     pub written_bytes: u64,
     /// The age of the oldest sample that is not durable.
     pub durable_lag_ms: f64,
-    /// The greatest so far.
+    /// The greatest lag so far.
     pub durable_lag_worst_ms: f64,
-    /// The fullest ring, and the fullest ever, of inputs that cannot wait.
+    /// The fill level of the fullest ring now; inputs that can wait are not counted.
     pub ring_percent: f64,
-    /// See `ring_percent`.
+    /// The fill level of the fullest ring so far; inputs that can wait are not counted.
     pub ring_worst_percent: f64,
-    /// Whether a ring is or was fuller than 80 percent.
+    /// Whether a ring is, or was at any time, fuller than 80 percent.
     pub has_alarm: bool,
-    /// Overruns of all streams.
+    /// The number of overruns of all streams.
     pub overruns: u64,
-    /// Frames lost in them.
+    /// The number of frames lost in overruns.
     pub lost_frames: u64,
-    /// Frames that did not come from sources, of all streams.
+    /// The number of frames that did not arrive from sources, in all streams.
     pub missing_frames: u64,
     /// The longest write.
     pub longest_write_ms: f64,
@@ -117,17 +118,17 @@ pub struct TakeStatus {
     pub slowest_sync: SlowSync,
     /// The slowest commit so far, stage by stage.
     pub slowest_commit: CommitStages,
-    /// The longest time that an input which can wait was kept waiting.
+    /// The longest time that an input that can wait had to wait.
     pub held_back_worst_ms: f64,
-    /// The time until the disks are full, at the rate of the streams; `None` if unknown.
+    /// The time until the disks are full, at the total rate of the streams; `None` if unknown.
     pub left_seconds: Option<f64>,
-    /// Directories that were given up.
+    /// The number of directories that were given up.
     pub failed_directories: usize,
-    /// Processor time of writers, and of commits.
+    /// The processor time of writers.
     pub writer_cpu_seconds: f64,
-    /// See `writer_cpu_seconds`.
+    /// The processor time of commits.
     pub commit_cpu_seconds: f64,
-    /// Clocks of inputs as far as they are certain, none for inputs that wait.
+    /// The measured clocks of inputs, as far as they are certain; inputs that can wait have none.
     pub drifts: Vec<InputDrift>,
     /// By stream.
     #[serde(skip)]
@@ -135,18 +136,19 @@ pub struct TakeStatus {
 }
 
 impl RunningTake {
-    /// Levels of all streams since this reader looked last; they are taken from the first look on.
+    /// Returns the levels of all streams since the last call with this reader; levels are measured
+    /// from the first call on.
     pub fn levels(&self, reader: LevelReader) -> Vec<StreamLevel> {
         self.shared.is_metered.store(true, Ordering::Relaxed);
         self.shared.streams.iter().map(|it| it.meter.take(reader)).collect()
     }
 
-    /// Whether no input gives anything more.
+    /// Whether no input delivers any more samples.
     pub(super) fn is_complete(&self) -> bool {
         self.shared.streams.iter().all(|it| it.ring.is_complete())
     }
 
-    /// Updates the clocks of all inputs.
+    /// Takes a sample of the clocks of all inputs.
     pub(super) fn watch_clocks(&self) {
         for clock in self.clocks.lock().iter_mut() {
             let stream = &self.shared.streams[clock.stream];
@@ -159,8 +161,8 @@ impl RunningTake {
                 let (said, measured) = (stream.facts.shape.rate, format!("{measured:.0}"));
                 let what = format!("the source sends {measured} frames per second");
                 let error = Error::new(Kind::Io, what).expected(said, measured).advice(
-                    "the headers have the configured rate: configure the rate of the source, and \
-                     start another take",
+                    "the file headers have the configured rate: configure the rate that the source \
+                     really has, and start another take",
                 );
                 self.shared.monitor.warning(&clock.source, error);
             }
@@ -173,7 +175,7 @@ impl RunningTake {
         self.clocks.lock().iter().filter_map(told).collect()
     }
 
-    /// Warns once that inputs drift apart.
+    /// Warns once if the clocks of inputs drift apart.
     fn warn_of_drift(&self, drifts: &[InputDrift]) {
         let order = |a: &&InputDrift, b: &&InputDrift| a.ppm.total_cmp(&b.ppm);
         let ends = drifts.iter().min_by(order).zip(drifts.iter().max_by(order));
@@ -189,8 +191,9 @@ impl RunningTake {
                 fast.source,
                 apart * 3.6,
             );
-            let error = Error::new(Kind::Io, what)
-                .advice("pinstripe does not resample: drive both by one clock, or resample later");
+            let error = Error::new(Kind::Io, what).advice(
+                "pinstripe does not resample: drive both inputs by one clock, or resample later",
+            );
             self.shared.monitor.warning(&self.name, error);
         }
     }
@@ -257,7 +260,7 @@ impl RunningTake {
         lanes.filter_map(|it| left_of(it, &self.shared)).reduce(f64::min)
     }
 
-    /// Warns when little room is left, and when a ring was too full: once each.
+    /// Warns when little space is left, and when a ring was full; each warning is given once.
     pub(super) fn warn_of_little_left(&self) {
         let status = self.status();
         let minutes = status.left_seconds.map_or(u64::MAX, |it| (it / 60.0) as u64);
@@ -270,16 +273,17 @@ impl RunningTake {
         }
         self.warn_of_drift(&status.drifts);
         if status.has_alarm && !self.has_alarmed.swap(true, Ordering::Relaxed) {
-            let what = format!("a ring was {:.0} % full", status.ring_worst_percent);
+            let what = format!("a ring of a stream was {:.0} % full", status.ring_worst_percent);
             let error = Error::new(Kind::Io, what).advice(
-                "the disk stalls for nearly as long as the rings last: make them larger (--ring)",
+                "the disk stalls for nearly as long as the rings last: make the rings larger \
+                 (--ring)",
             );
             self.shared.monitor.warning(&self.name, error);
         }
     }
 }
 
-/// The slowest sync and commit of all directories.
+/// Returns the slowest sync and the slowest commit of all directories.
 fn slowest(lanes: &[Arc<Lane>]) -> (SlowSync, CommitStages) {
     let all = lanes.iter().map(|it| it.figures.slowest.get());
     all.reduce(|a, b| {
@@ -322,16 +326,16 @@ fn millis(nanos: u64) -> f64 {
     Duration::from_nanos(nanos).as_secs_f64() * 1e3
 }
 
-/// How far a take is.
+/// The phase of a take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TakePhase {
-    /// Inputs are open, and nothing is recorded.
+    /// Inputs are open, but nothing is recorded yet.
     #[default]
     Armed,
-    /// It is being recorded.
+    /// The take is being recorded.
     Recording,
-    /// It was ordered to end, and its data is being made durable.
+    /// The take was ordered to end, and its data is being made durable.
     Stopping,
 }
 

@@ -11,10 +11,10 @@ use crate::take::{
     RecordedPiece, Summed, TakeFile, is_plain_name,
 };
 
-/// Runs at the end of each file that are read back: a disk that acknowledges syncs falsely would
-/// lose these.
+/// The number of runs at the end of each file that are read back; a disk that acknowledges syncs
+/// falsely would lose these.
 const READ_BACK: usize = 64;
-/// Files and gaps of one journal that are taken over.
+/// The most files and gaps that are taken from one journal.
 pub(crate) const EVENTS_MAX: usize = 200_000;
 
 /// One file according to a journal.
@@ -22,7 +22,7 @@ pub(crate) const EVENTS_MAX: usize = 200_000;
 pub(crate) struct JournalPiece {
     pub piece: RecordedPiece,
     pub bytes: u64,
-    /// The last runs, and where in the payload each begins.
+    /// The last runs, each with the offset in the payload at which it begins.
     pub(super) last: VecDeque<(u64, Summed)>,
     pub(super) behind: Option<PieceBehind>,
 }
@@ -33,11 +33,11 @@ pub(crate) struct JournalContent {
     pub pieces: BTreeMap<u32, JournalPiece>,
     pub gaps: Vec<RecordedGap>,
     pub marks: Vec<RecordedMark>,
-    /// When the take began, if it was armed before: local time, and seconds since 1970.
+    /// When the take began, if it was armed: local time, and seconds since 1970.
     pub started: Option<(LocalTime, i64)>,
 }
 
-/// Reads a journal up to its last whole record.
+/// Reads a journal up to its last complete record.
 pub(crate) fn read_journal(file: &TakeFile, manifest: &Manifest) -> Result<JournalContent> {
     let mut reader = JournalReader::new(file)?;
     let directory = reader.begin(&manifest.id)?;
@@ -67,8 +67,8 @@ impl JournalPiece {
 }
 
 impl JournalContent {
-    /// Every file: its first piece, and the piece behind it if there is one. A piece whose front is
-    /// missing is omitted, because its position is unknown.
+    /// Returns every file: its first piece, and the piece after it if there is one. A piece whose
+    /// front is missing is omitted, because its position is unknown.
     pub(super) fn files(&self) -> impl Iterator<Item = (&JournalPiece, Option<&JournalPiece>)> {
         let behind: BTreeMap<u32, &JournalPiece> =
             self.pieces.values().filter_map(|it| Some((it.behind?.front, it))).collect();
@@ -76,7 +76,7 @@ impl JournalContent {
         first.map(move |it| (it, behind.get(&it.piece.piece).copied()))
     }
 
-    /// Whether it vouches for nothing.
+    /// Whether the journal vouches for nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.values().all(|it| it.bytes == 0)
     }

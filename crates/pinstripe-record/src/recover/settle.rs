@@ -1,4 +1,4 @@
-//! One file of a take that was cut off, given what the journal vouches for.
+//! Recovers one file of an interrupted take, according to the journal.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,15 +16,16 @@ use crate::take::{
     Manifest, RecordedGap, RecordedPiece, Summed, TakeFile, TakeFolder, open_payload,
 };
 
-/// The outcome for one file.
+/// The outcome for one recovered file.
 pub(super) struct Settled {
     pub pieces: Vec<RecordedPiece>,
-    /// Frames of pre-roll that nothing vouches for, and are silence.
+    /// Frames of the pre-roll that the journal does not vouch for; they are replaced by silence.
     pub gap: Option<RecordedGap>,
     pub frames: u64,
 }
 
-/// Gives one file what the journal vouches for: of its piece, and of the one behind that if there is one.
+/// Reduces one file to what the journal vouches for: of its first piece, and of the second piece if
+/// there is one.
 pub(super) fn settle(
     folder: &dyn TakeFolder,
     manifest: &Manifest,
@@ -33,9 +34,9 @@ pub(super) fn settle(
     monitor: &Monitor,
 ) -> Result<Settled> {
     let first = &found.piece;
-    let facts = manifest
-        .head_facts(first.stream, first.start_frame)
-        .ok_or_else(|| Error::new(Kind::Corrupt, "does not belong to a stream of this take"))?;
+    let facts = manifest.head_facts(first.stream, first.start_frame).ok_or_else(|| {
+        Error::new(Kind::Corrupt, "this file does not belong to a stream of this take")
+    })?;
     let frame_bytes = facts.shape.frame_bytes();
     let front = behind.map(|it| front_bytes(first, &it.piece, &facts.shape)).transpose()?;
     let file = open_payload(folder, manifest, first.stream, (&first.file, true))?;
@@ -51,7 +52,7 @@ pub(super) fn settle(
         let (second, frames) = behind.settled(&file, frame_bytes, &|_| false, (&path, monitor))?;
         if frames > 0 && end < front {
             gap = Some(fill_front(&file, &mut piece, end..front, &facts.shape)?);
-            let what = "pre-roll was not durable yet, and was replaced by silence";
+            let what = "a part of the pre-roll was not durable yet, and was replaced by silence";
             let error = Error::new(Kind::Io, what).expected(front / frame_bytes, piece.frames);
             monitor.loss(&path, error);
         }
@@ -62,7 +63,7 @@ pub(super) fn settle(
     }
     pieces.insert(0, piece);
     if !pieces.iter().all(|it| manifest.can_have(it)) {
-        return Err(Error::new(Kind::Corrupt, "is not a possible file name of a take"));
+        return Err(Error::new(Kind::Corrupt, "this is not a possible file name of a take"));
     }
     let from = pieces[0].start_frame;
     let frames = from..from.saturating_add(end / frame_bytes);
@@ -73,7 +74,7 @@ pub(super) fn settle(
     Ok(Settled { pieces, gap, frames: frames.end - frames.start })
 }
 
-/// Payload bytes between the beginnings of two pieces of one file.
+/// The number of payload bytes between the beginnings of two pieces of one file.
 fn front_bytes(front: &RecordedPiece, behind: &RecordedPiece, shape: &StreamShape) -> Result<u64> {
     let most = shape.byte_rate().saturating_mul(PRE_ROLL_MAX_SECONDS + 1);
     let bytes = behind.payload_at.checked_sub(front.payload_at).filter(|it| *it <= most);
@@ -88,7 +89,7 @@ fn front_bytes(front: &RecordedPiece, behind: &RecordedPiece, shape: &StreamShap
     })
 }
 
-/// Puts silence in front of the vouched payload, where pre-roll is not vouched for.
+/// Writes silence before the vouched payload, if the journal does not vouch for the pre-roll there.
 fn fill_front(
     file: &TakeFile,
     piece: &mut RecordedPiece,
@@ -112,8 +113,9 @@ fn fill_front(
 }
 
 impl JournalPiece {
-    /// The piece, limited to the part that is vouched for and sound, and the length of that part in
-    /// bytes of complete frames. `is_closed` says whether the file ends there already.
+    /// Returns the piece, limited to the part that the journal vouches for and that is undamaged,
+    /// and the length of that part in bytes of complete frames. `is_closed` is whether the file
+    /// already ends there.
     fn settled(
         &self,
         file: &TakeFile,
@@ -153,8 +155,9 @@ impl JournalPiece {
     }
 }
 
-/// Whether a file already has the length, head and tail that closing with `whole` bytes of payload
-/// would give it. False for FLAC, whose samples do not correspond to bytes.
+/// Whether a file already has the length, head and tail that it would get by closing it with
+/// `whole` bytes of payload. The result is false for FLAC, whose samples do not correspond to
+/// bytes.
 fn is_closed(file: &TakeFile, facts: &HeadFacts, whole: u64, cues: &[Cue]) -> bool {
     if facts.kind == FileKind::Flac {
         return false;
@@ -169,7 +172,8 @@ fn is_closed(file: &TakeFile, facts: &HeadFacts, whole: u64, cues: &[Cue]) -> bo
     is_as_long && has(0, &head) && has(end, &tail)
 }
 
-/// The payload up to the first of the last runs that is not what was written.
+/// The length of the payload before the first of the last runs whose content differs from what was
+/// written.
 fn sound_bytes(file: &TakeFile, found: &JournalPiece, there: u64) -> Result<u64> {
     for (at, run) in &found.last {
         let end = at.saturating_add(run.bytes.into());

@@ -1,7 +1,8 @@
-//! Files of streams that were made ahead and that no journal lists: nothing in them was durable.
+//! Removes files of streams that were created ahead and that no journal lists; nothing in them was
+//! durable.
 //!
-//! A journal that is damaged in the middle lists no file behind that place, but those files have
-//! samples. So only a file without samples is removed.
+//! A journal that is damaged in the middle does not list the files after that place, but those
+//! files contain samples. Therefore only a file without samples is removed.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,8 +16,9 @@ use crate::take::{Manifest, TakeFolder, is_stream_file_name};
 /// Bytes read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Removes those that hold nothing; they would keep the space that was reserved for them. Only a name that
-/// this program gives to the files of this take is one of them: what other programs put there stays.
+/// Removes the files that contain no samples, because they would keep the space that was reserved
+/// for them. Only files with names that this program gives to the files of this take are removed;
+/// files of other programs are kept.
 pub(super) fn remove(
     folder: &dyn TakeFolder,
     manifest: &Manifest,
@@ -33,9 +35,12 @@ pub(super) fn remove(
         match remove_blank(folder, name, facts.payload_at()) {
             Ok(true) => removed.push(path),
             Ok(false) => {
-                let what = "has samples, but no journal lists it: it is left unchanged";
-                let error = Error::new(Kind::Changed, what)
-                    .advice("listen to it; if the journal is damaged, it may be part of the take");
+                let what = "this file has samples, but no journal lists it: the file is left \
+                            unchanged";
+                let error = Error::new(Kind::Changed, what).advice(
+                    "listen to this file; if the journal is damaged, the file may be part of the \
+                     take",
+                );
                 monitor.warning(path, error);
             }
             Err(error) if error.kind() == Kind::NotFound => {}
@@ -45,7 +50,8 @@ pub(super) fn remove(
     removed
 }
 
-/// Removes a file with only zeros behind its head, as reserved space has. Returns whether it did.
+/// Removes a file that contains only zeros after its head, as reserved space does. Returns whether
+/// the file was removed.
 fn remove_blank(folder: &dyn TakeFolder, name: &str, payload_at: u64) -> Result<bool> {
     let file = folder.open(name, false)?;
     let (mut at, end) = (payload_at, file.device().len()?);

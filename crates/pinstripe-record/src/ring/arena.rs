@@ -1,11 +1,11 @@
-//! The memory of rings.
+//! The memory that contains rings.
 
 use std::ptr::NonNull;
 
 use pinstripe_base::error::{Error, Result};
 
-/// Memory of all rings of a take, mapped at once and touched, so that no first touch of a page
-/// comes later.
+/// The memory of all rings of a take, mapped at once, with every page touched, so that no page
+/// fault occurs later.
 pub struct Arena {
     pub(super) base: NonNull<u8>,
     pub(super) bytes: usize,
@@ -19,10 +19,10 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Maps `bytes`, and locks them in memory where that is allowed.
+    /// Maps `bytes` bytes, and locks them in memory if that is permitted.
     ///
     /// # Errors
-    /// [`Kind::Io`] where the system has no such memory.
+    /// [`Kind::Io`] if the system cannot allocate the memory.
     pub fn new(bytes: usize) -> Result<Self> {
         let (prot, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -40,7 +40,7 @@ impl Arena {
         Ok(Arena { base, bytes, is_locked })
     }
 
-    /// Whether it is locked in memory, so that no part of it is ever paged out.
+    /// Whether the arena is locked in memory, so that no part of it is ever paged out.
     pub fn is_locked(&self) -> bool {
         self.is_locked
     }

@@ -1,5 +1,5 @@
-//! The arrival times of samples, sampled by the writer and by requests for the lag: the producer
-//! does not read the clock.
+//! The arrival times of bytes. The writer and requests for the lag sample them, because the
+//! producer does not read the clock.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::locks::{RankedMutex, RecordLock};
 
 /// The number of samples that are kept.
 const KEPT: usize = 256;
-/// The shortest time between two of them.
+/// The shortest time between two samples.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Moments, each with an upper bound of the bytes that had arrived by then. Older entries are
-/// thinned out.
+/// Moments, each with an upper bound of the number of bytes that had arrived by then. If there are
+/// too many moments, every second one of the older half is removed.
 pub(crate) struct Arrivals {
     looks: RankedMutex<Vec<(Duration, u64)>>,
 }
@@ -23,7 +23,7 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Notes how much has arrived. `now` was read before `made` is, so that bytes that arrive in
+    /// Records how much has arrived. `now` is read before `made` is called, so bytes that arrive in
     /// between count as older than they are.
     pub fn note(&self, now: Duration, made: impl FnOnce() -> u64) {
         let mut looks = self.looks.lock();
@@ -46,7 +46,7 @@ impl Arrivals {
         looks.push((now, made));
     }
 
-    /// The latest known moment at which no byte behind a place had arrived.
+    /// The latest known moment at which no byte after a place had arrived.
     pub(crate) fn all_before(&self, place: u64) -> Duration {
         let looks = self.looks.lock();
         let count = looks.partition_point(|(_, made)| *made <= place);

@@ -1,6 +1,7 @@
-//! Where the streams of one input begin in the take, if not at its beginning.
+//! Where the streams of one input begin in the take, if not at the beginning of the take.
 //!
-//! The input's thread determines this with its first samples: no lock, no memory, no system call.
+//! The input's thread determines this with its first samples, without locking, allocating or a
+//! system call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,37 +12,37 @@ use pinstripe_base::clock;
 use super::Ring;
 use crate::sample::frames_in;
 
-/// An input whose first bytes arrive this soon begins with the take: starting the threads takes as
-/// long.
+/// An input whose first bytes arrive within this time begins with the take, because starting the
+/// threads takes this long.
 const SOON: Duration = Duration::from_millis(20);
 /// Nothing came yet.
 const UNKNOWN: u64 = u64::MAX;
-/// It begins with the take, or with the order to start.
+/// The value for an input that begins with the take, or with the order to start.
 const IN_TIME: u64 = u64::MAX - 1;
 
 /// The moment from which the frames of a take are counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TakeZero {
-    /// The beginning, or the order to start.
+    /// The beginning of the take, or the order to start.
     pub at: Instant,
     /// The length of the pre-roll.
     pub pre_roll: Duration,
 }
 
-/// The beginning of one input, which its streams share: they are made in step.
+/// The beginning of one input, which its streams share because they are in step.
 pub(crate) struct InputBeginning {
-    /// Empty while the take is awaited, and where inputs are counted from their own beginnings.
+    /// Empty before an armed take begins, and if inputs are counted from their own beginnings.
     zero: Arc<OnceLock<TakeZero>>,
-    /// The most that is recorded from the zero on.
+    /// The greatest time that is recorded, counted from `zero`.
     most: Option<Duration>,
     rate: u32,
-    /// Frames between the beginning of the take and that of the input.
+    /// The number of frames between the beginning of the take and the beginning of the input.
     late: AtomicU64,
 }
 
 impl InputBeginning {
-    /// The beginning of an input with this rate. One that `begins_with_take` is never late: its
-    /// source does not wait for other inputs.
+    /// Creates the beginning of an input with this rate. An input for which `begins_with_take` is
+    /// set is never late, because its source does not wait for other inputs.
     pub fn new(
         zero: &Arc<OnceLock<TakeZero>>,
         most: Option<Duration>,
@@ -51,8 +52,8 @@ impl InputBeginning {
         InputBeginning { zero: Arc::clone(zero), most, rate, late }
     }
 
-    /// Called before the first bytes of a stream are stored. Fixes their position in the take, and
-    /// the most bytes that the stream may have if it begins late.
+    /// Called before the first bytes of a stream are stored. Determines their place in the take,
+    /// and the most bytes that the stream may have if it begins late.
     pub(super) fn fix(&self, ring: &Ring, bytes: u64) {
         let zero = self.zero.get();
         let late = match self.late.load(Ordering::Acquire) {

@@ -1,7 +1,7 @@
-//! The atomics of a ring, and which thread accesses which of its bytes. `cargo xtask soak loom` builds this with
-//! loom, which tries the orders in which threads may see each other's writes, and finds two threads
-//! that touch a byte at once. Elsewhere the atomics are those of the standard library, and
-//! [`Touches`] is empty.
+//! The atomics of a ring, and the check of accesses: which thread accesses which bytes of the ring.
+//! `cargo xtask soak loom` builds this module with loom, which tries the orders in which threads
+//! may see each other's writes, and finds two threads that access a byte at the same time. In other
+//! builds the atomics are those of the standard library, and [`Touches`] is empty.
 
 #[cfg(loom)]
 pub(super) use loom::{
@@ -14,8 +14,8 @@ pub(super) use std::{
     thread::yield_now,
 };
 
-/// How the producer shows its bytes to the consumers. With `planted="head"` it is wrong: loom has to
-/// find that.
+/// The memory ordering with which the producer publishes its bytes to the consumers. With
+/// `planted="head"` the ordering is wrong, and loom must find that.
 pub(super) const SHOWS: Ordering =
     if cfg!(planted = "head") { Ordering::Relaxed } else { Ordering::Release };
 
@@ -36,12 +36,12 @@ impl Touches {
         Touches((0..size).map(|_| loom::cell::UnsafeCell::new(())).collect())
     }
 
-    /// These bytes are written, counted from the beginning of the ring.
+    /// Records a write of these bytes, counted from the beginning of the ring.
     pub(super) fn write(&self, from: u64, bytes: u64) {
         self.each(from, bytes, |cell| cell.with_mut(|_| ()));
     }
 
-    /// These bytes are read.
+    /// Records a read of these bytes.
     pub(super) fn read(&self, from: u64, bytes: u64) {
         self.each(from, bytes, |cell| cell.with(|_| ()));
     }
@@ -51,7 +51,7 @@ impl Touches {
     }
 }
 
-/// Accesses to the bytes of a ring; in this build they are not tracked.
+/// Stands for the tracked bytes of a ring in builds without loom, and tracks nothing.
 #[cfg(not(loom))]
 pub(super) struct Touches;
 

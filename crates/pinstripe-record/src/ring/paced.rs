@@ -1,12 +1,13 @@
-//! A consumer for whom frames are due at a given pace.
+//! A consumer that must take frames at a given pace.
 
 use super::{Found, RingConsumer};
 
-/// Takes frames of a stream that is played. Frames that are missing when due are skipped when they
-/// arrive, so that all streams stay aligned. Never blocks, never allocates.
+/// Consumes the frames of a stream that is played. Frames that are missing when due are skipped
+/// when they arrive, so that all streams stay aligned. The consumer never blocks and never
+/// allocates.
 pub(crate) struct PacedConsumer {
     consumer: RingConsumer,
-    /// Bytes that come too late and are left out.
+    /// The number of bytes that were due before they arrived; they are skipped when they arrive.
     late_bytes: u64,
 }
 
@@ -16,7 +17,7 @@ impl PacedConsumer {
         PacedConsumer { consumer, late_bytes: 0 }
     }
 
-    /// Whether this many bytes are available, or the stream has no more.
+    /// Whether this number of bytes is available, or the stream has ended.
     pub fn has(&self, bytes: u64) -> bool {
         match self.consumer.look() {
             Found::Bytes { bytes: found, all } => all || found >= bytes + self.late_bytes,
@@ -24,13 +25,13 @@ impl PacedConsumer {
         }
     }
 
-    /// Whether the stream is at its end.
+    /// Whether the stream has ended.
     pub fn is_over(&self) -> bool {
         self.consumer.look() == Found::End
     }
 
-    /// Appends available bytes until `out` has `bytes`. Returns whether the stream is at its end.
-    /// `out` needs the capacity already if its caller must not allocate.
+    /// Appends available bytes until `out` contains `bytes` bytes. Returns whether the stream has
+    /// ended. The caller must have reserved the capacity of `out` if it must not allocate.
     pub fn gather(&mut self, bytes: u64, out: &mut Vec<u8>) -> bool {
         loop {
             let missing = bytes.saturating_sub(out.len() as u64);
@@ -51,7 +52,8 @@ impl PacedConsumer {
         }
     }
 
-    /// Records that this many bytes were due but not available: they are skipped when they arrive.
+    /// Records that this number of bytes was due but not available; these bytes are skipped when
+    /// they arrive.
     pub fn leave_out(&mut self, bytes: u64) {
         self.late_bytes += bytes;
     }

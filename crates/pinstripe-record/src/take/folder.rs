@@ -1,4 +1,4 @@
-//! The files of a take in one directory, behind a seam at which tests let disks fail.
+//! The files of a take in one directory, behind a trait with which tests simulate failing disks.
 
 #![allow(clippy::disallowed_methods, reason = "the directory of a take is made and read here")]
 
@@ -23,36 +23,38 @@ use rustix::fs::Advice;
 use crate::flac::FlacWriter;
 use crate::writes::WritePolicy;
 
-/// How long the lock of a take is waited for, and the time between two tries.
+/// The longest wait for the lock of a take.
 const LOCK_WITHIN: Duration = Duration::from_millis(500);
+/// The time between two attempts to get the lock.
 const LOCK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Where the files of a take are.
+/// The place that contains the files of a take.
 pub trait TakeFolder: Send + Sync {
-    /// Makes a file that must not be there. Its name is durable after the next
-    /// [`sync_names`](Self::sync_names).
+    /// Creates a file; it is an error if the file exists. The name of the file is durable after the
+    /// next [`sync_names`](Self::sync_names).
     ///
     /// # Errors
-    /// [`Kind::Exists`]; otherwise as reported by the system.
+    /// [`Kind::Exists`] if the file exists; other errors as the system reports them.
     fn create(&self, name: &str) -> Result<TakeFile>;
 
-    /// Opens a file, for writing as well if `is_written`.
+    /// Opens a file for reading, and for writing if `is_written`.
     ///
     /// # Errors
-    /// [`Kind::NotFound`]; otherwise as reported by the system.
+    /// [`Kind::NotFound`] if the file does not exist; other errors as the system reports them.
     fn open(&self, name: &str, is_written: bool) -> Result<TakeFile>;
 
-    /// Replaces a small file or creates it: durable on return, or not done.
+    /// Replaces or creates a small file; on success the file is durable, and on failure the old
+    /// file is unchanged.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<()>;
 
     /// Reserves this many bytes on the disk, so that the next [`replace`](Self::replace) of this
     /// file succeeds even on a full disk.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`]; otherwise as reported by the system.
+    /// [`Kind::NoSpace`] if there is not enough space; other errors as the system reports them.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<()> {
         let _ = (name, bytes);
         Ok(())
@@ -61,16 +63,17 @@ pub trait TakeFolder: Send + Sync {
     /// Reads a small file of at most `most` bytes.
     ///
     /// # Errors
-    /// [`Kind::NotFound`]; [`Kind::Corrupt`] for a longer one; otherwise as reported by the system.
+    /// [`Kind::NotFound`] if the file does not exist; [`Kind::Corrupt`] if it is longer; other
+    /// errors as the system reports them.
     fn read(&self, name: &str, most: u64) -> Result<Vec<u8>>;
 
-    /// Makes names that were made durable.
+    /// Makes the names of created files durable.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     fn sync_names(&self) -> Result<()>;
 
-    /// Names of all that is in the directory, as far as they are text and can be read.
+    /// The names of all files in the directory, as far as they are UTF-8 and can be read.
     fn names(&self) -> Vec<String> {
         Vec::new()
     }
@@ -78,12 +81,12 @@ pub trait TakeFolder: Send + Sync {
     /// Removes a file that is not needed.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where that is not possible; otherwise as reported by the system.
+    /// [`Kind::Unsupported`] if files cannot be removed; other errors as the system reports them.
     fn remove(&self, name: &str) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "files cannot be removed here").at(name))
+        Err(Error::new(Kind::Unsupported, "files cannot be removed from this directory").at(name))
     }
 
-    /// Removes the directory with all that is in it: of a take that never began.
+    /// Removes the directory of a take that never began, with its content.
     ///
     /// # Errors
     /// The errors of [`remove`](Self::remove).
@@ -91,64 +94,66 @@ pub trait TakeFolder: Send + Sync {
         Err(Error::new(Kind::Unsupported, "cannot be removed").at(self.path()))
     }
 
-    /// Bytes that may still be written there, as far as that is known.
+    /// The number of bytes that may still be written there; `None` if this is unknown.
     fn free_bytes(&self) -> Option<u64>;
 
-    /// The path, for messages and the manifest.
+    /// The path of the directory, for messages and the manifest.
     fn path(&self) -> &Path;
 
-    /// Why files are not written in the requested way, if so.
+    /// The reason why files are not written in the requested way; `None` if they are.
     fn refusal(&self) -> Option<String>;
 }
 
 /// An open file of a take.
 pub struct TakeFile {
     device: SharedDevice,
-    /// The same file, for operations that the device does not offer; `None` if the device is not a
-    /// file.
+    /// The file itself, for operations that the device does not offer; `None` if the device is not
+    /// a file.
     file: Option<File>,
-    /// The same for a format that encodes the samples (FLAC).
+    /// The encoder, for a format that encodes the samples (FLAC).
     encoder: Option<Arc<FlacWriter>>,
 }
 
 impl TakeFile {
-    /// A file that is a device and nothing else.
+    /// Makes a file that is only a device.
     pub fn of_device(device: SharedDevice) -> Self {
         TakeFile { device, file: None, encoder: None }
     }
 
-    /// A file whose samples are encoded when they are written (FLAC).
+    /// Makes a file whose samples are encoded when they are written (FLAC).
     pub fn encoded(writer: FlacWriter) -> Self {
         let writer = Arc::new(writer);
         TakeFile { device: Arc::<FlacWriter>::clone(&writer), file: None, encoder: Some(writer) }
     }
 
-    /// Shares the device, for a device that wraps it.
+    /// Returns a reference to the device, for a device that wraps it.
     pub fn shared(&self) -> SharedDevice {
         SharedDevice::clone(&self.device)
     }
 
-    /// Encodes all of the written payload, and waits for that: no more may be written.
+    /// Encodes all of the written payload, and waits until this is done; nothing more may be
+    /// written.
     ///
     /// # Errors
-    /// Those of encoder and file.
+    /// Errors of the encoder and of the file.
     pub fn finish(&self) -> Result<()> {
         self.encoder.as_ref().map_or(Ok(()), |it| it.finish())
     }
 
-    /// Why nothing more of the payload is encoded, if so.
+    /// Why encoding of the payload has stopped; `None` if it has not.
     pub fn failure(&self) -> Option<Error> {
         self.encoder.as_ref()?.failure()
     }
 
-    /// Ends the payload with the blocks that are in the file, and returns the bytes written beyond
-    /// them. `None` if the file is not encoded: it has all that was written.
+    /// Ends the payload with the blocks that are in the file, and returns the written bytes that
+    /// are not in these blocks. `None` if the file is not encoded; it then contains everything that
+    /// was written.
     pub(crate) fn end_here(&self) -> Option<Vec<u8>> {
         self.encoder.as_ref().map(|it| it.end_here())
     }
 
-    /// Bytes of the payload that the last sync made durable, where that is less than what was written
-    /// before it.
+    /// The number of payload bytes that the last sync made durable, if that is less than what was
+    /// written before it.
     pub fn durable_bytes(&self) -> Option<u64> {
         self.encoder.as_ref().map(|it| it.durable_bytes())
     }
@@ -158,11 +163,13 @@ impl TakeFile {
         &*self.device
     }
 
-    /// Reserves space for a range, and makes the file as long: later writes change no metadata but
-    /// the state of extents. Whether that was done: not where the file system does not know it.
+    /// Reserves space for a range, and extends the file to the end of the range: later writes
+    /// change no metadata except the state of extents. Returns whether the space was reserved; it
+    /// is not if the file system does not support this.
     ///
     /// # Errors
-    /// That it would be more than half of what is free; as fallocate(2) says.
+    /// An error if the range would be more than half of the free space; otherwise the errors of
+    /// fallocate(2).
     pub fn reserve(&self, range: Range<u64>) -> io::Result<bool> {
         let Some(file) = &self.file else { return Ok(false) };
         // A file system may keep the blocks it has allocated for a range that it finally refuses
@@ -177,8 +184,8 @@ impl TakeFile {
         }
     }
 
-    /// Whether the file is in memory (tmpfs): there a reservation allocates and clears all of the
-    /// memory at once, and every write to the file waits for that.
+    /// Whether the file is in memory (tmpfs): there, reserving space allocates and clears all of
+    /// the memory at once, and every write to the file waits for that.
     pub(crate) fn is_in_memory(&self) -> bool {
         let system = self.file.as_ref().and_then(|it| rustix::fs::fstatfs(it).ok());
         system.is_some_and(|it| it.f_type == libc::TMPFS_MAGIC)
@@ -191,13 +198,14 @@ impl TakeFile {
         }
     }
 
-    /// Starts writeback of a range, and does not wait for it. A hint.
+    /// Starts writeback of a range without waiting for it. A hint.
     pub fn start_writeback(&self, range: Range<u64>) {
         self.write_out(range, libc::SYNC_FILE_RANGE_WRITE);
     }
 
-    /// Starts writeback of a range and waits for it. This is a hint: only a sync shows that the
-    /// data is durable. The sync uses another descriptor, so it still receives every write error.
+    /// Starts writeback of a range and waits for it. The call is only a hint to the kernel; only a
+    /// sync shows that the data is durable. The call uses another descriptor than the sync, so the
+    /// sync still receives every write error.
     pub(crate) fn finish_writeback(&self, range: Range<u64>) {
         self.write_out(
             range,
@@ -215,18 +223,18 @@ impl TakeFile {
         unsafe { libc::sync_file_range(file.as_raw_fd(), at, length, flags) };
     }
 
-    /// Whether its last name was removed.
+    /// Whether the last name of the file was removed.
     pub(crate) fn is_unlinked(&self) -> bool {
         let links = self.file.as_ref().and_then(|it| it.metadata().ok()).map(|it| it.nlink());
         links == Some(0)
     }
 
-    /// Takes the lock of a take for as long as the file is open, with others if `is_shared`. One that is
-    /// had for a moment only is waited for: a process that ends has it until its last thread has, and a
-    /// program that it starts has it until that runs.
+    /// Takes the lock of a take for as long as the file is open; the lock is shared if `is_shared`.
+    /// A lock that is held only for a moment is waited for: an ending process keeps the lock until
+    /// its last thread has ended, and a program that it starts holds it until its exec.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process has it.
+    /// [`Kind::Busy`] if another process holds the lock.
     pub fn lock(&self, is_shared: bool) -> Result<()> {
         let way = if is_shared { File::try_lock_shared } else { File::try_lock };
         let began = clock::monotonic();
@@ -238,7 +246,8 @@ impl TakeFile {
                 }
                 Some(Err(fs::TryLockError::WouldBlock)) => {
                     let error = Error::new(Kind::Busy, "this take is being recorded, or recovered");
-                    let advice = "stop the recording first, or wait until it is recovered";
+                    let advice = "stop the recording, or wait until the recovery of the take has \
+                                  ended";
                     return Err(error.at(self.device.place()).advice(advice));
                 }
                 Some(Err(fs::TryLockError::Error(error))) => {
@@ -249,7 +258,7 @@ impl TakeFile {
     }
 }
 
-/// Allocates the blocks of a range, and extends the file to its end.
+/// Allocates the blocks of a range, and extends the file to the end of the range.
 fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
     let (at, length) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
     // Not posix_fallocate(3), which writes zeros where the file system cannot.
@@ -260,21 +269,22 @@ fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
     }
 }
 
-/// The file that takes the place of another one when it is complete.
+/// The name of the temporary file that replaces the file at `path` when it is complete.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// Opens a file of a take and nothing else: a directory that came from another user may have a
-/// symlink or a FIFO by that name.
+/// Opens a regular file of a take, and refuses anything else: a directory from another user may
+/// contain a symlink or a FIFO with that name.
 fn open_plain(path: &Path, options: &mut OpenOptions, attempt: &str) -> Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = options.custom_flags(flags).open(path);
     let stranger = || {
-        let error = Error::new(Kind::Refused, "is not a regular file, unlike all files of a take");
-        error.at(path).advice("check what it is: recording creates regular files only")
+        let error =
+            Error::new(Kind::Refused, "this is not a regular file, unlike all files of a take");
+        error.at(path).advice("check what this file is: the recorder creates only regular files")
     };
     let file = opened.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP | libc::ENXIO) => stranger(),
@@ -287,9 +297,9 @@ fn open_plain(path: &Path, options: &mut OpenOptions, attempt: &str) -> Result<F
 }
 
 fn exists(path: &Path) -> Error {
-    Error::new(Kind::Exists, "a take of this name exists")
+    Error::new(Kind::Exists, "a take with this name already exists")
         .at(path)
-        .advice("choose another name: no take is ever overwritten")
+        .advice("choose another name: the recorder never overwrites a take")
 }
 
 /// A directory on a disk.
@@ -298,12 +308,12 @@ pub struct DiskFolder {
     faults: Option<Plan>,
     writes: WritePolicy,
     refusal: OnceLock<String>,
-    /// The directory, if this take was created here.
+    /// The directory, if it was created for this take.
     made: Option<MadeDirectory>,
 }
 
-/// A directory that was made. It is removed where no manifest was ever written into it, for then
-/// nothing was recorded: a take that could not begin leaves nothing.
+/// A directory that was created. The directory is removed if no manifest was ever written to it,
+/// because nothing was recorded then; so a take that could not begin leaves nothing.
 struct MadeDirectory {
     path: PathBuf,
     has_begun: AtomicBool,
@@ -319,8 +329,8 @@ impl Drop for MadeDirectory {
 }
 
 impl DiskFolder {
-    /// Creates the directory of a take in `parent`, which must exist. `faults` apply to the files
-    /// of streams.
+    /// Creates the directory of a take in `parent`, which must exist. `faults` are simulated in the
+    /// files of streams.
     ///
     /// # Errors
     /// [`Kind::NotFound`] if `parent` is missing, [`Kind::Exists`] if the take exists.
@@ -330,15 +340,17 @@ impl DiskFolder {
             .map_err(|error| Error::io("cannot be found", parent, error))?;
         fs::create_dir(&path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists(&path),
-            _ => Error::io("cannot make the directory of the take", &path, error),
+            _ => Error::io("cannot create the directory of the take", &path, error),
         })?;
         let synced = File::open(parent).and_then(|it| it.sync_all());
-        synced.map_err(|error| Error::io("cannot make new names durable", parent, error))?;
+        synced.map_err(|error| {
+            Error::io("cannot make the names of new files durable", parent, error)
+        })?;
         let made = MadeDirectory { path: path.clone(), has_begun: AtomicBool::new(false) };
         Ok(DiskFolder { path, faults, made: Some(made), ..DiskFolder::plain() })
     }
 
-    /// Refuses the name of an existing take, before anything is measured or opened.
+    /// Fails if a take with this name exists; called before anything is measured or opened.
     ///
     /// # Errors
     /// [`Kind::Exists`].
@@ -353,11 +365,13 @@ impl DiskFolder {
     /// Opens the directory of a take.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] where there is none.
+    /// [`Kind::NotFound`] if the directory does not exist.
     pub fn open(path: &Path) -> Result<Self> {
         if !path.join(super::MANIFEST).is_file() {
-            let error = Error::new(Kind::NotFound, "there is no take");
-            return Err(error.at(path).advice("name the directory that has the take's take.json"));
+            let error = Error::new(Kind::NotFound, "there is no take in this directory");
+            return Err(error
+                .at(path)
+                .advice("name the directory that contains the file take.json of the take"));
         }
         Ok(DiskFolder { path: path.to_path_buf(), ..DiskFolder::plain() })
     }
@@ -372,15 +386,15 @@ impl DiskFolder {
         }
     }
 
-    /// Sets how new files of streams are written.
+    /// Sets the write policy for new files of streams.
     pub fn with_writes(self, writes: WritePolicy) -> Self {
         DiskFolder { writes, ..self }
     }
 
-    /// Removes the directory and its contents: for takes that were made for a measurement.
+    /// Removes the directory and its contents, for takes that were recorded for a measurement.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn remove(self) -> Result<()> {
         self.discard()
     }
@@ -400,7 +414,9 @@ impl DiskFolder {
         let device = FileDevice::open(path, access, policy)?;
         let there = fs::symlink_metadata(path).map(|it| (it.dev(), it.ino())).ok();
         if there != file.metadata().map(|it| (it.dev(), it.ino())).ok() {
-            return Err(Error::new(Kind::Changed, "was replaced while it was opened").at(path));
+            return Err(
+                Error::new(Kind::Changed, "this file was replaced while it was opened").at(path)
+            );
         }
         if let Some(fallback) = device.fallback() {
             self.refusal.get_or_init(|| fallback.to_string());
@@ -417,7 +433,7 @@ impl TakeFolder for DiskFolder {
     fn create(&self, name: &str) -> Result<TakeFile> {
         let path = self.path.join(name);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-        let file = file.map_err(|error| Error::io("cannot make the file", &path, error))?;
+        let file = file.map_err(|error| Error::io("cannot create the file", &path, error))?;
         self.opened(&path, Access::Write, file)
     }
 
@@ -465,7 +481,7 @@ impl TakeFolder for DiskFolder {
         read.map_err(|error| Error::io("cannot read", &path, error))?;
         if bytes.len() as u64 > most {
             return Err(
-                Error::corrupt("too long", &path).expected(format!("{most} bytes at most"), "more")
+                Error::corrupt("too long", &path).expected(format!("at most {most} bytes"), "more")
             );
         }
         Ok(bytes)
@@ -473,7 +489,9 @@ impl TakeFolder for DiskFolder {
 
     fn sync_names(&self) -> Result<()> {
         let synced = File::open(&self.path).and_then(|it| it.sync_all());
-        synced.map_err(|error| Error::io("cannot make new names durable", &self.path, error))
+        synced.map_err(|error| {
+            Error::io("cannot make the names of new files durable", &self.path, error)
+        })
     }
 
     fn names(&self) -> Vec<String> {

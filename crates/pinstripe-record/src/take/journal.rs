@@ -1,13 +1,14 @@
-//! The journal: a file that only grows, of records that vouch for what is durable.
+//! The journal: an append-only file of records that vouch for durable data.
 //!
 //! ```text
 //!   record   kind u8, 3 zeros, length u32, number u64, payload, checksum (16 bytes) of all before
 //!   1 event      JSON: a take, file, gap, mark, an end
 //!   2 progress   nanoseconds u64; for each file: number u32, count u32, count x (bytes u32, sum u64)
 //! ```
+//!
 //! Numbers are little-endian. A progress record is written only when the payload that it covers is
-//! durable; the payload of a file that is vouched for is the sum of all its runs. Reading ends at
-//! the first incomplete record: nothing behind it was promised.
+//! durable. The payload of a file for which the journal vouches is the sum of all runs of the file.
+//! Reading ends at the first incomplete record, because nothing after it was promised.
 
 use pinstripe_base::checksum::{CHECKSUM_BYTES, checksum};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -32,29 +33,29 @@ pub struct Summed {
 }
 
 impl Summed {
-    /// The run of these bytes.
+    /// Returns the run that consists of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         let [a, b, c, d, e, f, g, h, ..] = checksum(bytes);
         Summed { bytes: bytes.len() as u32, sum: u64::from_le_bytes([a, b, c, d, e, f, g, h]) }
     }
 }
 
-/// A part of one file that became durable.
+/// Data of one file that became durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgressRun {
-    /// The number of the file.
+    /// The number of the file in the journal.
     pub piece: u32,
-    /// The runs, behind those already recorded.
+    /// The runs, which follow those already recorded.
     pub runs: Vec<Summed>,
 }
 
-/// The position of a piece behind another one in the same file. The one in front is the pre-roll,
-/// which is filled in later.
+/// The position of a piece that is after another piece in the same file. The piece before it is the
+/// pre-roll, which is copied later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PieceBehind {
-    /// The number of the piece in front.
+    /// The number of the piece before this one.
     pub front: u32,
-    /// Where the payload of this one begins in the file.
+    /// The offset in the file at which the payload of this piece begins.
     pub payload_at: u64,
 }
 
@@ -62,7 +63,7 @@ pub struct PieceBehind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum JournalEvent {
-    /// The journal of this directory begins.
+    /// The journal of a directory begins.
     Begin {
         /// The id of the take.
         id: String,
@@ -75,43 +76,43 @@ pub enum JournalEvent {
         piece: u32,
         /// The stream.
         stream: u32,
-        /// 0, or 1 of a mirror.
+        /// The number of the copy: 0, or 1 for the second copy of a mirror.
         copy: u32,
         /// The name.
         file: String,
-        /// The first frame in the stream.
+        /// The first frame of the file in its stream.
         start_frame: u64,
-        /// The position in its file, if not at the beginning.
+        /// The position in the file, if the piece is not at the beginning.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         behind: Option<PieceBehind>,
     },
-    /// Frames were lost, and are silence.
+    /// Frames were lost, and are replaced by silence.
     Gap {
         /// The stream.
         stream: u32,
-        /// The first of them.
+        /// The first of the lost frames.
         frame: u64,
         /// The number.
         frames: u64,
     },
-    /// A place was marked.
+    /// A place was marked in all streams.
     Mark {
         /// The text.
         text: String,
-        /// By stream: the frame.
+        /// The marked frame of each stream.
         frames: Vec<u64>,
     },
-    /// A take that was armed begins.
+    /// An armed take begins.
     Start {
-        /// Local time at its first frame.
+        /// Local time at the first frame of the take.
         started: LocalTime,
-        /// The same in seconds since 1970, UTC.
+        /// The time of the first frame in seconds since 1970, UTC.
         started_seconds: i64,
-        /// The moment of its first frame in nanoseconds since the inputs were opened, as progress
-        /// counts.
+        /// The moment of the first frame, in nanoseconds since the inputs were opened, like the
+        /// times in progress records.
         at_nanos: u64,
     },
-    /// Everything is durable and every header final.
+    /// Everything is durable, and every header is final.
     Complete,
 }
 
@@ -122,7 +123,7 @@ pub enum JournalRecord {
     Event(JournalEvent),
     /// Data that became durable.
     Progress {
-        /// Since the take began.
+        /// The time of the record, in nanoseconds since the take began.
         nanos: u64,
         /// By file.
         runs: Vec<ProgressRun>,
@@ -163,8 +164,8 @@ impl JournalRecord {
     }
 }
 
-/// Decodes the record with this number at the front of `bytes`; also returns its length. `None` if
-/// it is incomplete.
+/// Decodes the record with this number at the beginning of `bytes`; also returns the length of the
+/// record. Returns `None` if the record is incomplete.
 pub fn decode_journal(bytes: &[u8], number: u64) -> Option<(JournalRecord, usize)> {
     let head = bytes.get(..HEAD_BYTES)?;
     let length = u32::from_le_bytes(head[4..8].try_into().ok()?) as usize;
@@ -206,29 +207,31 @@ fn decode_progress(payload: &[u8]) -> Option<JournalRecord> {
     Some(JournalRecord::Progress { nanos: u64::from_le_bytes(*nanos), runs })
 }
 
-/// A journal that is written.
+/// A journal that is open for writing.
 pub struct Journal {
     file: TakeFile,
     at: u64,
     number: u64,
     waiting: Vec<u8>,
-    /// Why a sync failed: a later sync does not make the same data durable.
+    /// The error of a failed sync, after which a later sync would not make the same data durable.
     failure: Option<Error>,
-    /// The length including the zeros that are written ahead.
+    /// The length of the file, including the zeros that are written ahead.
     room_to: u64,
-    /// The longest commit so far.
+    /// The length of the longest commit so far, in bytes.
     longest_bytes: u64,
 }
 
-/// Zeros that are written ahead at a time.
+/// The number of zeros that are written ahead at a time.
 const ROOM_BYTES: u64 = 1 << 20;
-/// Commits of the longest length so far for which there is room ahead: a minute.
+/// The number of commits (each of the longest length so far) for which space is written ahead: a
+/// minute of commits.
 const COMMITS_AHEAD: u64 = 60;
-/// The same for a full disk: with less, the journal could not record the end of the take.
+/// The smallest number of commits for which there must be space on a full disk; with less, the
+/// journal could not record the end of the take.
 const COMMITS_LEAST: u64 = 8;
 
 impl Journal {
-    /// An empty one in a new file.
+    /// Creates an empty journal in a new file.
     pub fn new(file: TakeFile) -> Self {
         Journal {
             file,
@@ -246,8 +249,8 @@ impl Journal {
         &self.file
     }
 
-    /// Adds a record; a long one of progress becomes several. Durable after the next
-    /// [`commit`](Self::commit).
+    /// Adds a record; a long progress record is split into several. The record becomes durable with
+    /// the next [`commit`](Self::commit).
     pub fn add(&mut self, record: JournalRecord) {
         match record {
             JournalRecord::Progress { nanos, runs } => {
@@ -282,11 +285,11 @@ impl Journal {
         self.number += 1;
     }
 
-    /// Makes all records that were added durable.
+    /// Makes all added records durable.
     ///
     /// # Errors
-    /// As the system reports. After a failed sync, always: a kernel reports a write error only
-    /// once, and the next sync may succeed without the data.
+    /// Returns errors as the system reports them. After a failed sync, every commit fails: the
+    /// kernel reports a write error only once, and a later sync may succeed without the data.
     pub fn commit(&mut self) -> Result<()> {
         if let Some(failure) = &self.failure {
             return Err(failure.duplicate());
@@ -307,8 +310,8 @@ impl Journal {
 
 impl Journal {
     /// Writes zeros ahead, so that a commit changes neither the length of the file nor its blocks.
-    /// Then it does not wait for the file system's own journal, which may have to write other
-    /// files' data first.
+    /// A commit then does not wait for the file system's own journal, which may have to write the
+    /// data of other files first.
     fn make_room(&mut self, end: u64) -> Result<()> {
         let zeros = vec![0; ROOM_BYTES as usize];
         while self.room_to < end {
@@ -318,11 +321,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Keeps room for a minute of commits ahead, a part of it at each call: a disk that is full then
-    /// still takes the records of the end.
+    /// Keeps space ahead for a minute of commits, and writes a part of it at each call, so that the
+    /// last records can be written even if the disk is full by then.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] where so little is left that a take must end; no failure before that is one.
+    /// [`Kind::NoSpace`] if so little space is left that the take must end; earlier failures are
+    /// not errors.
     pub(crate) fn keep_ahead(&mut self) -> Result<()> {
         let wanted = (self.longest_bytes * COMMITS_AHEAD).max(ROOM_BYTES / 2);
         let ahead = self.room_to.saturating_sub(self.at);
@@ -332,17 +336,17 @@ impl Journal {
         let least = (self.longest_bytes * COMMITS_LEAST).max(ROOM_BYTES / 16);
         match self.make_room(self.room_to + 1) {
             Err(error) if ahead < least => Err(error.advice(
-                "free space on the disk; the take was ended while enough space \
-                                  was left to complete it",
+                "free space on the disk; the recorder ended the take while there was still enough \
+                 space to complete it",
             )),
             _ => Ok(()),
         }
     }
 
-    /// Cuts off the zeros that were written ahead, when no more records follow.
+    /// Removes the zeros that were written ahead, when no more records follow.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn finish(&mut self) -> Result<()> {
         self.commit()?;
         self.file.device().set_len(self.at)?;
@@ -350,7 +354,7 @@ impl Journal {
     }
 }
 
-/// Reads a journal record by record, with one record in memory.
+/// Reads a journal record by record, with only one record in memory.
 pub(crate) struct JournalReader<'a> {
     file: &'a TakeFile,
     length: u64,
@@ -363,16 +367,16 @@ impl<'a> JournalReader<'a> {
     /// From the beginning.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn new(file: &'a TakeFile) -> Result<Self> {
         let length = file.device().len()?;
         Ok(JournalReader { file, length, at: 0, number: 0, buffer: Vec::new() })
     }
 
-    /// The next record; `None` at the end, or at an incomplete record.
+    /// Returns the next record; `None` at the end, or at an incomplete record.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn next_record(&mut self) -> Result<Option<JournalRecord>> {
         let mut head = [0; HEAD_BYTES];
         if self.at + HEAD_BYTES as u64 > self.length {
@@ -394,7 +398,8 @@ impl<'a> JournalReader<'a> {
         Ok(Some(record))
     }
 
-    /// The first event, which names the take of this journal.
+    /// Reads the first event, which identifies the take of this journal; returns the number of the
+    /// directory.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] if the journal belongs to another take, or if it has no such event.
@@ -405,7 +410,7 @@ impl<'a> JournalReader<'a> {
             {
                 Ok(directory)
             }
-            _ => Err(Error::new(Kind::Corrupt, "is not the journal of this take")
+            _ => Err(Error::new(Kind::Corrupt, "this is not the journal of this take")
                 .at(self.file.device().place())),
         }
     }

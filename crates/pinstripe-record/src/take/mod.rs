@@ -1,11 +1,10 @@
 //! The directory of a take: its files, the journal of durable data, the manifest.
 //!
-//! ```text
-//!   DIR/TAKE/take.json        what the take is; written first and last
-//!   DIR/TAKE/take.journal     grows each second: what is durable, and its checksums
-//!   DIR/TAKE/take.preroll     what came of late, while a take is armed and until it stands in files
-//!   DIR/TAKE/NAME.wav         the streams
-//! ```
+//! * `DIR/TAKE/take.json` is the manifest, which is written first and last.
+//! * `DIR/TAKE/take.journal` grows each second; it records which data is durable, with checksums.
+//! * `DIR/TAKE/take.preroll` contains the most recent samples of an armed take, until they are
+//!   copied to files.
+//! * `DIR/TAKE/NAME.wav` contains a stream.
 
 mod folder;
 mod journal;
@@ -27,7 +26,7 @@ pub(crate) use payload::open_payload;
 
 /// The name of the manifest.
 pub const MANIFEST: &str = "take.json";
-/// The name of the pre-roll of a take that is armed.
+/// The name of the file with the pre-roll of an armed take.
 pub(crate) const PRE_ROLL: &str = "take.preroll";
 /// The name of the journal.
 pub const JOURNAL: &str = "take.journal";

@@ -1,19 +1,19 @@
-//! Names of the files of streams: they are made and recognized here.
+//! The names of stream files, which are created and recognized only by this module.
 //!
-//! `017-piano.wav`. Behind the name of a second copy stands `.mirror`, and of a later file `@`, its
-//! first frame and its number: `@` comes after `.` in ASCII and in the collations of file managers,
-//! so that files of a stream are in order by name. In file names, the name of a stream never
-//! contains `@`.
+//! `017-piano.wav`. The name of a second copy ends with `.mirror`. The name of a later file of a
+//! stream ends with `@`, its first frame and its number: `@` sorts after `.` in ASCII and in the
+//! collations of file managers, so that the files of a stream are in order by name. In file names,
+//! the name of a stream never contains `@`.
 
 use crate::header::HeadFacts;
 
-/// Letters of a stream's name that are kept.
+/// The greatest number of letters of a stream's name in a file name.
 const LETTERS: usize = 60;
 const MIRROR: &str = ".mirror";
 const LATER: char = '@';
 
-/// The name of a file: of a copy, and of a later file also by its first frame and its number, which makes
-/// it the only one where two begin with one frame.
+/// Returns the name of a file of a copy. A later file also has its first frame and its number in
+/// the name, which distinguishes two files that begin with the same frame.
 pub(crate) fn stream_file_name(facts: &HeadFacts, copy: u32, later: Option<(u64, u32)>) -> String {
     let mirror = if copy > 0 { MIRROR } else { "" };
     let later = later.map_or(String::new(), |(frame, piece)| format!("{LATER}{frame:012}-{piece}"));

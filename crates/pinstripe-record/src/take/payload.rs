@@ -1,4 +1,4 @@
-//! The payload of a file, however the file stores it.
+//! Opens the payload of a file, whatever format the file has.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::header::FileKind;
 /// head and the length can be written, too.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for a stream that the take has not; [`Kind::Unsupported`] without libFLAC; the
-/// errors of the folder.
+/// [`Kind::Corrupt`] for a stream that the take does not have; [`Kind::Unsupported`] without
+/// libFLAC; the errors of the folder.
 pub(crate) fn open_payload(
     folder: &dyn TakeFolder,
     manifest: &Manifest,
@@ -23,11 +23,7 @@ pub(crate) fn open_payload(
 ) -> Result<TakeFile> {
     let facts = manifest.head_facts(stream, 0);
     let facts = facts.ok_or_else(|| {
-        Error::new(
-            Kind::Corrupt,
-            "does not belong to a stream of this \
-                                                               take",
-        )
+        Error::new(Kind::Corrupt, "this file does not belong to a stream of this take")
     })?;
     let file = folder.open(name, is_written)?;
     match facts.kind {

@@ -1,4 +1,4 @@
-//! The content of test streams, computed again.
+//! Computes the expected content of test streams.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ pub(super) struct TestContent {
     pub shape: StreamShape,
     pub number: u64,
     pub start_frame: u64,
-    /// Frames that the input had given before the take began.
+    /// The number of frames that the input had delivered before the take began.
     pub origin: i64,
     pub gaps: Arc<[RecordedGap]>,
 }
 
-/// Frames of a test stream that were checked.
+/// Counts of checked frames of a test stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TestFrames {
-    /// They are what they must be; silence, where samples were lost.
+    /// Frames that match the expected content, or are silence because samples were lost.
     pub right: u64,
-    /// Those of them that are silence for that.
+    /// Frames that are silence because samples were lost.
     pub silent: u64,
-    /// They are something else.
+    /// Frames that differ from the expected content.
     pub wrong: u64,
 }
 
 impl TestContent {
-    /// Frames that end in these bytes of the payload, from `at` on.
+    /// Counts the frames that end within these bytes of the payload, which begin at offset `at`.
     pub fn count(&self, at: u64, bytes: &[u8]) -> TestFrames {
         let size = self.shape.frame_bytes();
         let (first, end) = (at / size, (at + bytes.len() as u64).div_ceil(size));

@@ -1,4 +1,5 @@
-//! The severity of damage: it costs nothing if another copy of the same frames is intact.
+//! Determines the severity of damage: it causes no loss if another copy of the same frames is
+//! intact.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,23 +14,24 @@ use crate::directories::{
 };
 use crate::take::{Manifest, TakeFolder};
 
-/// Damage as it is named.
+/// Damage that is to be reported.
 struct Damage {
     stream: u32,
     path: PathBuf,
     error: Error,
 }
 
-/// Frames of all files, of each copy.
+/// The frames of all files, for each copy.
 #[derive(Default)]
 pub(super) struct Copies {
     damages: Vec<Damage>,
-    /// Files whose manifest and journal disagree.
+    /// Files for which the manifest and the journal disagree.
     disputed: Vec<Damage>,
-    /// By stream: what files have by their journals, and what of that is intact.
+    /// For each stream, the frames of its files according to the journals, and the intact ones
+    /// among them.
     all: Vec<(u32, Range<u64>)>,
     sound: Vec<(u32, Range<u64>)>,
-    /// Streams that a journal lists.
+    /// The streams that any journal lists.
     known: BTreeSet<u32>,
 }
 
@@ -38,7 +40,8 @@ impl Copies {
         self.damages.push(Damage { stream, path, error });
     }
 
-    /// Records that manifest and journal disagree about a file: no other copy repairs that.
+    /// Records that the manifest and the journal disagree about a file; another copy cannot repair
+    /// that.
     pub(crate) fn note_disputed(&mut self, stream: u32, path: PathBuf, error: Error) {
         self.disputed.push(Damage { stream, path, error });
     }
@@ -50,7 +53,8 @@ impl Copies {
     }
 
     /// Reports damage: as a loss if no other copy is intact, otherwise as a warning. Returns
-    /// whether another copy repairs something, and whether something is lost in all copies.
+    /// whether another copy can repair some of the damage, and whether some data is lost in all
+    /// copies.
     pub fn tell(
         self,
         folders: &[Arc<dyn TakeFolder>],
@@ -74,7 +78,7 @@ impl Copies {
         }
         let mut unvouched = unsound.clone();
         unvouched.retain(|stream, _| !named.contains(stream));
-        let what = "listed in take.json without a checksum in any journal";
+        let what = "take.json lists this file, but no journal has a checksum of it";
         tell_frames(
             manifest,
             &unvouched,
@@ -90,7 +94,7 @@ impl Copies {
                 monitor.loss(path, error);
             } else {
                 is_repairable = true;
-                monitor.warning(path, error.advice("another copy of it is intact"));
+                monitor.warning(path, error.advice("another copy of this file is intact"));
             }
         }
         let is_lost =

@@ -1,4 +1,5 @@
-//! Files for which take.json and the journal, which has checksums, disagree.
+//! Finds files for which the manifest, take.json, and the journal, which contains checksums,
+//! disagree.
 
 use super::Files;
 use crate::directories::disputed;

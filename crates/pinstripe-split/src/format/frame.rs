@@ -1,4 +1,4 @@
-//! The frame: one form of head for everything in a log.
+//! The frame: everything in a log begins with a frame head of the same form.
 //!
 //! ```text
 //!  0  magic "psFR"                  4
@@ -14,8 +14,9 @@
 //! 40  XXH3-128 of stored bytes     16
 //! 56  XXH3-128 of 0..56, its first  8
 //! ```
-//! Invariant: a head is accepted only when its own checksum matches and its tag is that of the
-//! split, so that bytes of an earlier file in the same sectors are never taken for a frame.
+//!
+//! Invariant: a frame head is accepted only when its own checksum matches and its tag is that of
+//! the split, so that bytes of an earlier file in the same sectors never count as a frame.
 
 use pinstripe_base::byte_enum;
 use pinstripe_base::checksum::{Checksum, checksum};
@@ -34,28 +35,28 @@ const SUM_BYTES: usize = 8;
 const _: () =
     assert!(4 + 4 + 4 + 4 + 8 + 8 + 8 + 16 == SUM_AT && SUM_AT + SUM_BYTES == FRAME_BYTES);
 
-/// The beginning of a split's id, in all of its frames.
+/// The beginning of a split's id, which all of its frames carry.
 pub type Tag = [u8; 8];
 
 byte_enum! {
     /// The kind of a frame.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum FrameKind {
-        /// A block's stored bytes.
+        /// The stored bytes of a block.
         Data = 1,
-        /// Blocks of zeros; no bytes.
+        /// Blocks of zeros; no bytes follow.
         Zeros = 2,
-        /// A part of the source that was missing, which reads as zeros; no bytes.
+        /// A hole in the source, which reads as zeros; no bytes follow.
         Hole = 3,
         /// The length of the batch that begins here.
         Batch = 4,
-        /// The places of batches.
+        /// A part of the index: the places of batches.
         Index = 5,
         /// The summary of the whole split.
         Manifest = 6,
         /// Padding without content, up to the next possible start of a frame.
         Pad = 7,
-        /// A block whose bytes are in the plain output of this log.
+        /// The head of a block whose bytes are in the plain output that belongs to this log.
         Beside = 8,
     }
 }
@@ -65,20 +66,20 @@ byte_enum! {
 pub struct Frame {
     /// The kind.
     pub kind: FrameKind,
-    /// The codec of stored bytes of data: [`Codec::id`](pinstripe_stripe::Codec::id).
+    /// The codec of the stored bytes of a data frame: [`Codec::id`](pinstripe_stripe::Codec::id).
     pub codec: u8,
     /// Bytes that follow.
     pub stored_bytes: u32,
-    /// Bytes of the source.
+    /// The number of bytes of the source that the frame stands for.
     pub raw_bytes: u64,
-    /// The place in the source.
+    /// The offset in the source of the bytes that the frame stands for.
     pub offset: u64,
-    /// Checksum of the bytes that follow, or that are in the plain output.
+    /// Checksum of the bytes that follow the head, or of those in the plain output.
     pub sum: Checksum,
 }
 
 impl Frame {
-    /// A frame over `stored`, the bytes that follow it.
+    /// Makes the head of a frame for `stored`, the bytes that follow it.
     pub fn over(kind: FrameKind, codec: u8, place: std::ops::Range<u64>, stored: &[u8]) -> Self {
         let stored_bytes = match kind {
             FrameKind::Beside => 0,
@@ -89,7 +90,7 @@ impl Frame {
         Frame { kind, codec, stored_bytes, raw_bytes, offset: place.start, sum }
     }
 
-    /// Bytes of the whole frame in the log.
+    /// The length of the complete frame in the log.
     pub fn log_bytes(&self) -> u64 {
         FRAME_BYTES as u64 + u64::from(self.stored_bytes)
     }
@@ -106,48 +107,52 @@ impl Frame {
         out.try_into().expect("the fields add up to a head")
     }
 
-    /// Reads a head back.
+    /// Reads a frame head back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when these are not the bytes of a head of this split,
-    /// [`Kind::Unsupported`] when they are those of a newer version.
+    /// Fails with [`Kind::Corrupt`] when these are not the bytes of a head of this split, or with
+    /// [`Kind::Unsupported`] when a newer version wrote them.
     pub fn decode(bytes: &[u8; FRAME_BYTES], tag: Tag) -> Result<Self> {
         let mut r = Reader::new(bytes, "frame");
         if r.array()? != MAGIC || checksum(&bytes[..SUM_AT])[..SUM_BYTES] != bytes[SUM_AT..] {
             return Err(r.corrupt("this is not the beginning of a frame"));
         }
         if r.u8()? != VERSION {
-            return Err(Error::new(Kind::Unsupported, "a frame of a newer version")
-                .advice("read it with a newer pinstripe"));
+            return Err(Error::new(
+                Kind::Unsupported,
+                "this frame was written by a newer version of pinstripe",
+            )
+            .advice("read the output with a newer version of pinstripe"));
         }
         let kind = FrameKind::from_byte(r.u8()?);
         let (codec, zero, stored_bytes, zeros) = (r.u8()?, r.u8()?, r.u32()?, r.u32()?);
         let (raw_bytes, offset) = (r.u64()?, r.u64()?);
         if r.array()? != tag {
-            return Err(r.corrupt("a frame of another split"));
+            return Err(r.corrupt("this frame belongs to another split"));
         }
         let sum = r.array()?;
         match kind {
             Some(kind) if zero == 0 && zeros == 0 && offset.checked_add(raw_bytes).is_some() => {
                 Ok(Frame { kind, codec, stored_bytes, raw_bytes, offset, sum })
             }
-            _ => Err(r.corrupt("a frame with impossible values")),
+            _ => Err(r.corrupt("the frame has impossible values")),
         }
     }
 
-    /// The first place in `bytes` where a head may begin, by its magic alone.
+    /// Returns the first offset in `bytes` where a head may begin, judged by its magic alone.
     pub fn find(bytes: &[u8]) -> Option<usize> {
         bytes.windows(MAGIC.len()).position(|window| window == MAGIC)
     }
 
-    /// Whether the bytes that follow, or are in the plain output, are those that were written.
+    /// Verifies that the stored bytes, whether they follow the head or are in the plain output, are
+    /// those that were written.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when they are not.
+    /// Fails with [`Kind::Corrupt`] when the bytes differ from those that were written.
     pub fn verify(&self, stored: &[u8]) -> Result<()> {
         match checksum(stored) == self.sum {
             true => Ok(()),
-            false => Err(Error::new(Kind::Corrupt, "a block's checksum does not match")
+            false => Err(Error::new(Kind::Corrupt, "the checksum of a block does not match")
                 .expected(hex(&self.sum), hex(&checksum(stored)))),
         }
     }

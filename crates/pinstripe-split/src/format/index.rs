@@ -8,25 +8,26 @@
 //!            per log:  place of its last index 8, batches 8, log bytes before the manifest 8
 //!            per use:  codec 1, level 1, zero 6, blocks 8, raw bytes 8, stored bytes 8
 //! ```
-//! The chaining value is BLAKE3's of the unit as a subtree at its place in the source (the BLAKE3
-//! paper, section 2.1 and 6.2); it is absent where the batch is a hole, and where the whole source
-//! is one unit, whose hash the manifest has.
+//!
+//! The chaining value is that of BLAKE3 for the unit as a subtree at its place in the source (the
+//! BLAKE3 paper, sections 2.1 and 6.2). A batch has none if it is a hole, or if the source is a
+//! single unit, whose hash is in the manifest.
 
 use pinstripe_base::error::Result;
 use pinstripe_base::wire::{Reader, Writer};
 
-/// The value of a missing place.
+/// The value that stands for a missing place.
 const NOWHERE: u64 = u64::MAX;
 const ROW_BYTES: usize = 32;
 const LOG_BYTES: usize = 24;
 const USE_BYTES: usize = 32;
 
-/// The fields of a batch frame in addition to its place in the source.
+/// The fields of a batch frame except its place in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchExtent {
-    /// Bytes of the whole batch in the log, from the head of this frame on.
+    /// Bytes of the complete batch in the log, counted from the head of this frame.
     pub log_bytes: u64,
-    /// BLAKE3's chaining value of the unit.
+    /// BLAKE3's chaining value of the unit that the batch holds.
     pub chaining_value: Option<[u8; 32]>,
 }
 
@@ -48,7 +49,8 @@ impl BatchExtent {
     /// Reads the bytes back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when they are not those of a batch.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when the bytes are not
+    /// those of a batch.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = Reader::new(bytes, "batch");
         let (log_bytes, flag) = (r.u64()?, r.u8()?);
@@ -62,34 +64,34 @@ impl BatchExtent {
     }
 }
 
-/// The place of a batch.
+/// The place of a batch in the source and in its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchPlace {
-    /// The start of its unit in the source.
+    /// The start of the batch's unit in the source.
     pub offset: u64,
-    /// Bytes of the source.
+    /// The number of bytes of the source in the batch.
     pub raw_bytes: u64,
-    /// The start in its log.
+    /// The start of the batch in its log.
     pub position: u64,
     /// The bytes there.
     pub log_bytes: u64,
 }
 
 impl BatchPlace {
-    /// Whether a unit can lie so: it begins where units begin, and is not empty.
+    /// Whether a unit can be at this place: it begins at a multiple of the unit and is not empty.
     pub fn is_of(&self, unit_bytes: u32) -> bool {
         self.raw_bytes > 0 && self.offset.is_multiple_of(unit_bytes.into())
     }
 }
 
-/// A part of the index of one log.
+/// One part of the index of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogIndex {
     /// The place of the previous part in the log.
     pub previous: Option<u64>,
-    /// Batches in this log that earlier parts list.
+    /// The number of batches in this log that earlier parts list.
     pub batches_before: u64,
-    /// Batches, in the order of the log.
+    /// The batches of this part, in the order of the log.
     pub rows: Vec<BatchPlace>,
 }
 
@@ -109,13 +111,14 @@ impl LogIndex {
     /// Reads the bytes back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when they are not those of an index.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when the bytes are not
+    /// those of an index.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = Reader::new(bytes, "index");
         let (previous, batches_before) = (r.u64()?, r.u64()?);
         let (count, zero) = (r.u32()? as usize, r.u32()?);
         if zero != 0 || r.remaining() != count.saturating_mul(ROW_BYTES) {
-            return Err(r.corrupt("its rows do not fill it"));
+            return Err(r.corrupt("the length of the index does not match its number of rows"));
         }
         let mut rows = Vec::with_capacity(count);
         for _ in 0..count {
@@ -123,7 +126,7 @@ impl LogIndex {
             let (position, log_bytes) = (r.u64()?, r.u64()?);
             if offset.checked_add(raw_bytes).is_none() || position.checked_add(log_bytes).is_none()
             {
-                return Err(r.corrupt("a row with impossible values"));
+                return Err(r.corrupt("a row of the index has impossible values"));
             }
             rows.push(BatchPlace { offset, raw_bytes, position, log_bytes });
         }
@@ -135,29 +138,29 @@ fn place(value: u64) -> Option<u64> {
     (value != NOWHERE).then_some(value)
 }
 
-/// The use of one codec.
+/// How much one codec was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Use {
     /// [`Codec::id`](pinstripe_stripe::Codec::id).
     pub codec: u8,
-    /// The level, where the codec has levels; 0 elsewhere.
+    /// The compression level, if the codec has levels; otherwise 0.
     pub level: i8,
     /// Blocks.
     pub blocks: u64,
-    /// The bytes in the source.
+    /// The bytes of the source that were compressed with the codec.
     pub raw_bytes: u64,
-    /// The bytes as stored, without heads.
+    /// The compressed bytes, without frame heads.
     pub stored_bytes: u64,
 }
 
-/// The end of one log: its last index, its batches and its length.
+/// The end of one log: its last index part, its number of batches and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogEnd {
-    /// The last part of its index.
+    /// The place of the last part of the log's index.
     pub last_index: Option<u64>,
     /// Batches in it.
     pub batches: u64,
-    /// Bytes of the log in front of the manifest.
+    /// The length of the log before the manifest.
     pub log_bytes: u64,
 }
 
@@ -168,13 +171,13 @@ pub struct Manifest {
     pub source_bytes: u64,
     /// BLAKE3-256 of the source.
     pub blake3: [u8; 32],
-    /// Bytes of blocks that are zeros.
+    /// The number of bytes in blocks that are all zeros.
     pub zero_bytes: u64,
     /// Bytes of holes.
     pub hole_bytes: u64,
     /// By log.
     pub logs: Vec<LogEnd>,
-    /// By codec and level.
+    /// The use of codecs, by codec and level.
     pub uses: Vec<Use>,
 }
 
@@ -198,14 +201,15 @@ impl Manifest {
     /// Reads the bytes back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when they are not those of a manifest.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when the bytes are not
+    /// those of a manifest.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = Reader::new(bytes, "manifest");
         let (source_bytes, blake3) = (r.u64()?, r.array()?);
         let (zero_bytes, hole_bytes) = (r.u64()?, r.u64()?);
         let (logs, uses, zeros) = (r.u16()? as usize, r.u8()? as usize, r.array::<5>()?);
         if zeros != [0; 5] || r.remaining() != logs * LOG_BYTES + uses * USE_BYTES {
-            return Err(r.corrupt("its rows do not fill it"));
+            return Err(r.corrupt("the length of the index does not match its number of rows"));
         }
         let mut manifest = Manifest {
             source_bytes,

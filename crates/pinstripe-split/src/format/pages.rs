@@ -1,5 +1,5 @@
-//! The two pages in front of every output: the head, written first and never changed, and the end,
-//! written when everything else is durable.
+//! The two pages at the beginning of every output: the head page, written first and never changed,
+//! and the end page, written when everything else is durable.
 //!
 //! ```text
 //! head:  split 16 | layout 1 | output 1 | outputs 1 | parity 1 | strip bytes 4 | block bytes 4 |
@@ -7,7 +7,8 @@
 //!        codec, then source: length 2, text
 //! end:   split 16 | output 1 | zero 7 | manifest's place in the output 8, its bytes 8 | log bytes 8
 //! ```
-//! Both are small objects (format/envelope) whose body is filled with zeros to one page.
+//!
+//! Both pages are small objects (format/envelope) whose body is padded with zeros to one page.
 
 use pinstripe_base::byte_enum;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -19,32 +20,33 @@ use super::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, OUTPUTS_MAX, Tag, unit_bytes};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
-/// Bytes of both pages: where the log begins.
+/// Length of both pages: the offset where the log begins.
 pub const PAGES_BYTES: u64 = 2 * PAGE_BYTES as u64;
-/// The bytes that the envelope takes of a page.
+/// The number of bytes of a page that the envelope takes.
 const ENVELOPE_BYTES: usize = 52;
-/// Longest text of the source's name.
+/// The largest length of the source's name.
 const NAME_MAX_BYTES: usize = 1024;
-/// A length that is not known.
+/// The value that stands for an unknown length.
 const UNKNOWN: u64 = u64::MAX;
 
 byte_enum! {
-    /// The distribution of a source over outputs.
+    /// How the source is distributed over the outputs.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum SplitLayout {
         /// One log, striped over all outputs, with parity or without.
         Stripes = 1,
-        /// A log per output; each batch goes to whichever output is free.
+        /// One log per output; each batch goes to whichever output is free.
         Queue = 2,
-        /// A log per output, of one contiguous range.
+        /// One log per output, for one contiguous range of the source.
         Ranges = 3,
-        /// The bytes of one contiguous range per output, unchanged; the log is in a separate file.
+        /// Each output holds one contiguous range of the source unchanged; its log is in a separate
+        /// file.
         Plain = 4,
     }
 }
 
 impl SplitLayout {
-    /// The word for people.
+    /// The name of the layout, for people.
     pub fn name(self) -> &'static str {
         match self {
             SplitLayout::Stripes => "stripes",
@@ -55,12 +57,12 @@ impl SplitLayout {
     }
 }
 
-/// Tells whether a source is still the one that it was.
+/// Tells whether a source is still the same as before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Identity {
     /// st_dev.
     pub device: u64,
-    /// st_ino; for a generator a hash of its specification.
+    /// st_ino of the file; for a generator, a hash of its specification.
     pub inode: u64,
     /// Length in bytes.
     pub bytes: u64,
@@ -70,39 +72,40 @@ pub struct Identity {
     pub modified_nanos: u32,
 }
 
-/// The identity of an output.
+/// The head page, which identifies an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// The split.
     pub split: SplitId,
     /// The layout.
     pub layout: SplitLayout,
-    /// Which output this is, below `outputs`; in a striped log its slot.
+    /// The number of this output, below `outputs`; in a striped log, its slot.
     pub output: u8,
     /// The number of outputs.
     pub outputs: u8,
     /// The number of outputs that may be missing.
     pub parity: u8,
-    /// Bytes of a strip; 0 where nothing is striped.
+    /// Length of a strip; 0 if nothing is striped.
     pub strip_bytes: u32,
     /// Bytes of a block: a power of two.
     pub block_bytes: u32,
-    /// Bytes of the source, if it is known beforehand.
+    /// Length of the source, if it is known in advance.
     pub source_bytes: Option<u64>,
-    /// The start of this output's range in the source; 0 unless the layout has ranges.
+    /// The offset in the source at which this output's range starts; 0 unless the layout has
+    /// ranges.
     pub first_byte: u64,
-    /// When the split began, in seconds of the epoch.
+    /// When the split began, in seconds since 1970.
     pub made_seconds: i64,
-    /// Which source it is.
+    /// Identifies the source.
     pub identity: Option<Identity>,
-    /// The codec as requested.
+    /// The codec as it was requested.
     pub codec: String,
-    /// The source as it was named, for people.
+    /// The name of the source as the user gave it, for people.
     pub source: String,
 }
 
 impl Head {
-    /// The tag in every frame.
+    /// The tag that is in every frame.
     pub fn tag(&self) -> Tag {
         *self.split.0.first_chunk().expect("an id has 16 bytes")
     }
@@ -135,8 +138,8 @@ impl Head {
     /// Reads a page back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it is not a head, [`Kind::Unsupported`] when a newer version wrote
-    /// it.
+    /// Fails with [`Kind::Corrupt`] when the page is not a head, or with [`Kind::Unsupported`] when
+    /// a newer version wrote it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = Reader::new(envelope::open(Object::SplitHead, bytes)?, "head of an output");
         let (split, layout) = (SplitId(r.array()?), SplitLayout::from_byte(r.u8()?));
@@ -164,7 +167,7 @@ impl Head {
             && zero == 0
             && r.rest().iter().all(|byte| *byte == 0);
         let Some(layout) = layout.filter(|_| is_sound) else {
-            return Err(r.corrupt("it has impossible values"));
+            return Err(r.corrupt("the page has impossible values"));
         };
         Ok(Head {
             split,
@@ -183,20 +186,20 @@ impl Head {
         })
     }
 
-    /// Whether another output is one of the same split: all that the heads of a split share is the
-    /// same.
+    /// Verifies that another output belongs to the same split: all fields that the heads of a split
+    /// share must be equal.
     ///
     /// # Errors
-    /// [`Kind::WrongMember`], with both ids, when it is not.
+    /// Fails with [`Kind::WrongMember`], with both ids, when the output belongs to another split.
     pub fn belongs_with(&self, other: &Head) -> Result<()> {
         let alike = |head: &Head| Head { output: 0, first_byte: 0, ..head.clone() };
         match alike(self) == alike(other) {
             true => Ok(()),
-            false => Err(Error::new(Kind::WrongMember, "an output of another split")
+            false => Err(Error::new(Kind::WrongMember, "this output belongs to another split")
                 .expected(self.split.short(), other.split.short())
                 .advice(
-                    "name outputs of one split only: pinstripe inspect OUT shows which split an \
-                        output belongs to",
+                    "name only outputs of one split: 'pinstripe inspect OUT' shows to which split \
+                     an output belongs",
                 )),
         }
     }
@@ -209,18 +212,18 @@ fn text(r: &mut Reader<'_>) -> Result<String> {
     text.ok_or_else(|| r.corrupt("an impossible name"))
 }
 
-/// Says that an output is complete.
+/// The end page, which says that an output is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
     /// The split.
     pub split: SplitId,
-    /// Which output this is.
+    /// The number of this output.
     pub output: u8,
     /// The start of the manifest's frame in the output.
     pub manifest_at: u64,
-    /// Bytes of that frame.
+    /// Length of the manifest's frame.
     pub manifest_bytes: u64,
-    /// Bytes of the output up to the manifest, without the pages.
+    /// Length of the output up to the manifest, without the two pages.
     pub log_bytes: u64,
 }
 
@@ -234,10 +237,10 @@ impl End {
         page(Object::SplitEnd, out)
     }
 
-    /// Reads a page back; `None` when nothing was written there yet.
+    /// Reads an end page back; returns `None` when none was written yet.
     ///
     /// # Errors
-    /// The errors of [`Head::decode`].
+    /// Fails with the errors of [`Head::decode`].
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -246,7 +249,7 @@ impl End {
         let (split, output, zeros) = (SplitId(r.array()?), r.u8()?, r.array::<7>()?);
         let (manifest_at, manifest_bytes, log_bytes) = (r.u64()?, r.u64()?, r.u64()?);
         if zeros != [0; 7] || r.rest().iter().any(|byte| *byte != 0) {
-            return Err(r.corrupt("it has impossible values"));
+            return Err(r.corrupt("the page has impossible values"));
         }
         Ok(Some(End { split, output, manifest_at, manifest_bytes, log_bytes }))
     }

@@ -1,4 +1,4 @@
-//! `join`, `verify`, `inspect`: reading back what `split` wrote.
+//! `join`, `verify`, `inspect`: read back what `split` wrote.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ use pinstripe_member::is_remote;
 
 pub use crate::pipeline::join::JoinOutcome as Joined;
 
-/// Opens a split from its outputs in any order. Missing outputs are warnings: parity may
-/// do without them. `faults` are made on purpose, by the place of an output among `paths`.
+/// Opens a split from its outputs in any order. Missing outputs are only warnings, since parity may
+/// replace them. `faults` are injected on purpose, by the position of an output in `paths`.
 ///
 /// # Errors
-/// The errors of [`Reader::open`].
+/// Fails with the errors of [`Reader::open`].
 pub fn open(
     paths: &[PathBuf],
     remote: Option<&dyn RemoteOutputs>,
@@ -48,23 +48,24 @@ pub fn open(
         let numbers: Vec<String> = missing.iter().map(usize::to_string).collect();
         let what = format!("missing outputs, of {}: {}", reader.head().outputs, numbers.join(", "));
         let error = Error::new(Kind::NotFound, what);
-        let advice =
-            "name all existing outputs; with parity P, up to P missing outputs are replaced";
+        let advice = "name all existing outputs; with parity P, up to P outputs may be missing";
         monitor.warning("the split", error.advice(advice));
     }
     Ok(reader)
 }
 
-/// The description that one output has of itself.
+/// Returns the description of the split in one output.
 ///
 /// # Errors
-/// The errors of [`SplitOutput::open`]; [`Kind::NotFound`] when it is missing.
+/// Fails with the errors of [`SplitOutput::open`], or with [`Kind::NotFound`] when the output is
+/// missing.
 pub fn look(path: &Path, remote: Option<&dyn RemoteOutputs>) -> Result<SplitOutput> {
     let (device, plain) = open_one(path, remote, &Plan::default())?;
     SplitOutput::open(device, plain)
 }
 
-/// Opens the device with the log, and the one with the bytes if the log is in a separate file.
+/// Opens the device with the log and, if the log is in a separate file, the device with the plain
+/// bytes.
 fn open_one(
     path: &Path,
     remote: Option<&dyn RemoteOutputs>,
@@ -73,7 +74,7 @@ fn open_one(
     if is_remote(path) {
         let device = remote.ok_or_else(|| no_remote(path))?.output(path)?;
         if device.len()? == 0 {
-            return Err(Error::new(Kind::NotFound, "there is no output").at(path));
+            return Err(Error::new(Kind::NotFound, "this output does not exist").at(path));
         }
         return Ok(match faults.faults.is_empty() {
             true => (device, None),
@@ -103,11 +104,12 @@ fn open_one(
     }
 }
 
-/// Refuses an unfinished split, or one with too little left, unless `best_effort` accepts what
-/// there is.
+/// Refuses a split that is unfinished or has lost too many outputs, unless `best_effort` accepts
+/// what exists.
 ///
 /// # Errors
-/// [`Kind::Refused`], with the progress it made; the errors of [`Reader::require_enough`].
+/// Fails with [`Kind::Refused`], with the progress of the unfinished split, or with the errors of
+/// [`Reader::require_enough`].
 pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
     if best_effort {
         return Ok(());
@@ -119,26 +121,26 @@ pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
     let of = reader.head().source_bytes.map_or_else(String::new, |bytes| format!(" of {bytes}"));
     Err(Error::new(Kind::Refused, format!("the split is incomplete: bytes present: {there}{of}"))
         .advice(
-            "continue it with pinstripe split --resume, or join what is present with \
-            --best-effort",
+            "continue the split with 'pinstripe split --resume', or join the present bytes with \
+             --best-effort",
         ))
 }
 
 /// Options of `join`.
 pub struct JoinOptions {
-    /// The part of the source; by default all of it.
+    /// The range of the source to join; by default all of it.
     pub range: Option<Range<u64>>,
-    /// Zeros for lost bytes, instead of an error.
+    /// Write zeros for lost bytes, instead of failing.
     pub best_effort: bool,
     /// Threads.
     pub workers: usize,
 }
 
-/// Reads a split and gives it to a target.
+/// Reads a split and writes its bytes to a target.
 ///
 /// # Errors
-/// The errors of [`require_complete`] and [`JoinJob::run`]; [`Kind::Corrupt`] when the bytes differ
-/// from the source though every checksum holds.
+/// Fails with the errors of [`require_complete`] and [`JoinJob::run`], or with [`Kind::Corrupt`]
+/// when the bytes differ from the source although every checksum matches.
 pub fn run(
     reader: &Reader,
     options: &JoinOptions,
@@ -166,16 +168,16 @@ pub fn run(
         monitor.loss(reader.head().source.as_str(), Error::new(Kind::TooManyLosses, what));
     }
     for Range { start, end } in &joined.changed {
-        let what = format!("bytes {start}..{end} differ from what was split");
+        let what = format!("bytes {start}..{end} differ from the source that was split");
         monitor.loss(reader.head().source.as_str(), Error::new(Kind::Corrupt, what));
     }
     Ok(joined)
 }
 
-/// The findings of a verification.
+/// The findings of a verification of a split.
 #[derive(Debug, Clone, Default)]
 pub struct Verified {
-    /// The outcome of joining everything.
+    /// The result of joining everything.
     pub joined: Joined,
     /// Damaged parts of outputs that parity can rebuild.
     pub repairable: u64,
@@ -186,7 +188,7 @@ pub struct Verified {
 /// Reads every byte of every output and compares it with its checksums.
 ///
 /// # Errors
-/// The errors of [`run`], but losses are in the outcome.
+/// Fails with the errors of [`run`], except that losses are part of the result.
 pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Verified> {
     let options = JoinOptions { range: None, best_effort: true, workers };
     let mut verified =
@@ -210,7 +212,10 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
         let error = Error::new(Kind::Corrupt, what);
         if is_repairable {
             verified.repairable += 1;
-            let error = error.advice("parity can replace it; split or copy it again");
+            let error = error.advice(
+                "parity can replace this output; to restore it, split the source again or copy the \
+                 output again",
+            );
             monitor.warning(place, error);
         } else {
             verified.lost_parts += 1;
@@ -220,7 +225,7 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
     Ok(verified)
 }
 
-/// A damaged part of an output.
+/// A damaged part of an output of a split.
 struct DamagedPart {
     place: PathBuf,
     is_repairable: bool,

@@ -1,7 +1,7 @@
-//! Building a batch: the frames of one unit, one after the other in one buffer.
+//! Builds a batch: the frames of one unit, one after the other in one buffer.
 //!
-//! Invariants: blocks arrive in the order of the source; adjacent zeros become one frame; the
-//! batch's own frame comes first and is filled in last, when its length and hash are known.
+//! Invariants: blocks arrive in the order of the source. Adjacent blocks of zeros become one frame.
+//! The batch's own frame comes first and is filled in last, when its length and hash are known.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::format::{
 };
 use pinstripe_io::device::AlignedBuf;
 
-/// Bytes that a batch takes at most: all blocks raw, each with a head.
+/// The largest length of a batch: all blocks uncompressed, each with a frame head.
 pub(crate) const fn batch_bytes_max(block_bytes: u32) -> usize {
     let unit = unit_bytes(block_bytes);
     let frames = (unit / block_bytes) as usize + 2;
@@ -20,11 +20,11 @@ pub(crate) const fn batch_bytes_max(block_bytes: u32) -> usize {
 
 const _: () = assert!(UNIT_BYTES.is_power_of_two());
 
-/// The stored form of a block.
+/// How a block is stored.
 pub(crate) enum StoredBlock<'a> {
-    /// These bytes, in the format of this codec.
+    /// The block is stored in the log, as these bytes in the format of this codec.
     Here(u8, &'a [u8]),
-    /// Its own bytes, in the plain output.
+    /// The block is stored in the plain output, uncompressed.
     Beside(&'a [u8]),
 }
 
@@ -33,9 +33,9 @@ pub(crate) struct BatchWriter<'b> {
     out: &'b mut AlignedBuf,
     tag: Tag,
     start: u64,
-    /// The end of the source bytes that are in the batch.
+    /// The end of the source range that is in the batch so far.
     position: u64,
-    /// Zeros that are not in a frame yet.
+    /// The range of zeros for which no frame was written yet.
     zeros: Range<u64>,
 }
 
@@ -82,7 +82,7 @@ impl<'b> BatchWriter<'b> {
         }
     }
 
-    /// Ends the batch; padded to a multiple of `align` bytes.
+    /// Ends the batch and pads it to a multiple of `align` bytes.
     pub fn finish(mut self, chaining_value: Option<[u8; 32]>, align: u64) {
         self.end_zeros();
         let raw = self.start..self.position;
@@ -90,7 +90,7 @@ impl<'b> BatchWriter<'b> {
     }
 }
 
-/// Lays the batch of a run of units that are a hole.
+/// Writes the batch for a run of units that are a hole.
 pub fn hole(out: &mut AlignedBuf, tag: Tag, range: Range<u64>, align: u64) {
     out.clear();
     out.set_len(FRAME_BYTES + BatchExtent::BYTES);
@@ -99,7 +99,7 @@ pub fn hole(out: &mut AlignedBuf, tag: Tag, range: Range<u64>, align: u64) {
     close(out, tag, range, None, align);
 }
 
-/// Fills the frame in front in.
+/// Fills in the batch's own frame, which comes first.
 fn close(
     out: &mut AlignedBuf,
     tag: Tag,
@@ -133,7 +133,8 @@ fn pad(out: &mut AlignedBuf, tag: Tag, align: u64) {
     }
 }
 
-/// A pad frame's head, and its bytes, up to the next multiple that it fits in front of.
+/// Returns the head of a pad frame and its length up to the next multiple of `align` that has space
+/// for the head.
 fn pad_frame(len: usize, tag: Tag, align: u64) -> Option<([u8; FRAME_BYTES], usize)> {
     let align = align as usize;
     if len.is_multiple_of(align) {

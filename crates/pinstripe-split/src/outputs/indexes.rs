@@ -1,10 +1,10 @@
-//! The batches of a finished log, by its indexes.
+//! Finds the batches of a finished log through its indexes.
 
 use super::log::Log;
 use crate::format::{BatchPlace, FRAME_BYTES, Frame, FrameKind, LogEnd, LogIndex, Tag};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Follows the indexes of a log from the last one back.
+/// Follows the index parts of a log backwards from the last one.
 pub(super) fn indexed(log: &dyn Log, tag: Tag, end: &LogEnd) -> Result<Vec<BatchPlace>> {
     let (mut parts, mut next) = (Vec::new(), end.last_index);
     while let Some(position) = next {

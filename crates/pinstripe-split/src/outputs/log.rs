@@ -15,35 +15,37 @@ use pinstripe_stripe::{SetLayout, SetReader};
 
 use super::window::Window;
 
-/// A run of frames.
+/// A sequence of frames that can be read at any position.
 #[allow(clippy::len_without_is_empty)] // A log is asked for its length, never whether it has one.
 pub trait Log: Send + Sync {
-    /// Appends a range to `out`, unchecked: the caller checks the frames in it.
+    /// Appends a range of the log to `out` without verifying it: the caller verifies the frames in
+    /// it.
     ///
     /// # Errors
-    /// The errors of the device; [`Kind::Corrupt`] beyond the end.
+    /// Fails with the errors of the device, or with [`Kind::Corrupt`] beyond the end.
     fn read(&self, position: u64, bytes: usize, out: &mut Vec<u8>) -> Result<()>;
-    /// The same with every means of healing, for frames that were not intact. Bytes that parity
-    /// cannot rebuild are returned as stored, or as zeros.
+    /// Appends a range of the log and rebuilds what it can from parity, for frames that were not
+    /// intact. Bytes that parity cannot rebuild are returned as stored, or as zeros.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] beyond the end; [`Kind::Unsupported`] for a log of a newer version.
+    /// Fails with [`Kind::Corrupt`] beyond the end, or with [`Kind::Unsupported`] for a log of a
+    /// newer version.
     fn read_healed(&self, position: u64, bytes: usize, out: &mut Vec<u8>) -> Result<()>;
-    /// Bytes that may hold frames.
+    /// The length of the part that may hold frames.
     fn len(&self) -> u64;
-    /// The next place at which a frame may begin, after a position where none does, if there is
-    /// one.
+    /// Returns the next position at which a frame may begin, after a position where none does, if
+    /// there is one.
     fn resume_at(&self, position: u64) -> Option<u64>;
-    /// Whether it is striped over several outputs, so that a part of a batch may exist without the
-    /// rest.
+    /// Whether the log is striped over several outputs, so that part of a batch may exist without
+    /// the rest.
     fn has_strips(&self) -> bool;
 }
 
-/// The log of one output.
+/// A log that has one output of its own.
 pub(crate) struct OwnLog {
     /// The output.
     pub device: SharedDevice,
-    /// The bytes from the end of the pages on.
+    /// The length of the log, counted from the end of the two pages.
     pub bytes: u64,
 }
 
@@ -75,7 +77,7 @@ impl Log for OwnLog {
     }
 }
 
-/// The places of a log's stripe sets in its outputs: pure arithmetic.
+/// Computes where a log's stripe sets are in its outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sets {
     split: SplitId,
@@ -83,7 +85,7 @@ pub struct Sets {
 }
 
 impl Sets {
-    /// Returns the sets of a split with this geometry.
+    /// Makes the computation for a split with this geometry.
     pub fn new(split: SplitId, geometry: Geometry) -> Self {
         Sets { split, geometry }
     }
@@ -93,19 +95,19 @@ impl Sets {
         self.geometry
     }
 
-    /// The name of a set: the beginning of BLAKE3 over the split's id and its number.
+    /// The id of a set: the beginning of BLAKE3 over the split's id and the set's number.
     pub fn id(&self, set: u64) -> SetId {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.split.0).update(&set.to_le_bytes());
         SetId(*hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes"))
     }
 
-    /// The store id in the headers of the sets.
+    /// The store id that is in the headers of the sets.
     pub fn store(&self) -> StoreId {
         StoreId(self.split.0)
     }
 
-    /// Bytes of the log in a full set.
+    /// Bytes of the log in one full set.
     pub fn log_bytes(&self) -> u64 {
         SET_ROWS * self.geometry.row_bytes()
     }
@@ -122,26 +124,26 @@ impl Sets {
     }
 }
 
-/// Sets that are kept open.
+/// The number of sets that are kept open.
 const SETS_OPEN: usize = 16;
 
-/// A log striped over outputs.
+/// A log that is striped over all outputs.
 pub struct StripedLog {
     sets: Sets,
-    /// By slot; `None` for an output that is missing.
+    /// The outputs by slot; `None` for an output that is missing.
     outputs: Vec<Option<SharedDevice>>,
-    /// Whether its length is recorded, or was measured.
+    /// Whether the length of the log comes from the manifest; otherwise it was measured.
     is_told: bool,
     bytes: u64,
     open: Mutex<VecDeque<(u64, Arc<SetReader>)>>,
 }
 
 impl StripedLog {
-    /// Opens a log. Its length is `told_bytes`, from the manifest, or else as long as enough
-    /// outputs have rows; never longer than the longest output could hold.
+    /// Opens a log. The length of the log is `told_bytes`, from the manifest; without it the log
+    /// ends where too few outputs have rows, and at the latest where the longest output ends.
     ///
     /// # Errors
-    /// The errors of the outputs.
+    /// Fails with the errors of the outputs.
     pub fn new(
         sets: Sets,
         outputs: Vec<Option<SharedDevice>>,
@@ -160,11 +162,11 @@ impl StripedLog {
         self.bytes.div_ceil(self.sets.log_bytes())
     }
 
-    /// Opens a set. One without an intact trailer is read as far as its rows are present: each
-    /// frame has checksums of its own.
+    /// Opens a set. A set without an intact trailer is read as far as its rows exist: each frame
+    /// has checksums of its own.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for a set of a newer version.
+    /// Fails with [`Kind::Unsupported`] for a set of a newer version.
     fn set(&self, set: u64) -> Result<Arc<SetReader>> {
         let kept = |open: &VecDeque<(u64, Arc<SetReader>)>| {
             open.iter().find(|(number, _)| *number == set).map(|(_, reader)| Arc::clone(reader))
@@ -194,10 +196,10 @@ impl StripedLog {
         }
     }
 
-    /// Opens a set by a trailer, which is written when all of it is.
+    /// Opens a set by its trailer, which is written when the rest of the set is complete.
     ///
     /// # Errors
-    /// The errors of [`SetReader::open`].
+    /// Fails with the errors of [`SetReader::open`].
     pub(crate) fn finished_set(&self, set: u64) -> Result<SetReader> {
         let (members, _) = self.windows(set)?;
         let id = self.sets.id(set);
@@ -206,18 +208,20 @@ impl StripedLog {
         let is_same = !self.is_told || opened.logical_bytes() == expected;
         match opened.geometry() == self.sets.geometry && is_same {
             true => Ok(opened),
-            false => Err(Error::new(Kind::Corrupt, "a stripe set has a different geometry")
-                .expected(expected, opened.logical_bytes())),
+            false => {
+                Err(Error::new(Kind::Corrupt, "a stripe set of the log has a different geometry")
+                    .expected(expected, opened.logical_bytes()))
+            }
         }
     }
 
-    /// Bytes of the log in a set.
+    /// The number of bytes of the log in a set.
     fn log_bytes_of(&self, set: u64) -> u64 {
         let left = self.bytes.saturating_sub(set * self.sets.log_bytes());
         left.min(self.sets.log_bytes())
     }
 
-    /// A set's extents, by output.
+    /// Returns a set's extents, by output.
     fn windows(&self, set: u64) -> Result<(Vec<Option<SharedMember>>, SetLayout)> {
         let layout = SetLayout::new(self.sets.geometry, self.sets.id(set), self.log_bytes_of(set))?;
         let window = |(slot, device): (usize, &Option<SharedDevice>)| {
@@ -285,7 +289,7 @@ impl Log for StripedLog {
     }
 }
 
-/// Appends what there is of a row that is beyond parity, strip by strip.
+/// Appends what can be read, strip by strip, of a row that parity cannot rebuild.
 fn salvage(set: &SetReader, row: u64, part: Range<u64>, out: &mut Vec<u8>) {
     for piece in set.layout().row_pieces(row, part) {
         let end = out.len() + (piece.logical.end - piece.logical.start) as usize;
@@ -295,7 +299,7 @@ fn salvage(set: &SetReader, row: u64, part: Range<u64>, out: &mut Vec<u8>) {
     }
 }
 
-/// Sets that are begun on the longest output.
+/// The number of sets that were begun on the longest output.
 fn sets_there(sets: &Sets, outputs: &[Option<SharedDevice>]) -> Result<u64> {
     let set_bytes = sets.extent_at(1) - sets.extent_at(0);
     let mut most = 0;
@@ -305,7 +309,7 @@ fn sets_there(sets: &Sets, outputs: &[Option<SharedDevice>]) -> Result<u64> {
     Ok(most)
 }
 
-/// Returns the number of complete rows that can be read, by the lengths of the outputs.
+/// Returns the number of complete rows that can be read, judged by the lengths of the outputs.
 fn rows_there(sets: &Sets, outputs: &[Option<SharedDevice>]) -> Result<u64> {
     let strip = u64::from(sets.geometry.strip_bytes());
     let mut rows = Vec::with_capacity(outputs.len());

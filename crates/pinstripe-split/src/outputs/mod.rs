@@ -1,13 +1,15 @@
-//! Reading back a split: outputs in any order, a source that can be read anywhere.
+//! Reads back a split: its outputs in any order, and its source at any offset.
 //!
 //! ```text
 //! output (two pages + log) --> log (own or striped) --> batches (index, or frame by frame)
 //!                                                   --> unit: blocks checked, healed, decoded
 //! ```
-//! The bytes are in [`crate::format`]; the reasons for them in doc/decisions/0018-split.md.
 //!
-//! Not in this module: threads, and writing of outputs (pipeline/split); the consequences of a loss
-//! for a verb.
+//! The format of the bytes is in [`crate::format`]; the reasons for it are in
+//! doc/decisions/0018-split.md.
+//!
+//! Not in this module: threads, and the writing of outputs (pipeline/split); what a loss means for
+//! a verb.
 
 pub mod batch;
 mod indexes;

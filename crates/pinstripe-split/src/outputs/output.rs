@@ -1,4 +1,4 @@
-//! One output of a split, opened: its two pages, and the place of its log.
+//! One opened output of a split: its two pages, and the place of its log.
 
 use std::path::Path;
 
@@ -7,15 +7,16 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SplitId;
 use pinstripe_io::device::SharedDevice;
 
-/// An output. A page that cannot be read is an error of that page alone: the others may do.
+/// An output. An unreadable page is an error of that page alone: the other pages may suffice.
 pub struct SplitOutput {
-    /// The file or device with the pages and the log.
+    /// The file or device with the two pages and the log.
     pub device: SharedDevice,
-    /// The one with the source's own bytes, if the log is in a separate file.
+    /// The file or device with the source's own bytes, if the log is in a separate file.
     pub plain: Option<SharedDevice>,
-    /// The split that it belongs to, and its number there.
+    /// The head page: the split that the output belongs to, and the output's number in it.
     pub head: Result<Head>,
-    /// The page that makes it complete; `None` if it never was complete.
+    /// The end page, which says that the output is complete; `None` if the output was never
+    /// completed.
     pub end: Result<Option<End>>,
     /// The bytes.
     pub bytes: u64,
@@ -25,15 +26,19 @@ impl SplitOutput {
     /// Reads the pages.
     ///
     /// # Errors
-    /// The errors of the device; [`Kind::Unsupported`] for an output of a newer version.
+    /// Fails with the errors of the device, or with [`Kind::Unsupported`] for an output of a newer
+    /// version.
     pub fn open(device: SharedDevice, plain: Option<SharedDevice>) -> Result<Self> {
         let bytes = device.len()?;
         let page = |number: usize| {
             let mut page = vec![0; PAGE_BYTES];
             let at = (number * PAGE_BYTES) as u64;
             if bytes < at + PAGE_BYTES as u64 {
-                return Err(Error::corrupt("it ends before its log begins", device.place())
-                    .expected(format!("more than {}", 2 * PAGE_BYTES), bytes));
+                return Err(Error::corrupt(
+                    "the output ends before its log begins",
+                    device.place(),
+                )
+                .expected(format!("more than {}", 2 * PAGE_BYTES), bytes));
             }
             device.read_at(at, &mut page)?;
             Ok(page)
@@ -49,12 +54,13 @@ impl SplitOutput {
         Ok(SplitOutput { device: device.clone(), plain, head, end, bytes })
     }
 
-    /// The path, for messages.
+    /// The output's path, for messages.
     pub fn place(&self) -> &Path {
         self.device.place()
     }
 
-    /// The number among the outputs of a split, by whichever page is intact and of that split.
+    /// Returns the output's number in a split, from whichever of its pages is intact and belongs to
+    /// that split.
     pub fn number(&self, split: SplitId) -> Option<usize> {
         let head = self.head.as_ref().ok().filter(|head| head.split == split);
         let of_head = head.map(|head| head.output);
@@ -63,10 +69,10 @@ impl SplitOutput {
         of_head.or_else(of_end).map(usize::from)
     }
 
-    /// The manifest, if this output is complete.
+    /// Reads the manifest, if this output is complete.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// Fails with the reason why the manifest cannot be read.
     pub fn manifest(&self, tag: Tag) -> Result<Option<Manifest>> {
         let end = match &self.end {
             Ok(Some(end)) => end,
@@ -75,7 +81,7 @@ impl SplitOutput {
         };
         let is_inside = end.manifest_at.checked_add(end.manifest_bytes) <= Some(self.bytes);
         if !is_inside || end.manifest_bytes < FRAME_BYTES as u64 {
-            return Err(Error::corrupt("it is shorter than before", self.place())
+            return Err(Error::corrupt("the output is shorter than before", self.place())
                 .expected(end.manifest_at.saturating_add(end.manifest_bytes), self.bytes));
         }
         let mut bytes = vec![0; end.manifest_bytes as usize];
@@ -85,7 +91,7 @@ impl SplitOutput {
             let frame = Frame::decode(head, tag)?;
             frame.verify(stored)?;
             if frame.kind != FrameKind::Manifest {
-                return Err(Error::new(Kind::Corrupt, "there is no manifest"));
+                return Err(Error::new(Kind::Corrupt, "the output has no manifest"));
             }
             Manifest::decode(stored)
         };
@@ -95,19 +101,19 @@ impl SplitOutput {
 
 /// Opens outputs that are not files or disks of this machine.
 pub trait RemoteOutputs: Send + Sync {
-    /// The output at a place with a scheme; it is empty where nothing is there.
+    /// Opens the output at a place with a scheme; the output is empty if nothing exists there.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a place in an unknown form; [`Kind::Refused`] when the object there is
-    /// not an output; the errors of the requests.
+    /// Fails with [`Kind::Usage`] for a place in an unknown form, with [`Kind::Refused`] when the
+    /// object there is not an output, or with the errors of the requests.
     fn output(&self, place: &Path) -> Result<SharedDevice>;
 }
 
-/// The error for a remote output where nothing opens one.
+/// The error for a remote output when the caller cannot open remote outputs.
 pub(crate) fn no_remote(place: &Path) -> Error {
-    Error::new(Kind::Unsupported, "this program can use files and disks as outputs only")
+    Error::new(Kind::Unsupported, "this build of pinstripe can use only files and disks as outputs")
         .at(place)
-        .advice("use one that was built with the feature 's3'")
+        .advice("use a pinstripe that was built with the feature 's3'")
 }
 
 /// Returns the path of the log of a plain output, in the same directory.

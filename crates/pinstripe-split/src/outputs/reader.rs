@@ -1,7 +1,8 @@
-//! A split opened for reading: the present outputs, the place of every unit, and its bytes.
+//! A split opened for reading: the present outputs, the place of every unit, and the bytes of the
+//! source.
 //!
-//! Invariants: outputs may be given in any order; the content of a missing one is rebuilt from
-//! parity, or reported as lost range by range; an unfinished split is never treated as complete,
+//! Invariants: outputs may be given in any order. The content of a missing output is rebuilt from
+//! parity, or reported as lost range by range. An unfinished split is never treated as complete,
 //! but its durable part is found.
 
 use std::ops::Range;
@@ -19,35 +20,36 @@ use pinstripe_stripe::Geometry;
 /// The place of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Located {
-    /// The number of the log; it is that of the output where each has its own.
+    /// The number of the log, which is the number of the output if each output has a log of its
+    /// own.
     pub log: usize,
-    /// The place in that log.
+    /// The place of the batch in its log.
     pub place: BatchPlace,
 }
 
-/// An open split. Any number of threads may read through one.
+/// An open split. A split opened for reading; any number of threads may read through it.
 pub struct Reader {
     head: Head,
     manifest: Option<Manifest>,
-    /// By number; `None` for an output that is missing.
+    /// The outputs by number; `None` for an output that is missing.
     outputs: Vec<Option<SplitOutput>>,
-    /// By number of the output, or one that is striped.
+    /// The logs by number of the output, or a single striped log.
     logs: Vec<Option<Box<dyn Log>>>,
-    /// In the order of the source.
+    /// The batches, in the order of the source.
     batches: Vec<Located>,
-    /// Defects of the present outputs.
+    /// Defects that were found in the present outputs.
     troubles: Vec<Error>,
 }
 
 impl Reader {
-    /// Opens a split from its outputs, in any order: each the device with the pages, and where the
-    /// layout is plain the one with the bytes.
+    /// Opens a split from its outputs, in any order: for each the device with the pages and, if the
+    /// layout is plain, the device with the bytes.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when no output has an intact head; [`Kind::WrongMember`] for an output of
-    /// another split; [`Kind::Usage`] for the same output twice; the errors of the devices. More
-    /// missing outputs than parity replaces are not an error, see
-    /// [`require_enough`](Self::require_enough).
+    /// Fails with [`Kind::Corrupt`] when no output has an intact head, with [`Kind::WrongMember`]
+    /// for an output of another split, with [`Kind::Usage`] for an output that is given twice, or
+    /// with the errors of the devices. It is not an error if more outputs are missing than parity
+    /// replaces; see [`require_enough`](Self::require_enough).
     pub fn open(devices: Vec<(SharedDevice, Option<SharedDevice>)>) -> Result<Self> {
         let open = |(device, plain)| SplitOutput::open(device, plain);
         let opened: Vec<SplitOutput> = devices.into_iter().map(open).collect::<Result<_>>()?;
@@ -67,17 +69,17 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The part of the head that all outputs share.
+    /// The fields of the head that all outputs share.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// The manifest of the whole; `None` when the split was not finished.
+    /// The manifest of the split, or `None` when the split was not finished.
     pub fn manifest(&self) -> Option<&Manifest> {
         self.manifest.as_ref()
     }
 
-    /// Numbers of outputs that are missing.
+    /// The numbers of the outputs that are missing.
     pub fn missing(&self) -> Vec<usize> {
         (0..self.outputs.len()).filter(|number| self.outputs[*number].is_none()).collect()
     }
@@ -85,8 +87,8 @@ impl Reader {
     /// Refuses a split that parity cannot rebuild completely.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] when more outputs are missing than parity replaces, and the log is
-    /// striped: most outputs have a part of each batch.
+    /// Fails with [`Kind::TooManyLosses`] when the log is striped and more outputs are missing than
+    /// parity replaces: most outputs then hold part of each batch.
     pub(crate) fn require_enough(&self) -> Result<()> {
         let Head { layout, outputs, parity, .. } = self.head;
         let missing = self.missing().len();
@@ -94,11 +96,14 @@ impl Reader {
             return Ok(());
         }
         Err(Error::new(Kind::TooManyLosses, "too many outputs are missing")
-            .expected(format!("at most {parity} of {outputs}"), missing)
-            .advice("name all existing outputs, or read what is on these with --best-effort"))
+            .expected(format!("at most {parity} of {outputs} outputs missing"), missing)
+            .advice(
+                "name all existing outputs, or read the bytes of the present outputs with \
+                 --best-effort",
+            ))
     }
 
-    /// Defects of outputs found on opening.
+    /// Defects of outputs that were found on opening.
     pub fn troubles(&self) -> &[Error] {
         &self.troubles
     }
@@ -113,15 +118,15 @@ impl Reader {
         &self.batches
     }
 
-    /// Length of the source: as the manifest says, or as it was known beforehand, or as far as
-    /// batches reach.
+    /// Length of the source: from the manifest, or as it was known in advance, or up to the end of
+    /// the last batch.
     pub fn source_bytes(&self) -> u64 {
         let reach = || self.batches.iter().map(|it| end_of(&it.place)).max().unwrap_or(0);
         let known = self.manifest.as_ref().map(|manifest| manifest.source_bytes);
         known.or(self.head.source_bytes).unwrap_or_else(reach)
     }
 
-    /// Parts of the source that no batch has.
+    /// The ranges of the source that no batch contains.
     pub fn absent(&self) -> Vec<Range<u64>> {
         let mut absent = Vec::new();
         let mut next = 0;
@@ -144,7 +149,7 @@ impl Reader {
         }
     }
 
-    /// A buffer for a batch.
+    /// Returns a buffer that holds any batch.
     pub fn buffer(&self) -> AlignedBuf {
         unit::buffer(&self.head)
     }
@@ -152,7 +157,7 @@ impl Reader {
     /// Reads one batch; see [`UnitReader::read`].
     ///
     /// # Errors
-    /// As there. A log that is missing is a loss, and no error.
+    /// As there. A missing log is a loss, but not an error.
     pub fn read(
         &self,
         located: &Located,
@@ -162,14 +167,14 @@ impl Reader {
         self.read_with(located, out, |source, out| units.read(source, &located.place, out))
     }
 
-    /// Reads the bytes of a batch in its log into `out`, to be taken apart by
-    /// [`read_fetched`](Self::read_fetched); returns whether that went well.
+    /// Reads the bytes of a batch from its log into `out`, for
+    /// [`read_fetched`](Self::read_fetched); returns whether the read succeeded.
     pub(crate) fn fetch(&self, located: &Located, out: &mut Vec<u8>) -> bool {
         let log = self.logs[located.log].as_ref();
         log.is_some_and(|log| unit::fetch(&**log, &located.place, out))
     }
 
-    /// Like [`read`](Self::read), of a batch that was fetched; `None` where that did not go well.
+    /// Like [`read`](Self::read), for a batch whose bytes were fetched; `None` if fetching failed.
     pub(crate) fn read_fetched(
         &self,
         located: &Located,
@@ -196,29 +201,30 @@ impl Reader {
         read(UnitSource { log: &**log, tag: self.head.tag(), sidecar: sidecar.as_ref() }, out)
     }
 
-    /// Returns the place of a batch's bytes, if they are not in the log.
+    /// Returns the place of a batch's bytes if they are in a plain output and not in the log.
     fn sidecar(&self, located: &Located) -> Option<RawSidecar<'_>> {
         let output = self.outputs[located.log.min(self.outputs.len() - 1)].as_ref()?;
         let first_byte = output.head.as_ref().ok()?.first_byte;
         Some(RawSidecar { device: output.plain.as_ref()?, first_byte })
     }
 
-    /// Whether a plain output has other bytes than zeros where a batch says zeros. A join is not
-    /// affected, but putting such outputs together as they are gives another source.
+    /// Whether a plain output holds bytes other than zeros where its batch says zeros. A join is
+    /// not affected by such bytes, but concatenating the plain outputs would not give the source.
     pub(crate) fn has_stray_bytes(&self, located: &Located, zeros: &[Range<u64>]) -> bool {
         let Some(sidecar) = self.sidecar(located) else { return false };
         zeros.iter().any(|range| !sidecar.is_zeros(range))
     }
 
-    /// Fills `buf` from a place of the source, reading only the batches that contain it.
+    /// Fills `buf` from an offset of the source, and reads only the batches that contain this
+    /// range.
     ///
     /// # Errors
-    /// [`Kind::Usage`] beyond the end; [`Kind::TooManyLosses`] when a part of it is lost, with the
-    /// first such range.
+    /// Fails with [`Kind::Usage`] beyond the end, or with [`Kind::TooManyLosses`] when part of the
+    /// range is lost; the error has the first lost range.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let wanted = offset..offset.saturating_add(buf.len() as u64);
         if wanted.end > self.source_bytes() {
-            return Err(Error::new(Kind::Usage, "beyond the end of the source")
+            return Err(Error::new(Kind::Usage, "the read is beyond the end of the source")
                 .expected(format!("within {}", self.source_bytes()), wanted.end));
         }
         buf.fill(0);
@@ -249,7 +255,7 @@ impl Reader {
         }
     }
 
-    /// The batches that a range of the source touches, in order.
+    /// Returns the batches that overlap a range of the source, in order.
     pub(crate) fn batches_in(&self, range: &Range<u64>) -> &[Located] {
         let start = self.batches.partition_point(|it| end_of(&it.place) <= range.start);
         let end = self.batches.partition_point(|it| it.place.offset < range.end);
@@ -293,7 +299,7 @@ impl Reader {
         StripedLog::new(Sets::new(split, geometry), devices.collect(), told)
     }
 
-    /// Finds all batches, by the indexes where these can be read, else frame by frame.
+    /// Finds all batches through the indexes, or frame by frame if the indexes cannot be read.
     fn locate(&mut self) -> Result<()> {
         let tag = self.head.tag();
         let mut batches = Vec::new();
@@ -333,7 +339,8 @@ fn lost_range(lost: &Range<u64>) -> Error {
     )
 }
 
-/// The head of any output that has an intact one; all of these must belong together.
+/// Returns the head of the first output whose head is intact; all intact heads must belong to the
+/// same split.
 fn common_head(outputs: &[SplitOutput]) -> Result<Head> {
     let mut heads = outputs.iter().filter_map(|it| Some((it.head.as_ref().ok()?, it)));
     let Some((first, _)) = heads.next() else {
@@ -351,8 +358,8 @@ fn common_head(outputs: &[SplitOutput]) -> Result<Head> {
     Ok(first.clone())
 }
 
-/// Puts outputs in their places. One without an intact page fills the only gap, if there is one
-/// only.
+/// Sorts outputs into their slots by number. An output without an intact page is put into the only
+/// gap, if exactly one is left.
 fn by_number(
     head: &Head,
     opened: Vec<SplitOutput>,

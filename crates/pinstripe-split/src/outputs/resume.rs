@@ -1,8 +1,8 @@
-//! The finished part of an interrupted split, from which it can be resumed.
+//! Finds the finished part of an interrupted split, from which the split can be resumed.
 //!
-//! Invariants: everything in a log before its last index was durable when the index was written;
-//! everything behind it is read and checked before it counts. Only complete sets of a striped log
-//! count: those behind the last index with all of their strips sound, including parity.
+//! Invariants: everything in a log before its last index was durable when that index was written;
+//! everything after it is read and verified before it counts. In a striped log only complete sets
+//! count: after the last index, those whose strips, including parity, are all intact.
 
 use std::ops::Range;
 
@@ -19,13 +19,13 @@ use pinstripe_stripe::Geometry;
 /// The finished part of a log.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LogProgress {
-    /// The position at which the log continues.
+    /// The position in the log at which writing continues.
     pub log_bytes: u64,
-    /// Batches in it that no index names yet.
+    /// The batches in the log that no index lists yet.
     pub rows: Vec<BatchPlace>,
     /// The last index.
     pub last_index: Option<u64>,
-    /// Batches that indexes list.
+    /// The number of batches that indexes list.
     pub indexed: u64,
 }
 
@@ -34,23 +34,23 @@ pub(crate) struct LogProgress {
 pub(crate) struct Resumed {
     /// By log.
     pub begun: Vec<LogProgress>,
-    /// Parts of the hash, by unit.
+    /// The units' contributions to the hash, by unit.
     pub parts: Vec<(u64, UnitHash)>,
-    /// Parts of the source, ascending and apart.
+    /// The finished ranges of the source, ascending and not adjacent.
     pub done: Vec<Range<u64>>,
 }
 
-/// Examines the outputs of an interrupted split, which must all be present, in their order, and
-/// truncates each behind its durable part.
+/// Examines the outputs of an interrupted split, which must all be present and in order, and
+/// truncates each after its durable part.
 ///
 /// # Errors
-/// [`Kind::Exists`] when it is complete; [`Kind::TooManyLosses`] when a batch in front of the last
-/// index cannot be read; the errors of the devices.
+/// Fails with [`Kind::Exists`] when the split is complete, with [`Kind::TooManyLosses`] when a
+/// batch before the last index cannot be read, or with the errors of the devices.
 pub fn resume(outputs: &[SplitOutput], head: &Head) -> Result<Resumed> {
     if outputs.iter().any(|output| matches!(output.end, Ok(Some(_)))) {
-        return Err(Error::new(Kind::Exists, "the split is complete already")
+        return Err(Error::new(Kind::Exists, "the split is already complete")
             .at(outputs[0].place())
-            .advice("join it, or start over with --force"));
+            .advice("join the outputs, or start the split again with --force"));
     }
     let mut resumed = Resumed::default();
     match head.layout {
@@ -120,7 +120,7 @@ fn striped(outputs: &[SplitOutput], head: &Head, resumed: &mut Resumed) -> Resul
     Ok(())
 }
 
-/// Counts the batches of a log that end at `end` or before.
+/// Counts those batches of a log that end at `end` or before.
 fn take(
     source: UnitSource<'_>,
     head: &Head,
@@ -151,7 +151,8 @@ fn take(
     Ok(begun)
 }
 
-/// Cuts a log off. A disk keeps its length, and gets a page without a frame there.
+/// Truncates a log. A disk cannot be truncated: it gets a page without a frame at that place
+/// instead.
 fn cut(device: &SharedDevice, bytes: u64) -> Result<()> {
     match device.set_len(bytes) {
         Err(error) if error.kind() == Kind::Unsupported && bytes < device.len()? => {
@@ -163,7 +164,7 @@ fn cut(device: &SharedDevice, bytes: u64) -> Result<()> {
     }
 }
 
-/// Takes a batch for done: its range, and its part of the hash.
+/// Counts a batch as finished: its range, and its contribution to the hash.
 fn count(
     source: UnitSource<'_>,
     head: &Head,
@@ -183,7 +184,7 @@ fn count(
     let found = UnitReader::default().read(source, place, &mut raw)?;
     if !found.lost.is_empty() {
         return Err(Error::new(Kind::TooManyLosses, "a part that was durable cannot be read")
-            .advice("start over with --force"));
+            .advice("start the split again with --force"));
     }
     let zeros = vec![0; if raw.is_empty() { unit.min(end - start) as usize } else { 0 }];
     for offset in (start..end).step_by(unit as usize) {

@@ -1,4 +1,4 @@
-//! Walking a log from frame to frame, for a split that was not finished.
+//! Walks a log from frame to frame, for a split that was not finished.
 
 use std::ops::Range;
 
@@ -7,22 +7,22 @@ use pinstripe_base::error::{Kind, Result};
 
 use super::log::Log;
 
-/// The content of a log, from its frames.
+/// The content of a log, found by walking its frames.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Batches in the order of the log, with their headers.
+    /// The batches in the order of the log, each with the content of its batch frame.
     pub batches: Vec<(BatchPlace, BatchExtent)>,
-    /// The ranges of the parts of the index.
+    /// The positions of the index parts.
     pub indexes: Vec<Range<u64>>,
-    /// The place of the next frame.
+    /// The position after the last intact frame.
     pub end: u64,
 }
 
-/// Walks until there are no more intact frames. Blocks are not read: the reader of a batch checks
+/// Walks the log until no intact frame follows. Blocks are not read: the reader of a batch verifies
 /// their bytes.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for frames of a newer version.
+/// Fails with [`Kind::Unsupported`] for frames of a newer version.
 pub fn scan(log: &dyn Log, tag: Tag) -> Result<Scan> {
     let (mut found, mut position) = (Scan::default(), 0);
     loop {
@@ -52,8 +52,8 @@ pub fn scan(log: &dyn Log, tag: Tag) -> Result<Scan> {
     }
 }
 
-/// The place within a batch at which another one begins: there the split was resumed after an
-/// interruption in the middle of the first.
+/// Returns the place within a batch at which another batch begins, because the split was
+/// interrupted in the middle of the first one and resumed there.
 fn begun_anew(log: &dyn Log, tag: Tag, range: Range<u64>) -> Option<u64> {
     let mut place = log.resume_at(range.start).filter(|place| *place < range.end);
     while let Some(at) = place {

@@ -1,11 +1,12 @@
 //! The BLAKE3 of a source whose units are hashed by many threads, in any order.
 //!
 //! BLAKE3 is a binary tree over chunks of 1 KiB whose left subtrees are as large as a power of two
-//! allows (the BLAKE3 paper, section 2.1). Units are such powers, so each except the last is a
-//! subtree of its own, and their chaining values are all that the root needs.
+//! allows (the BLAKE3 paper, section 2.1). A unit's length is such a power of two, so each unit
+//! except the last is a subtree of its own, and the root can be computed from their chaining
+//! values.
 //!
-//! Invariants: memory is a value for each level of the tree and for each unit that came before its
-//! turn; the hash equals that of the source read in order.
+//! Invariants: memory holds one value for each level of the tree and one for each unit that arrived
+//! out of order; the hash equals that of the source read in order.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +15,19 @@ use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
 
-/// The contribution of a unit to the hash of the whole.
+/// The contribution of a unit to the hash of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnitHash {
-    /// The hash of the unit, if it is all that there is.
+    /// The hash of the unit as a complete source, if it is the only unit.
     alone: Option<[u8; 32]>,
-    /// As a subtree. The same bytes elsewhere have another.
+    /// As a subtree. The chaining value depends on the offset: the same bytes at another offset
+    /// have another value.
     pub chaining_value: ChainingValue,
 }
 
 impl UnitHash {
-    /// Hashes a unit that begins at `offset`, a multiple of the unit; not empty.
+    /// Hashes a unit that begins at `offset`, a multiple of the unit length; the unit must not be
+    /// empty.
     pub fn of(offset: u64, bytes: &[u8]) -> Self {
         // Only a first unit can be all that there is, and it is hashed twice for it.
         let alone = (offset == 0).then(|| *blake3::hash(bytes).as_bytes());
@@ -33,27 +36,29 @@ impl UnitHash {
         UnitHash { alone, chaining_value: hasher.finalize_non_root() }
     }
 
-    /// A part from the stored hash of a unit. `alone` when it is the whole source.
+    /// Makes a unit's contribution from its stored hash. `alone` is the hash of the unit if it is
+    /// the complete source.
     pub fn known(chaining_value: ChainingValue, alone: Option<[u8; 32]>) -> Self {
         UnitHash { alone, chaining_value }
     }
 }
 
-/// Puts the parts together.
+/// Combines the contributions of units into the hash of the source.
 #[derive(Debug, Default)]
 pub(crate) struct TreeHash {
-    /// Subtrees that are complete, from the left; each with its number of units, a power of two.
+    /// Complete subtrees, from left to right, each with its number of units, which is a power of
+    /// two.
     stack: Vec<(ChainingValue, u64)>,
-    /// The newest part. Whether it has a right neighbour is not known yet.
+    /// The newest part. The last unit so far; whether another unit follows it is not known yet.
     last: Option<UnitHash>,
     /// Units so far.
     units: u64,
-    /// Parts before whose turn others are missing.
+    /// The contributions of units for which earlier units are still missing.
     early: BTreeMap<u64, UnitHash>,
 }
 
 impl TreeHash {
-    /// Takes the part of unit number `unit`.
+    /// Takes the contribution of unit number `unit`.
     pub fn take(&mut self, unit: u64, part: UnitHash) {
         self.early.insert(unit, part);
         while let Some(part) = self.early.remove(&self.units) {
@@ -73,13 +78,13 @@ impl TreeHash {
         self.units += 1;
     }
 
-    /// Units that were taken in an unbroken row from the first one.
+    /// The number of units taken in an unbroken sequence from the first one.
     #[cfg(test)]
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// The hash of all units; `None` when one is missing.
+    /// Returns the hash of all units, or `None` when a unit is missing.
     pub fn finish(self) -> Option<[u8; 32]> {
         if !self.early.is_empty() {
             return None;

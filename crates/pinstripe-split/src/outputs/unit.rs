@@ -1,4 +1,4 @@
-//! Reading one batch back: its frames are taken apart, checked, and decoded.
+//! Reads one batch back: takes its frames apart, verifies and decodes them.
 
 use std::ops::Range;
 
@@ -12,18 +12,19 @@ use pinstripe_stripe::Decoder;
 use super::batch::batch_bytes_max;
 use super::log::Log;
 
-/// The content of one batch. A damaged frame costs the block that it is of, and no other.
+/// The content of one batch. A damaged frame loses the block that it holds, and no other block.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Unit {
-    /// Parts of the source that could not be read, in its own offsets, ascending.
+    /// The ranges of the source in this batch that could not be read, ascending, as offsets in the
+    /// source.
     pub lost: Vec<Range<u64>>,
-    /// Parts that are zeros or holes, ascending; adjacent ones are one.
+    /// The ranges of zeros and holes, ascending; adjacent ranges are merged.
     pub zeros: Vec<Range<u64>>,
-    /// Frames were not intact at first and are now.
+    /// Some frames were damaged at first, and all were rebuilt.
     pub is_healed: bool,
-    /// Frames are not intact, whether or not that costs a part of the source.
+    /// Some frames are damaged, whether or not part of the source is lost with them.
     pub is_damaged: bool,
-    /// The chaining value in the batch's own frame.
+    /// The chaining value that is stored in the batch's own frame.
     pub chaining_value: Option<[u8; 32]>,
 }
 
@@ -34,7 +35,7 @@ impl Unit {
     }
 }
 
-/// Reads batches one after the other; holds the buffers for it.
+/// Reads one batch after the other, and keeps the buffers for it.
 #[derive(Default)]
 pub struct UnitReader {
     log: Vec<u8>,
@@ -42,30 +43,30 @@ pub struct UnitReader {
     decoder: Decoder,
 }
 
-/// The log that batches are in, and what goes with it.
+/// The log that holds the batches, and what is needed to read them.
 #[derive(Clone, Copy)]
 pub struct UnitSource<'a> {
     /// The log.
     pub log: &'a dyn Log,
-    /// The tag of the split that its frames must belong to.
+    /// The tag that the frames of this split carry.
     pub tag: Tag,
     /// The output with the bytes, if they are not in the log.
     pub sidecar: Option<&'a RawSidecar<'a>>,
 }
 
-/// The place of bytes that are not in the log.
+/// A plain output, which holds the bytes that are not in the log.
 pub struct RawSidecar<'a> {
     /// The output.
     pub device: &'a SharedDevice,
-    /// The offset in the source of its first byte.
+    /// The offset in the source of the output's first byte.
     pub first_byte: u64,
 }
 
-/// Bytes that are searched for zeros at a time.
+/// The number of bytes that are compared with zero at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl RawSidecar<'_> {
-    /// Whether a range of the source can be read there, and is zeros.
+    /// Whether a range of the source can be read from the plain output and is all zeros.
     pub(super) fn is_zeros(&self, range: &Range<u64>) -> bool {
         let mut piece = vec![0; PIECE_BYTES.min((range.end - range.start) as usize)];
         let mut places = (range.start..range.end).step_by(PIECE_BYTES);
@@ -78,18 +79,17 @@ impl RawSidecar<'_> {
     }
 }
 
-/// A buffer for a batch of a split.
+/// Returns a buffer that holds any batch of a split.
 pub fn buffer(head: &Head) -> AlignedBuf {
     AlignedBuf::new(head.unit_bytes() as usize)
 }
 
 impl UnitReader {
-    /// Reads a batch of units into `out`, whose length becomes the batch's raw length; lost blocks
-    /// read as zeros. A batch without any blocks, be it zeros or a hole, leaves `out` empty, which
-    /// has room for a unit.
+    /// Reads a batch into `out`, whose length becomes the number of source bytes in the batch; lost
+    /// blocks read as zeros. A batch that consists only of zeros or a hole leaves `out` empty.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for frames of a newer version. A loss is not an error.
+    /// Fails with [`Kind::Unsupported`] for frames of a newer version. A loss is not an error.
     pub fn read(
         &mut self,
         source: UnitSource<'_>,
@@ -103,10 +103,11 @@ impl UnitReader {
         unit
     }
 
-    /// The same for a batch whose bytes in the log were [`fetch`]ed; `None` where they could not be.
+    /// Like [`read`](Self::read), for a batch whose bytes in the log were [`fetch`]ed; `None` if
+    /// fetching failed.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub(crate) fn read_fetched(
         &mut self,
         fetched: Option<&[u8]>,
@@ -125,7 +126,7 @@ impl UnitReader {
         Ok(Unit { is_healed: second.lost.is_empty(), is_damaged: true, ..second })
     }
 
-    /// Puts the blocks of the fetched batch into `out`.
+    /// Decodes the blocks of the fetched batch into `out`.
     fn assemble(
         &mut self,
         fetched: Option<&[u8]>,
@@ -148,7 +149,7 @@ impl UnitReader {
     }
 }
 
-/// Reads a batch's bytes in the log into `out`; returns whether that went well.
+/// Reads a batch's bytes from the log into `out`; returns whether the read succeeded.
 pub fn fetch(log: &dyn Log, place: &BatchPlace, out: &mut Vec<u8>) -> bool {
     fetch_with(place, out, |at, bytes, out| log.read(at, bytes, out))
 }
@@ -162,18 +163,18 @@ fn fetch_with(
     place.log_bytes <= MAX_LOG_BYTES && read(place.position, place.log_bytes as usize, out).is_ok()
 }
 
-/// A batch whose blocks come one after the other.
+/// A batch that is assembled from its blocks, one after the other.
 struct BatchAssembly<'o> {
-    /// The range of the source that the batch is of.
+    /// The range of the source that the batch covers.
     whole: Range<u64>,
-    /// The end of what came so far.
+    /// The end of the range that was assembled so far.
     next: u64,
     unit: Unit,
     out: &'o mut AlignedBuf,
 }
 
 impl BatchAssembly<'_> {
-    /// Takes one frame in; `decode` fills a block's raw bytes.
+    /// Adds one frame; `decode` produces a block's raw bytes.
     fn take(&mut self, frame: &Frame, stored: &[u8], decode: impl FnOnce(&mut [u8]) -> Result<()>) {
         match frame.kind {
             FrameKind::Batch => {
@@ -205,8 +206,8 @@ impl BatchAssembly<'_> {
         self.out.capacity() as u64
     }
 
-    /// Counts what is between the last range and this one as lost; `false` for a range that is out
-    /// of order or beyond the batch.
+    /// Counts the gap between the last range and this one as lost; returns `false` for a range that
+    /// is out of order or beyond the batch.
     fn pass_to(&mut self, range: &Range<u64>) -> bool {
         if range.start < self.next || range.end > self.whole.end {
             return false;
@@ -243,11 +244,11 @@ impl BatchAssembly<'_> {
     }
 }
 
-/// More than any batch takes, with any blocks.
+/// A length that no batch exceeds, whatever its blocks are.
 const MAX_LOG_BYTES: u64 = 2 * BLOCK_BYTES_MAX as u64;
 const _: () = assert!(batch_bytes_max(BLOCK_BYTES_MAX) as u64 <= MAX_LOG_BYTES);
 
-/// Adds a range to a list of them.
+/// Adds a range to a list of ranges.
 fn add_range(list: &mut Vec<Range<u64>>, range: Range<u64>) {
     match list.last_mut() {
         _ if range.is_empty() => {}
@@ -267,7 +268,7 @@ fn raw_block(
 ) -> Result<()> {
     if frame.kind == FrameKind::Beside {
         let Some(beside) = beside else {
-            return Err(Error::new(Kind::NotFound, "the output with the bytes is missing"));
+            return Err(Error::new(Kind::NotFound, "the output that holds these bytes is missing"));
         };
         let Some(at) = frame.offset.checked_sub(beside.first_byte) else {
             return Err(Error::new(
@@ -287,12 +288,12 @@ fn raw_block(
     Ok(())
 }
 
-/// The frames of a batch; after one that is damaged, from the next one that is intact.
+/// The intact frames of a batch; after a damaged frame the walk continues at the next intact one.
 struct FrameWalk<'a> {
     bytes: &'a [u8],
     at: usize,
     tag: Tag,
-    /// Bytes that are not a frame were skipped.
+    /// Bytes that are not an intact frame were skipped.
     has_skipped: bool,
 }
 

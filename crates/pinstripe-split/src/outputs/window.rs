@@ -1,4 +1,4 @@
-//! A part of a device that is read as one extent of a stripe set.
+//! A part of a device that is read as if it were one extent of a stripe set.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
 use pinstripe_member::{BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 
-/// A member with one extent, the same for any name, that cannot be written.
+/// A read-only member with a single extent, which it returns for any name.
 pub struct Window {
     device: SharedDevice,
     start: u64,
@@ -14,14 +14,14 @@ pub struct Window {
 }
 
 impl Window {
-    /// The bytes from `start` on, as many as are there of `bytes`.
+    /// Makes a window of at most `bytes` bytes from `start` on, as far as the device has them.
     pub fn new(device: SharedDevice, start: u64, bytes: u64) -> Self {
         Window { device, start, bytes }
     }
 }
 
 fn read_only<T>() -> Result<T> {
-    Err(Error::new(Kind::Unsupported, "an output is not written through its stripe sets"))
+    Err(Error::new(Kind::Unsupported, "this output can only be written as complete stripe sets"))
 }
 
 impl Member for Window {
@@ -48,7 +48,8 @@ impl Member for Window {
     fn len(&self, _name: ExtentName) -> Result<u64> {
         let there = self.device.len()?.saturating_sub(self.start);
         match there {
-            0 => Err(Error::new(Kind::NotFound, "the output ends before").at(self.device.place())),
+            0 => Err(Error::new(Kind::NotFound, "the output ends before this offset")
+                .at(self.device.place())),
             _ => Ok(there.min(self.bytes)),
         }
     }

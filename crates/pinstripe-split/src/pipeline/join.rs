@@ -1,12 +1,13 @@
-//! Joining: batches of a split read back by many threads, to a device in any order or to a stream
-//! in the source's.
+//! Joins: many threads read batches of a split back, and write them to a device in any order or to
+//! a stream in the source's order.
 //!
 //! ```text
 //! ahead: bytes of the next batches --> workers: check, heal, decode --> hash --> lane of the device,
 //!                                                                                or the stream, in turn
 //! ```
-//! Invariants: the bytes written are those that were split, or a reported loss; zeros are not
-//! written where the target reads as zeros anyway; the number of buffers is fixed, and they are
+//!
+//! Invariants: the written bytes are those that were split, or a loss is reported. Zeros are not
+//! written where the target reads as zeros anyway. The number of buffers is fixed, and buffers are
 //! reused.
 
 use std::ops::Range;
@@ -27,24 +28,24 @@ use pinstripe_stripe::Abort;
 
 /// The destination of the source's bytes.
 pub enum Target<'t> {
-    /// Nowhere: it is only verified.
+    /// No target: the split is only verified.
     None,
-    /// The bytes at their places, less the range's beginning.
+    /// A device: each byte goes to its offset in the source minus the start of the range.
     Device {
         /// The device.
         device: LaneDevice,
-        /// It reads as zeros where nothing is written.
+        /// The device reads as zeros where nothing was written.
         is_blank: bool,
     },
-    /// The bytes in their order, zeros too.
+    /// A stream: it gets all bytes in order, including zeros.
     Stream(&'t mut (dyn FnMut(&[u8]) -> Result<()> + Send)),
 }
 
-/// The wanted part of a split.
+/// The part of a split that is to be joined.
 pub(crate) struct JoinJob<'j> {
     /// The split.
     pub reader: &'j Reader,
-    /// Which part of the source.
+    /// The range of the source.
     pub range: Range<u64>,
     /// Write zeros for lost bytes, and continue.
     pub best_effort: bool,
@@ -57,14 +58,14 @@ pub(crate) struct JoinJob<'j> {
 pub struct JoinOutcome {
     /// Parts of the range that could not be read, ascending.
     pub lost: Vec<Range<u64>>,
-    /// Batches that parity gave back.
+    /// The number of batches that parity repaired.
     pub healed: u64,
-    /// Batches that decode to other bytes than were split, ascending.
+    /// The ranges of batches that decode to other bytes than were split, ascending.
     pub changed: Vec<Range<u64>>,
-    /// Batches with damage that lost no bytes of the source, and that parity did not repair,
-    /// ascending.
+    /// The ranges of batches with damage that lost no bytes of the source and that parity did not
+    /// repair, ascending.
     pub hurt: Vec<Range<u64>>,
-    /// BLAKE3 of all of the source, if all was read.
+    /// BLAKE3 of the source, if all of it was read.
     pub blake3: Option<[u8; 32]>,
 }
 
@@ -73,7 +74,7 @@ struct JoinShared<'s, 't> {
     batches: &'s [Located],
     target: Mutex<Target<'t>>,
     is_verifying: bool,
-    /// Which batch is the stream's next.
+    /// The number of the batch that the stream needs next.
     turn: Mutex<usize>,
     turned: Condvar,
     abort: Abort,
@@ -81,8 +82,9 @@ struct JoinShared<'s, 't> {
     monitor: &'s Monitor,
 }
 
-/// Wakes the threads that wait for their turn when a worker ends, however it ends: their turn may
-/// never come. Under the lock, so that no thread is between its check and its wait.
+/// When a worker ends, for any reason, wakes the threads that wait for their turn: their turn may
+/// never come. Wakes them while holding the lock, so that no thread is between its check and its
+/// wait.
 struct WakeOnDrop<'w, 's, 't>(&'w JoinShared<'s, 't>);
 
 impl Drop for WakeOnDrop<'_, '_, '_> {
@@ -99,18 +101,19 @@ struct FoundOutputs {
 }
 
 impl JoinJob<'_> {
-    /// Reads the range and gives it to the target.
+    /// Reads the range and writes it to the target.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] at the first part that is lost, unless the job continues after
-    /// losses; [`Kind::Usage`] for a range beyond the end; the errors of the target.
+    /// Fails with [`Kind::TooManyLosses`] at the first lost part, unless the job continues after
+    /// losses, with [`Kind::Usage`] for a range beyond the end, or with the errors of the target.
     pub fn run(&self, target: Target<'_>, monitor: &Monitor) -> Result<JoinOutcome> {
         let Range { start, end } = self.range;
         if start > end || end > self.reader.source_bytes() {
-            return Err(Error::new(Kind::Usage, "a range beyond the end of the source").expected(
-                format!("within 0..{}", self.reader.source_bytes()),
-                format!("{start}..{end}"),
-            ));
+            return Err(Error::new(Kind::Usage, "the range is beyond the end of the source")
+                .expected(
+                    format!("within 0..{}", self.reader.source_bytes()),
+                    format!("{start}..{end}"),
+                ));
         }
         let absent = self.absent();
         if let (Some(lost), false) = (absent.first(), self.best_effort) {
@@ -140,19 +143,19 @@ impl JoinJob<'_> {
         Ok(outcome)
     }
 
-    /// Parts of the range that no batch has.
+    /// The parts of the range that no batch contains.
     fn absent(&self) -> Vec<Range<u64>> {
         let within = |it: Range<u64>| it.start.max(self.range.start)..it.end.min(self.range.end);
         self.reader.absent().into_iter().map(within).filter(|it| it.start < it.end).collect()
     }
 }
 
-/// The error of a loss.
+/// The error for a lost range.
 fn lost_error(lost: &Range<u64>) -> Error {
     let Range { start, end } = lost;
     Error::new(Kind::TooManyLosses, format!("bytes {start}..{end} of the source are lost")).advice(
-        "'pinstripe verify OUT...' lists all losses; to write the rest, with zeros in their place: \
-         --best-effort",
+        "'pinstripe verify OUT...' lists all lost bytes; --best-effort writes the intact bytes, \
+         with zeros in place of the lost ones",
     )
 }
 
@@ -264,7 +267,8 @@ impl JoinShared<'_, '_> {
         Ok(())
     }
 
-    /// Gives a batch to the hash of the whole; the part, if it is one unit.
+    /// Returns the contribution of a batch to the hash of the source, if the batch is exactly one
+    /// unit.
     fn hash(&self, whole: &Range<u64>, raw: &[u8]) -> Option<UnitHash> {
         if self.job.range.start > 0 || self.job.range.end < self.job.reader.source_bytes() {
             return None;
@@ -284,8 +288,8 @@ impl JoinShared<'_, '_> {
         part.filter(|_| whole.end - whole.start <= unit)
     }
 
-    /// The device for bytes at their offsets, and whether it reads as zeros where nothing was
-    /// written.
+    /// Returns the device to which bytes are written at their offsets, and whether it reads as
+    /// zeros where nothing was written.
     fn device(&self) -> Option<(LaneDevice, bool)> {
         match &*lock(&self.target) {
             Target::Device { device, is_blank } => Some((device.clone(), *is_blank)),
@@ -293,8 +297,8 @@ impl JoinShared<'_, '_> {
         }
     }
 
-    /// Writes the wanted part of a batch; zeros only where the target does not read as zeros
-    /// anyway.
+    /// Writes the wanted part of a batch; zeros are written only where the target does not read as
+    /// zeros anyway.
     fn parts(
         &self,
         device: &dyn Device,
@@ -325,8 +329,8 @@ impl JoinShared<'_, '_> {
         Ok(())
     }
 
-    /// Waits for a batch's turn at the stream, if there is one, and writes the source up to the
-    /// batch's end.
+    /// Waits for a batch's turn at the stream, if the target is one, and writes the source up to
+    /// the batch's end.
     fn stream(&self, number: usize, here: &Range<u64>, start: u64, raw: &[u8]) -> Result<()> {
         if self.is_verifying {
             return Ok(());
@@ -355,7 +359,8 @@ impl JoinShared<'_, '_> {
         Ok(())
     }
 
-    /// Writes zeros for what no batch has: to a stream those behind the last one, to a device all.
+    /// Writes zeros for the ranges that no batch contains: to a stream those after the last batch,
+    /// to a device all of them.
     fn fill(&self, absent: &[Range<u64>]) -> Result<()> {
         let Range { start, end } = self.job.range;
         match &mut *lock(&self.target) {
@@ -371,7 +376,7 @@ impl JoinShared<'_, '_> {
     }
 }
 
-/// As a disk takes them.
+/// A buffer of zeros, aligned for direct writes to a disk.
 #[repr(align(4096))]
 struct DiskZeros([u8; 1 << 20]);
 

@@ -1,9 +1,10 @@
-//! Threads and queues: the only place that starts or makes them.
+//! Threads and queues: no other module of this crate creates them.
 //!
 //! ```text
 //! split:    units -> workers -> queue -> writer of each log -> lanes
 //! join:     list of batches -> runner, which reads -> workers, which also write
 //! ```
+//!
 //! Invariants: every queue is bounded; after the first fatal error each stage drains its input and
 //! drops it, so that no stage waits for ever.
 

@@ -1,4 +1,4 @@
-//! A source as a device that cannot be written.
+//! A source that is read as a read-only device.
 
 use std::ops::Range;
 use std::path::Path;
@@ -8,20 +8,20 @@ use pinstripe_io::device::{Caps, Device, Run, Space, Sparse, end_within, too_sho
 
 use super::ByteSource;
 
-/// A source as a device that cannot be written.
+/// A source that is read as a read-only device.
 pub struct SourceDevice {
     source: Box<dyn ByteSource>,
     bytes: u64,
 }
 
 impl SourceDevice {
-    /// A source of known length.
+    /// Makes a device of a source whose length is known.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for a source without a known length.
+    /// Fails with [`Kind::Unsupported`] for a source without a known length.
     pub fn new(source: Box<dyn ByteSource>) -> Result<Self> {
         let Some(bytes) = source.length() else {
-            let what = "its length is unknown, so it cannot be shown as a file";
+            let what = "the length of this device is unknown, so it cannot be shown as a file";
             return Err(Error::new(Kind::Unsupported, what).at(source.place()));
         };
         Ok(SourceDevice { source, bytes })

@@ -21,16 +21,16 @@ pub(crate) struct BulkFile {
 }
 
 impl BulkFile {
-    /// Takes over a descriptor of a file or block device.
+    /// Takes over an open descriptor of a file or block device.
     ///
     /// # Errors
-    /// The errors of the system, when it does not return the length.
+    /// Fails with the error of the system, when it does not report the length.
     pub fn new(fd: OwnedFd, place: &Path, stat: &Stat) -> Result<Self> {
         let identity = if stat.kind == FileKind::BlockDevice {
             // The end of a device is where its size says (blkdev_llseek in block/fops.c): no
             // ioctl is needed for that.
             let bytes = rustix::fs::seek(&fd, SeekFrom::End(0))
-                .map_err(|errno| Error::io("cannot find its length", place, errno))?;
+                .map_err(|errno| Error::io("cannot find the length of the source", place, errno))?;
             let (major, minor) = stat.rdev;
             let device = rustix::fs::makedev(major, minor);
             Identity { device, inode: 0, bytes, modified_seconds: 0, modified_nanos: 0 }
@@ -50,7 +50,7 @@ impl BulkFile {
         Ok(BulkFile { fd, place: place.into(), identity, has_holes })
     }
 
-    /// The data or hole at `at`, and its end.
+    /// Returns whether there is data or a hole at `at`, and where it ends.
     fn seek(&self, at: u64) -> Result<Extent, Errno> {
         let end = self.identity.bytes;
         match rustix::fs::seek(&self.fd, SeekFrom::Data(at)) {
@@ -94,7 +94,7 @@ impl ByteSource for BulkFile {
             // A file system that knows no holes.
             Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Ok(data),
             _ => {
-                let what = format!("cannot find its holes after byte {at}");
+                let what = format!("cannot find the holes of the source after byte {at}");
                 Err(Error::io(what, &self.place, errno))
             }
         })
@@ -116,12 +116,16 @@ impl ByteSource for BulkFile {
                     .at(&self.place)
                     .expected(
                         format!("{} bytes", self.identity.bytes),
-                        format!("its end at byte {at}"),
+                        format!("the end of the source at byte {at}"),
                     ));
                 }
                 Ok(count) => filled += count,
                 Err(errno) => {
-                    return Err(Error::io(format!("cannot read at byte {at}"), &self.place, errno));
+                    return Err(Error::io(
+                        format!("cannot read the source at byte {at}"),
+                        &self.place,
+                        errno,
+                    ));
                 }
             }
         }

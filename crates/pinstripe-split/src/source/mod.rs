@@ -1,14 +1,15 @@
-//! One huge source that many readers take ranges of: a file, a block device, a pipe, or made-up
-//! bytes.
+//! One huge source that many readers read in ranges: a file, a block device, a pipe, or a
+//! generator.
 //!
-//! [`open`] finds out which it is; [`Units`] hands out the source to readers, in order, a unit at
-//! a time, without reading what is a hole.
+//! [`open`] finds out which kind of source it is; [`Units`] hands out the source to readers, in
+//! order, one unit at a time, and does not read holes.
 //!
-//! Invariants: a source has the length that it had when it was opened. An earlier end is an error
-//! that names the place; it is never filled up, and no reader waits for more. Bytes that a file
-//! grew by since then are not read. Nothing is allocated per range: the reader brings the buffer.
-//! Not in this module: threads, and the use of the bytes. Unlike the rest of `source/`, [`open`]
-//! follows symlinks, since its caller named the source itself (`/dev/disk/by-id/...`).
+//! Invariants: a source has the length that it had when it was opened. If a source ends earlier,
+//! reading fails with an error that gives the offset; the missing bytes are never replaced, and no
+//! reader waits for them. Bytes that were appended to a file after it was opened are not read.
+//! No memory is allocated per range: the reader provides the buffer. Not in this module: threads,
+//! and how the bytes are used. Unlike the other functions of `source/`, [`open`] follows symlinks,
+//! since its caller named the source itself (`/dev/disk/by-id/...`).
 
 #![allow(clippy::disallowed_methods, reason = "opens the source that was named")]
 
@@ -43,61 +44,64 @@ pub use units::{SourcePiece, Units};
 /// The name of standard input in messages.
 const STANDARD_INPUT: &str = "standard input";
 
-/// One long run of bytes.
+/// One long sequence of bytes.
 pub trait ByteSource: Send + Sync {
-    /// The bytes; `None` while they can only be found out by reading to the end (a pipe).
+    /// The length in bytes; `None` while it can only be found by reading to the end (a pipe).
     fn length(&self) -> Option<u64>;
 
-    /// The name in messages.
+    /// The source's name in messages.
     fn place(&self) -> &Path;
 
-    /// The identity that tells it from a changed or another source; `None` where there is none (a
-    /// pipe).
+    /// The identity that distinguishes the source from a changed one or another one; `None` if it
+    /// has no identity (a pipe).
     fn identity(&self) -> Option<Identity>;
 
-    /// The kind of the bytes from `at`, which is below the length: data or a hole, and where that
-    /// ends. `at` may be in the middle of it.
+    /// Returns whether there is data or a hole at `at`, which is below the length, and where that
+    /// range ends. `at` may be in the middle of the range.
     ///
     /// # Errors
-    /// [`Kind::Io`] as reported by the system.
+    /// Fails with [`Kind::Io`] and the error of the system.
     fn extent(&self, at: u64) -> Result<Extent>;
 
-    /// Reads from `offset` on until the buffer is full, and returns how many bytes it now has:
-    /// fewer than it is long only where the source ends. Holes read as zeros. Any number of threads
-    /// may read at once.
+    /// Reads from `offset` on until the buffer is full, and returns the number of bytes read, which
+    /// is less than the buffer's length only at the end of the source. Holes read as zeros. Any
+    /// number of threads may read at once.
     ///
     /// # Errors
-    /// [`Kind::Changed`] when it ends before its [`length`](Self::length); [`Kind::Unsupported`]
-    /// when it can only be read from front to back and `offset` is not where the last reading
-    /// ended; otherwise as reported by the system, with the byte.
+    /// Fails with [`Kind::Changed`] when the source ends before its [`length`](Self::length), with
+    /// [`Kind::Unsupported`] when it is a stream and `offset` is not where the last read ended, or
+    /// otherwise with the error of the system and its offset.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Announces that this range will be read soon. Only a hint.
+    /// Hint: this range will be read soon. Only a hint.
     fn readahead(&self, range: Range<u64>);
 }
 
-/// Data or a hole.
+/// A range of data, or a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// The first byte that is not part of it, at most the length; `u64::MAX` when that is unknown.
+    /// The offset of the first byte after the range, at most the length; `u64::MAX` when the end is
+    /// unknown.
     pub end: u64,
-    /// Whether it reads as zeros because there is nothing.
+    /// Whether the range is a hole, which reads as zeros because nothing is stored.
     pub is_hole: bool,
 }
 
-/// Opens what `name` says: `-` is `standard_input`, `fake:...` a generator ([`FakeSpec`] says
-/// what may follow), everything else the path of a file, block device, character device or FIFO.
-/// A file that is really called `fake:...` is reached as `./fake:...`. Opening a FIFO waits for
-/// its writer.
+/// Opens the source called `name`: `-` is `standard_input`, `fake:...` a generator (see
+/// [`FakeSpec`]), everything else the path of a file, block device, character device or FIFO. A
+/// file whose name begins with `fake:` is given as `./fake:...`. Opening a FIFO waits until a
+/// process opens it for writing.
 ///
 /// # Errors
-/// [`Kind::Usage`] for a path that is not a source (a directory, a socket) and for an impossible
-/// generator; otherwise those of the system.
+/// Fails with [`Kind::Usage`] for a path that is not a source (a directory, a socket) and for an
+/// impossible generator, or with the errors of the system.
 pub fn open(name: &OsStr, standard_input: BorrowedFd<'_>) -> Result<Box<dyn ByteSource>> {
     if name == "-" {
         let place = Path::new(STANDARD_INPUT);
         let fd = standard_input.try_clone_to_owned();
-        let fd = fd.map_err(|error| Error::io("cannot duplicate its descriptor", place, error))?;
+        let fd = fd.map_err(|error| {
+            Error::io("cannot duplicate the descriptor of the source", place, error)
+        })?;
         return by_kind(fd, place);
     }
     match name.to_str() {
@@ -120,7 +124,7 @@ fn open_path(path: &Path) -> Result<OwnedFd> {
     })
 }
 
-/// Reads a descriptor by its kind.
+/// Makes a source of a descriptor, by its file type.
 fn by_kind(fd: OwnedFd, place: &Path) -> Result<Box<dyn ByteSource>> {
     let stat = stat_of(fd.as_fd(), place.as_os_str().as_encoded_bytes())?;
     match stat.kind {
@@ -132,9 +136,9 @@ fn by_kind(fd: OwnedFd, place: &Path) -> Result<Box<dyn ByteSource>> {
     }
 }
 
-/// Whether the source is read from its beginning and its size is reliable. Standard input continues
-/// where another process left it, and files generated by /proc and /sys have no size: both are
-/// streams.
+/// Whether the descriptor is at the beginning of the source and the reported size is reliable.
+/// Standard input may begin where another process stopped reading, and files generated by /proc and
+/// /sys have no size: both are treated as streams.
 fn is_at_its_beginning(fd: BorrowedFd<'_>, stat: &Stat) -> bool {
     let has_size = || {
         let mut byte = [0];
@@ -146,7 +150,10 @@ fn is_at_its_beginning(fd: BorrowedFd<'_>, stat: &Stat) -> bool {
 }
 
 fn no_source(place: &Path, what: &str) -> Error {
-    Error::new(Kind::Usage, format!("is {what}, which cannot be read as one sequence of bytes"))
-        .at(place)
-        .advice("name a file, a block device, a FIFO, '-' or 'fake:SIZE'")
+    Error::new(
+        Kind::Usage,
+        format!("the source is {what}, which cannot be read as one sequence of bytes"),
+    )
+    .at(place)
+    .advice("name a file, a block device, a FIFO, '-' or 'fake:SIZE'")
 }

@@ -1,5 +1,5 @@
-//! A stream that is read from front to back: a pipe, a FIFO, a terminal, a character device, or the
-//! rest of a file after another process has read the beginning.
+//! A stream that can only be read from beginning to end: a pipe, a FIFO, a terminal, a character
+//! device, or the rest of a file whose beginning another process has read.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -13,8 +13,8 @@ use super::{ByteSource, Extent, Identity};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-/// The length asked for a kernel's pipe buffer: by default the system grants it to every user
-/// (`pipe-max-size`, man 7 pipe).
+/// The requested size of a kernel pipe buffer: the default limit (`pipe-max-size`, man 7 pipe)
+/// grants this to every user.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// An open stream.
@@ -22,20 +22,21 @@ const PIPE_BYTES: usize = 1 << 20;
 pub struct Pipe {
     fd: OwnedFd,
     place: PathBuf,
-    /// Bytes read so far. Locked while a range is read, so that ranges come whole.
+    /// Bytes read so far. Locked while a range is read, so that each reader gets a contiguous
+    /// range.
     at: Mutex<u64>,
 }
 
 impl Pipe {
-    /// Takes over a descriptor that can be read.
+    /// Takes over a readable descriptor.
     pub fn new(fd: OwnedFd, place: &Path) -> Self {
         // A longer buffer saves turns between writer and reader; anything but a pipe refuses.
         let _ = rustix::pipe::fcntl_setpipe_size(&fd, PIPE_BYTES);
         Pipe { fd, place: place.into(), at: Mutex::new(0) }
     }
 
-    /// Reads once; waits where the descriptor itself does not (O_NONBLOCK is its opener's choice,
-    /// shared by all processes that have it).
+    /// Reads once; waits for data even if the descriptor is non-blocking (O_NONBLOCK was set by its
+    /// opener and is shared by all processes that have it).
     fn read(&self, to: &mut [u8]) -> Result<usize, Errno> {
         loop {
             match retry_on_intr(|| rustix::io::read(&self.fd, &mut *to)) {
@@ -69,9 +70,9 @@ impl ByteSource for Pipe {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut at = lock(&self.at);
         if *at != offset {
-            return Err(Error::new(Kind::Unsupported, "can only be read sequentially")
+            return Err(Error::new(Kind::Unsupported, "a pipe can only be read sequentially")
                 .at(&self.place)
-                .expected(format!("to read at byte {at}"), format!("byte {offset}")));
+                .expected(format!("a read at byte {at}"), format!("byte {offset}")));
         }
         let mut filled = 0;
         while filled < buffer.len() {
@@ -82,7 +83,11 @@ impl ByteSource for Pipe {
                     *at += count as u64;
                 }
                 Err(errno) => {
-                    return Err(Error::io(format!("cannot read at byte {at}"), &self.place, errno));
+                    return Err(Error::io(
+                        format!("cannot read the source at byte {at}"),
+                        &self.place,
+                        errno,
+                    ));
                 }
             }
         }

@@ -269,7 +269,7 @@ fn a_file_that_shrinks_says_where_and_one_that_grows_keeps_its_length() {
     let error = units.next(&mut buffer).unwrap_err();
     assert_eq!(error.kind(), Kind::Changed);
     let facts = error.expected_found().unwrap();
-    assert_eq!(facts, ("262144 bytes", "its end at byte 65636"), "{error}");
+    assert_eq!(facts, ("262144 bytes", "the end of the source at byte 65636"), "{error}");
 
     let source = open_path(&path);
     file.set_len(2 * UNIT).unwrap();

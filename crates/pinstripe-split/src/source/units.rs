@@ -1,8 +1,8 @@
-//! Handing out a source: units, in order, to any number of readers.
+//! Hands out a source in units, in order, to any number of readers.
 //!
-//! A unit is an aligned range of a fixed length; the last one may be shorter. Units that are holes
-//! from end to end are handed out as one piece and not read; one that is partly a hole is read.
-//! Units that are done already are left out; of a stream they have to be read, and are discarded.
+//! A unit is an aligned range of a fixed length; the last one may be shorter. Units that are
+//! completely a hole are handed out as one piece and not read; a unit that is partly a hole is
+//! read. Units that are done already are skipped; in a stream they must be read, and are discarded.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -11,22 +11,23 @@ use super::ByteSource;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-/// Bytes that the disk is asked for ahead of the readers: more than a handful of them have in their
-/// hands at once.
+/// The number of bytes that the disk is asked to read ahead of the readers: more than a handful of
+/// readers process at once.
 const AHEAD_BYTES: u64 = 32 << 20;
 
-/// A piece that one reader was handed.
+/// A piece of the source that was handed out to one reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourcePiece {
-    /// The offset in the source: a multiple of the unit.
+    /// The piece's offset in the source, a multiple of the unit length.
     pub offset: u64,
-    /// The length: at most a unit, unless it is a hole. Never 0.
+    /// The piece's length: at most one unit, unless it is a hole. Never 0.
     pub bytes: u64,
-    /// Whether it is a hole that was not read. The buffer then keeps its former content.
+    /// Whether the piece is a hole, which was not read. For a hole, the buffer keeps its former
+    /// content.
     pub is_hole: bool,
 }
 
-/// A source in the course of being handed out.
+/// A source that is being handed out.
 pub struct Units {
     source: Box<dyn ByteSource>,
     unit_bytes: u64,
@@ -36,23 +37,24 @@ pub struct Units {
 
 #[derive(Default)]
 struct Turn {
-    /// Everything below is handed out or done.
+    /// Everything below this offset is handed out or done.
     next: u64,
-    /// From `next` on there is data up to here at least; less than `next` when that is not known.
+    /// There is data from `next` at least up to this offset; a value below `next` means that this
+    /// is not known.
     data_end: u64,
-    /// Everything below was announced to the source.
+    /// Everything below this offset was announced to the source.
     announced: u64,
-    /// A stream has reach its end.
+    /// The stream has reached its end.
     is_over: bool,
 }
 
 impl Units {
-    /// Hands out `source` in units of `unit_bytes`, without the ranges in `done`: those are in
-    /// order, do not overlap, and consist of complete units; the last one may be shorter because the
-    /// source ends there.
+    /// Hands out `source` in units of `unit_bytes`, without the ranges in `done`: these are in
+    /// order, do not overlap, and consist of complete units, except that the last unit of the
+    /// source may be shorter.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for units of no bytes and ranges that are not like that.
+    /// Fails with [`Kind::Usage`] for a unit length of 0 and for ranges that break these rules.
     pub fn new(
         source: Box<dyn ByteSource>,
         unit_bytes: u64,
@@ -72,7 +74,8 @@ impl Units {
             if !begins_well || !ends_well || !is_within || range.is_empty() {
                 let Range { start, end } = range;
                 return Err(bad(format!(
-                    "bytes {start} to {end} cannot be what is done of it in units of {unit_bytes}"
+                    "bytes {start} to {end} cannot be the finished part of a source with units of \
+                     {unit_bytes} bytes"
                 )));
             }
             end = range.end;
@@ -85,16 +88,18 @@ impl Units {
         &*self.source
     }
 
-    /// Takes the next piece and, unless it is a hole, reads it to the front of `buffer`; `None`
-    /// when nothing is left. Readers of a file read at the same time, those of a stream one after
-    /// the other. After an error its piece is lost, and others may still be handed out.
+    /// Takes the next piece and, unless it is a hole, reads it to the beginning of `buffer`;
+    /// returns `None` when nothing is left. Readers of a file read concurrently, readers of a
+    /// stream one after the other. After an error the piece is lost, but other pieces may still be
+    /// handed out.
     ///
     /// # Errors
-    /// The errors of [`ByteSource::extent`] and [`ByteSource::read_at`]; [`Kind::Changed`] when a
-    /// stream ends within its finished part, or continues behind its former end.
+    /// Fails with the errors of [`ByteSource::extent`] and [`ByteSource::read_at`], or with
+    /// [`Kind::Changed`] when a stream ends within its finished part or continues after its former
+    /// end.
     ///
     /// # Panics
-    /// When the buffer is shorter than a unit.
+    /// Panics when the buffer is shorter than a unit.
     pub fn next(&self, buffer: &mut [u8]) -> Result<Option<SourcePiece>> {
         assert!(buffer.len() as u64 >= self.unit_bytes, "a buffer holds a unit");
         match self.source.length() {
@@ -123,7 +128,7 @@ impl Units {
         Ok(Some(piece))
     }
 
-    /// Moves `next` behind a piece that the caller must take.
+    /// Moves `next` past a piece, which the caller must then take.
     fn claim(&self, turn: &mut Turn, length: u64) -> Result<Option<SourcePiece>> {
         let (offset, limit) = self.undone(turn.next, length);
         if offset >= length {
@@ -145,8 +150,8 @@ impl Units {
         Ok(Some(SourcePiece { offset, bytes: turn.next - offset, is_hole: false }))
     }
 
-    /// The first byte from `at` on that is not done, and where the next that is done begins, or
-    /// else `length`.
+    /// Returns the first offset from `at` on that is not done, and where the next finished range
+    /// begins, or `length` if there is none.
     fn undone(&self, mut at: u64, length: u64) -> (u64, u64) {
         let mut number = self.done.partition_point(|range| range.end <= at);
         while let Some(range) = self.done.get(number).filter(|range| range.start <= at) {
@@ -156,7 +161,7 @@ impl Units {
         (at, self.done.get(number).map_or(length, |range| range.start))
     }
 
-    /// The data behind `next` that is due to be announced.
+    /// Returns the data after `next` that should be announced now.
     fn announce(&self, turn: &mut Turn, length: u64) -> Range<u64> {
         let (_, limit) = self.undone(turn.next, length);
         let start = turn.announced.max(turn.next);
@@ -195,7 +200,7 @@ impl Units {
     }
 
     fn other_stream(&self, expected: u64, found: u64) -> Error {
-        Error::new(Kind::Changed, "is not the stream whose first part is already split")
+        Error::new(Kind::Changed, "this is not the stream whose first part is already split")
             .at(self.source.place())
             .expected(format!("{expected} bytes"), format!("{found}"))
             .advice("send the same bytes again, from the beginning")

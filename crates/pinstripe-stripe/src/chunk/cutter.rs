@@ -1,5 +1,5 @@
-//! A store's rules of cutting in working form: the cuts of content in memory, and the scan for
-//! candidates in segments of a run. `search` has the conditions for a cut.
+//! A store's chunking rules in working form: it cuts content in memory, and scans segments of a run
+//! for cut candidates. The conditions for a cut are in `search`.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,14 +13,14 @@ use pinstripe_base::error::Result;
 use pinstripe_member::keys::GearKey;
 use pinstripe_member::label::Chunker;
 
-/// Content is scanned this far at once: long enough for the kernel to be at its best.
+/// The number of bytes scanned in one call: long enough for the scan kernel to be fast.
 const BLOCK_BYTES: usize = 64 << 10;
-/// A scan gives up when there is more than one candidate per this many bytes, so that its memory
-/// stays a fraction of the content's. Content has one per thousands; only a short pattern repeated
-/// repeatedly can have more, if its hash happens to meet a condition.
+/// A scan stops when it finds more than one candidate per this many bytes, so that its memory stays
+/// a fraction of the content's. Content normally has one candidate per several thousand bytes; only
+/// a short repeated pattern can have more, if its hash happens to meet a condition.
 const BYTES_PER_CANDIDATE: usize = 128;
 
-/// Cuts content by one store's rules. A clone is cheap and shares the tables.
+/// Cuts content by the rules of one store. A clone is cheap and shares the tables.
 #[derive(Clone)]
 pub struct Cutter {
     chunking: Chunking,
@@ -43,30 +43,32 @@ pub(super) struct GearRules {
     pub(super) max: u64,
 }
 
-/// Places in one segment where chunks may end, as [`Cutter::scan`] found them.
+/// Positions in one segment where chunks may end, as [`Cutter::scan`] found them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Candidates {
-    /// In order of position, which counts from the beginning of the run.
+    /// The candidates in order of position, counted from the beginning of the run.
     pub(super) list: Vec<CutCandidate>,
-    /// Every candidate of the segment below this position is in the list; the resolver searches the
-    /// rest. An empty list and 0 here are always correct, but slow.
+    /// The list has every candidate of the segment below this position; the resolver searches the
+    /// rest of the segment. An empty list with 0 here is always correct, but slow.
     pub(super) through: u64,
 }
 
 impl Cutter {
-    /// A cutter for `chunking`. `seed` is the store's secret: it moves all content-defined cuts,
-    /// so that lengths of chunks say less about known content. 0 gives the cuts of plain FastCDC.
+    /// Makes a cutter for `chunking`. `seed` is the store's secret: it moves all content-defined
+    /// cuts, so that lengths of chunks reveal less about known content. 0 gives the cuts of plain
+    /// FastCDC.
     ///
     /// # Errors
-    /// The errors of [`Chunking::validate`].
+    /// Fails with the errors of [`Chunking::validate`].
     pub fn new(chunking: Chunking, seed: u64) -> Result<Cutter> {
         Self::with_gear(chunking, Gear::new(seed))
     }
 
-    /// A cutter for a store: by its own gear table, or by the one that all stores share.
+    /// Makes a cutter for a store: with the store's own gear table, or with the one that all stores
+    /// share.
     ///
     /// # Errors
-    /// The errors of [`Chunking::validate`].
+    /// Fails with the errors of [`Chunking::validate`].
     pub fn for_store(chunking: Chunking, chunker: Chunker, key: &GearKey) -> Result<Cutter> {
         match (chunker, key) {
             (Chunker::Plain, _) => Self::new(chunking, 0),
@@ -90,13 +92,13 @@ impl Cutter {
         Ok(Cutter { chunking, rules })
     }
 
-    /// The choice this cutter was built from.
+    /// The chunking that this cutter was made for.
     pub fn chunking(&self) -> Chunking {
         self.chunking
     }
 
-    /// Every chunk but the last of a run has at least this many bytes (with fixed chunks: but the
-    /// first and the last).
+    /// The least number of bytes of every chunk except the last of a run (with fixed chunks: except
+    /// the first and the last).
     pub(crate) fn min_bytes(&self) -> usize {
         match self.chunking {
             Chunking::Fixed { bytes } => bytes as usize,
@@ -112,7 +114,7 @@ impl Cutter {
         }
     }
 
-    /// Whether a run at this place in its file is one chunk for any content.
+    /// Whether a run at this range of its file is a single chunk, whatever its content.
     pub fn is_one_chunk(&self, run: &Range<u64>) -> bool {
         match self.chunking {
             Chunking::Fixed { bytes } => {
@@ -125,8 +127,8 @@ impl Cutter {
         }
     }
 
-    /// Returns the length of the first chunk of `data`, which begins a chunk at byte `offset` of
-    /// its file; 0 only when `data` is empty. Scans no further than it must.
+    /// Returns the length of the first chunk of `data`, if `data` begins at byte `offset` of its
+    /// file; 0 only when `data` is empty. Scans no further than necessary.
     ///
     /// `last` says that the run ends with `data`; otherwise `data` must have
     /// [`max_bytes`](Cutter::max_bytes) or more.
@@ -146,11 +148,11 @@ impl Cutter {
         }
     }
 
-    /// Finds the places where chunks may end in one segment of a run: pure, and independent of the
-    /// segments around it, so that many threads may scan at once.
+    /// Finds the positions where chunks may end in one segment of a run; the result does not depend
+    /// on other segments, and many threads may scan at once.
     ///
-    /// `base` is the position of `data[0]`; `before` is the part of the run before it: its last 64
-    /// bytes matter (it may be shorter only if there are no more).
+    /// `base` is the position of `data[0]`; `before` is the part of the run before `data`: only its
+    /// last 64 bytes matter, and it may be shorter only if the run has no more.
     pub fn scan(&self, before: &[u8], data: &[u8], base: u64) -> Candidates {
         let mut found = Candidates::default();
         let Rules::Gear(rules) = &self.rules else {
@@ -168,14 +170,15 @@ impl Cutter {
         found
     }
 
-    /// Begins to cut a run at byte `offset` of its file; the run is given in segments.
+    /// Begins to cut a run that starts at byte `offset` of its file; the run is then given in
+    /// segments.
     pub fn resolver(&self, offset: u64) -> Resolver {
         Resolver::new(self.rules.clone(), offset)
     }
 }
 
 impl fmt::Debug for Cutter {
-    /// Leaves out the tables: they are the seed, and the seed is a secret.
+    /// Leaves out the tables, because they reveal the seed, and the seed is a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cutter").field("chunking", &self.chunking).finish_non_exhaustive()
     }

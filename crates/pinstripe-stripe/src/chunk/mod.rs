@@ -1,9 +1,9 @@
-//! Cutting content into chunks: at fixed places, or at places that follow from the content.
+//! Cuts content into chunks: at fixed positions, or at positions that depend on the content.
 //!
-//! [`Chunking`] is the choice a store makes once; with the store's secret seed it becomes a
-//! [`Cutter`], which knows all the rules. Content in memory is cut by [`Cutter::next_cut`], chunk
-//! after chunk. A long run is cut in segments: any number of threads call [`Cutter::scan`], each
-//! on a segment of its own, and one [`Resolver`] takes segments and findings in order:
+//! [`Chunking`] is chosen once for a store; with the store's secret seed it becomes a [`Cutter`],
+//! which has all the rules. [`Cutter::next_cut`] cuts content in memory, chunk after chunk. A long
+//! run is cut in segments: any number of threads call [`Cutter::scan`], each for its own segment,
+//! and one [`Resolver`] takes the segments and their candidates in order:
 //!
 //! ```text
 //! segment 0 --scan--> candidates --.
@@ -11,10 +11,10 @@
 //! segment 2 --scan--> candidates --'
 //! ```
 //!
-//! Invariants: the cuts depend on the bytes, the chunking and the seed, never on the division of
-//! the run or on which of the two ways was used; content-defined cuts are those of FastCDC 2020 as
-//! the `fastcdc` crate makes them, at normalization level 1. Every chunk except the last of a run
-//! has [`Cutter::min_bytes`] or more, none has more than [`Cutter::max_bytes`].
+//! Invariants: the cuts depend on the bytes, the chunking and the seed, never on how the run is
+//! divided into segments or which of the two methods is used; content-defined cuts are those of
+//! FastCDC 2020 as the `fastcdc` crate makes them, at normalization level 1. Every chunk except the
+//! last of a run has [`Cutter::min_bytes`] or more, none has more than [`Cutter::max_bytes`].
 //!
 //! Not in this module: input or output, threads, hashing or storing of chunks.
 
@@ -31,45 +31,51 @@ use pinstripe_base::units::{KIB, MIB, parse_size};
 pub use cutter::{Candidates, Cutter};
 pub use resolver::Resolver;
 
-/// The shortest and the longest average of content-defined chunks, in bytes.
+/// The smallest and the largest mean length of content-defined chunks, in bytes.
 const AVERAGE_RANGE: [u32; 2] = [4 * KIB as u32, 16 * MIB as u32];
-/// The shortest and the longest fixed chunk, in bytes.
+/// The smallest and the largest length of fixed chunks, in bytes.
 const FIXED_RANGE: [u32; 2] = [4 * KIB as u32, 4 * MIB as u32];
-/// No chunk may begin closer to its first possible end than a gear hash reaches back.
+/// The smallest possible `min`: a gear hash reaches back this many bytes, and these must all be in
+/// the chunk.
 const MIN_FLOOR: u32 = pinstripe_kernel::gear::WINDOW as u32;
 
 /// A store's way to cut content into chunks.
 ///
-/// As text: an average (`64K`), or `fixed:` and a length (`fixed:4K`).
+/// The text form of a chunking is a mean length (`64K`), or `fixed:` and a length (`fixed:4K`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Chunking {
-    /// Every `bytes` bytes of a file: for images and databases, which change in place.
+    /// Cuts after every `bytes` bytes of a file: for images and databases, which change in place.
     Fixed {
-        /// Length of every chunk but a file's last.
+        /// Length of every chunk of a file except the last.
         bytes: u32,
     },
-    /// At places that follow from the content: bytes inserted or removed move only nearby cuts.
+    /// Cuts at positions that depend on the content: bytes inserted or removed move only nearby
+    /// cuts.
     ContentDefined {
-        /// No chunk is shorter, but a file's last.
+        /// The length that no chunk falls below, except the last of a file.
         min: u32,
-        /// Up to this length cuts are rare, from it on they are frequent.
+        /// Cuts are rare up to this length, and frequent from it on.
         avg: u32,
-        /// No chunk is longer.
+        /// The length that no chunk exceeds.
         max: u32,
     },
 }
 
 impl Chunking {
-    /// Content-defined chunks of about `avg` bytes, at least a quarter and at most four times that.
+    /// Content-defined chunks of about `avg` bytes: at least a quarter of that and at most four
+    /// times that.
     ///
     /// # Errors
-    /// [`Kind::Usage`] unless `avg` is a power of two from 4 KiB to 16 MiB.
+    /// Fails with [`Kind::Usage`] unless `avg` is a power of two from 4 KiB to 16 MiB.
     pub fn content_defined(avg: u32) -> Result<Chunking> {
         let [low, high] = AVERAGE_RANGE;
         if !avg.is_power_of_two() || !(low..=high).contains(&avg) {
-            return Err(Error::new(Kind::Usage, "this is not an average chunk size")
+            return Err(Error::new(Kind::Usage, "this is not a possible average chunk size")
                 .expected("a power of two from 4K to 16M", size_text(avg))
-                .advice("64K suits most data; write fixed:SIZE for chunks of one length"));
+                .advice(
+                    "an average of 64K suits most data; write fixed:SIZE for chunks of equal \
+                     length",
+                ));
         }
         Ok(Chunking::ContentDefined { min: avg / 4, avg, max: avg * 4 })
     }
@@ -77,23 +83,24 @@ impl Chunking {
     /// Chunks of `bytes` bytes.
     ///
     /// # Errors
-    /// [`Kind::Usage`] unless `bytes` is a power of two from 4 KiB to 4 MiB.
+    /// Fails with [`Kind::Usage`] unless `bytes` is a power of two from 4 KiB to 4 MiB.
     pub fn fixed(bytes: u32) -> Result<Chunking> {
         let [low, high] = FIXED_RANGE;
         if !bytes.is_power_of_two() || !(low..=high).contains(&bytes) {
-            return Err(Error::new(Kind::Usage, "this is not a fixed chunk size")
+            return Err(Error::new(Kind::Usage, "this is not a possible fixed chunk size")
                 .expected("a power of two from 4K to 4M", size_text(bytes))
                 .advice("use the page size of the database or a multiple of it, as in fixed:16K"));
         }
         Ok(Chunking::Fixed { bytes })
     }
 
-    /// Checks lengths that come from elsewhere than the constructors, such as a stored config.
+    /// Checks lengths that were not made by the constructors, such as those of a stored
+    /// configuration.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when no [`Cutter`] can work with them: a fixed length of none or beyond
-    /// 16 MiB; content-defined lengths that are odd, out of order, below 64 bytes, above 64 MiB,
-    /// or an average without masks.
+    /// Fails with [`Kind::Usage`] when no [`Cutter`] can use them: a fixed length of 0 or above 16
+    /// MiB; content-defined lengths that are odd, out of order, below 64 bytes, above 64 MiB, or
+    /// with a mean for which there are no masks.
     pub fn validate(self) -> Result<()> {
         let sound = match self {
             Chunking::Fixed { bytes } => (1..=AVERAGE_RANGE[1]).contains(&bytes),
@@ -107,18 +114,18 @@ impl Chunking {
         if sound {
             return Ok(());
         }
-        Err(Error::new(Kind::Usage, format!("no chunks can be cut with {self:?}"))
-            .advice("use an average such as 64K, or fixed:SIZE"))
+        Err(Error::new(Kind::Usage, format!("data cannot be cut into chunks with {self:?}"))
+            .advice("use an average size such as 64K, or fixed:SIZE"))
     }
 }
 
 impl FromStr for Chunking {
     type Err = Error;
 
-    /// Reads `64K` as an average and `fixed:4K` as a length.
+    /// Parses `64K` as a mean length and `fixed:4K` as a fixed length.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when it is not a size, or not one that is allowed there.
+    /// Fails with [`Kind::Usage`] when the text is not a size, or a size that is not allowed there.
     fn from_str(text: &str) -> Result<Chunking> {
         let bytes = |size: &str| -> Result<u32> {
             // A number that does not fit is refused as too long, like any other length out of
@@ -130,8 +137,8 @@ impl FromStr for Chunking {
                 Chunking::fixed(bytes(size)?)
             }
             Some((kind, _)) => {
-                Err(Error::new(Kind::Usage, format!("no chunking is named '{kind}'"))
-                    .advice("write an average such as 64K, or fixed:SIZE"))
+                Err(Error::new(Kind::Usage, format!("there is no chunking method '{kind}'"))
+                    .advice("write an average size such as 64K, or fixed:SIZE"))
             }
             None => Chunking::content_defined(bytes(text)?),
         }
@@ -139,7 +146,8 @@ impl FromStr for Chunking {
 }
 
 impl fmt::Display for Chunking {
-    /// Writes what [`FromStr`] reads; lengths that it cannot write are all named.
+    /// Writes the text that [`FromStr`] parses; for lengths that have no such text, it writes each
+    /// of them with its name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Chunking::Fixed { bytes } => write!(f, "fixed:{}", size_text(bytes)),
@@ -155,7 +163,7 @@ impl fmt::Display for Chunking {
     }
 }
 
-/// A length in the largest unit that divides it: `64K`, `1M`, `1000`.
+/// Formats a length in the largest unit that divides it: `64K`, `1M`, `1000`.
 fn size_text(bytes: u32) -> String {
     match u64::from(bytes) {
         whole if whole >= MIB && whole % MIB == 0 => format!("{}M", whole / MIB),

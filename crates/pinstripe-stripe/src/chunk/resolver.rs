@@ -1,24 +1,24 @@
-//! Turns the segments of a run, in order, into the ends of its chunks.
+//! Takes the segments of a run in order and returns the ends of its chunks.
 
 use pinstripe_kernel::gear::WINDOW;
 
 use super::cutter::{Candidates, GearRules, Rules};
 use super::search::{Outcome, Search};
 
-/// Knows how far a run has been cut. It keeps no content but the last few bytes, so a segment may
-/// be dropped as soon as its chunks are done with; cheap as long as candidates come with the
-/// segments.
+/// Records how far a run has been cut. A resolver keeps only the last few bytes of content, so a
+/// segment may be dropped as soon as its chunks are processed. Resolving is cheap as long as
+/// candidates come with the segments.
 pub struct Resolver {
     rules: Rules,
     /// The start of the chunk in progress.
     start: u64,
     /// The end of all segments so far.
     end: u64,
-    /// The hash of the chunk in progress, while its first possible places are examined.
+    /// The hash of the chunk in progress, used while its first possible end positions are examined.
     hash: u64,
-    /// The end of the chunk in progress, provided that there is more content.
+    /// The end of the chunk in progress, provided that more content follows.
     held: Option<u64>,
-    /// The last bytes before `end`: the hash of the next place depends on them.
+    /// The last bytes before `end`: the hash at the next position depends on them.
     tail: Vec<u8>,
 }
 
@@ -28,11 +28,11 @@ impl Resolver {
     }
 
     /// Takes the next segment with the candidates that [`Cutter::scan`](super::Cutter::scan) found
-    /// in it, and appends the ends of all chunks that are certain now to `ends`.
+    /// in it, and appends to `ends` the ends of all chunks that are now certain.
     ///
-    /// Ends are positions in the run, counted like the first segment's `offset`; each is also where
-    /// the next chunk begins. With [`Candidates::default`], the candidates are searched here. Empty
-    /// segments change nothing.
+    /// Ends are positions in the run, counted like the first segment's `offset`; each end is also
+    /// the start of the next chunk. If `found` is [`Candidates::default`], this call searches for
+    /// the candidates itself. An empty segment changes nothing.
     pub fn push(&mut self, segment: &[u8], found: &Candidates, ends: &mut Vec<u64>) {
         if segment.is_empty() {
             return;
@@ -83,13 +83,13 @@ impl Resolver {
         self.hash = 0;
     }
 
-    /// The start of the chunk in progress: content from here on is not yet cut.
+    /// The start of the chunk in progress: content from this position on is not cut yet.
     pub fn chunk_start(&self) -> u64 {
         self.start
     }
 
-    /// Says that the run has ended. Returns the end of its last chunk, `None` when there is nothing
-    /// left since the last cut.
+    /// Ends the run. Returns the end of its last chunk, or `None` when no content follows the last
+    /// cut.
     pub fn finish(self) -> Option<u64> {
         (self.start < self.end).then_some(self.end)
     }

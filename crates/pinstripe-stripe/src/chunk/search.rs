@@ -1,17 +1,20 @@
-//! The conditions that make a place a cut, and the search for the next one.
+//! The conditions that make a position a cut, and the search for the next cut.
 //!
-//! A content-defined chunk ends at the first place, counted from its beginning, that
-//! - is at least `min`, and below the shorter of `max` and the rest of the run, rounded down to an
-//!   even number: FastCDC 2020 examines places in pairs and never half a pair;
-//! - meets the strict condition below `avg`, or the loose one from there on, with a hash that
-//!   begins at zero at `min`;
+//! A content-defined chunk ends at the first position that is a cut. Positions count from the
+//! beginning of the chunk.
 //!
-//! or, where no place does, at the shorter of `max` and the rest of the run. A window behind `min`
-//! it no longer matters where the hash began: there the candidates that a scan finds without
-//! knowing where chunks begin are exact. The few places before are hashed here.
+//! * A cut is at `min` or later, and below the smaller of `max` and the length of the rest of the
+//!   run, rounded down to an even number: FastCDC 2020 examines positions in pairs, and never half
+//!   a pair.
+//! * Below `avg`, a cut must meet the strict condition, and from `avg` on the loose one, with a
+//!   hash that begins at zero at `min`.
 //!
-//! Not in this module: state that outlives a segment. A chunk's only state between segments is its
-//! hash, which the caller keeps.
+//! If no position is a cut, the chunk ends at `max` or with the run. From one window after `min`
+//! on, it no longer matters where the hash began: there, the candidates that a scan finds without
+//! knowing the start of the chunk are exact. The few positions before that are hashed here.
+//!
+//! Not in this module: state that is kept from segment to segment. A chunk's only state that lasts
+//! from segment to segment is its hash, which the caller keeps.
 
 use std::ops::Range;
 
@@ -19,32 +22,32 @@ use pinstripe_kernel::gear::{CutCandidate, WINDOW};
 
 use super::cutter::{Candidates, GearRules};
 
-/// The largest number of bytes scanned at once; at most a quarter of the average chunk, so that few
-/// bytes are scanned in vain.
+/// The largest number of bytes scanned at once, which is also limited to a quarter of the mean
+/// chunk length, so that few bytes are scanned in vain.
 const BLOCK_BYTES: u64 = 32 << 10;
-/// And at least, because short blocks are slow.
+/// The smallest number of bytes scanned at once, because short blocks are slow.
 const BLOCK_BYTES_LEAST: u64 = 4 << 10;
 
-/// The finding of one segment about the end of a chunk; positions count from the start of the run.
+/// What one segment shows about the end of a chunk; positions count from the start of the run.
 pub(super) enum Outcome {
-    /// The chunk ends here.
+    /// The chunk ends at this position.
     Cut(u64),
-    /// It ends here if the run continues after this segment. If not, it ends with the run: the
-    /// place is the first of a pair that was never completed.
+    /// The chunk ends at this position if the run continues after this segment. If the run does not
+    /// continue, the chunk ends with the run: the position is the first of an incomplete pair.
     Held(u64),
-    /// It continues beyond this segment, or ends with the run.
+    /// The chunk continues after this segment, or ends with the run.
     Open,
 }
 
-/// One segment of a run, with what is known about it.
+/// The search for cuts in one segment of a run.
 pub(super) struct Search<'a> {
     rules: &'a GearRules,
-    /// The end of what precedes the segment: a window less one byte, or all there is.
+    /// The end of what precedes the segment: one byte less than a window, or all that precedes it.
     before: &'a [u8],
     segment: &'a [u8],
     base: u64,
     found: &'a Candidates,
-    /// Candidates beyond `found`, as far as they were needed.
+    /// Candidates beyond those in `found`, as far as they were needed.
     again: Vec<CutCandidate>,
 }
 
@@ -59,8 +62,8 @@ impl<'a> Search<'a> {
         Search { rules, before, segment, base, found, again: Vec::new() }
     }
 
-    /// Looks for the end of the chunk that begins at `start`. `hash` belongs to the chunk: zero at
-    /// first, and handed on from segment to segment until the chunk has ended.
+    /// Looks for the end of the chunk that begins at `start`. `hash` belongs to the chunk: it is
+    /// zero at first, and is passed from segment to segment until the chunk has ended.
     pub(super) fn chunk_end(&mut self, start: u64, hash: &mut u64) -> Outcome {
         let rules = self.rules;
         let segment_end = self.base + self.segment.len() as u64;
@@ -89,7 +92,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// A place that meets its condition is a cut when its pair is complete.
+    /// Decides whether a position that meets its condition is a cut: it is one if its pair is
+    /// complete.
     fn judge(&self, start: u64, place: u64) -> Outcome {
         let is_first_of_pair = (place - start).is_multiple_of(2);
         if is_first_of_pair && place + 1 == self.base + self.segment.len() as u64 {
@@ -98,8 +102,8 @@ impl<'a> Search<'a> {
         Outcome::Cut(place)
     }
 
-    /// Returns the first candidate within `places` that is `wanted`: from the list, and beyond it
-    /// by another scan.
+    /// Returns the first candidate within `places` for which `wanted` is true: from the list, and
+    /// beyond the list by another scan.
     fn first(&mut self, places: Range<u64>, wanted: impl Fn(&CutCandidate) -> bool) -> Option<u64> {
         let list = &self.found.list;
         let at = list.partition_point(|candidate| candidate.position < places.start);

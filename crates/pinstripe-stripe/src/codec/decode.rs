@@ -1,14 +1,14 @@
-//! Stored bytes to raw bytes: exactly the number in the record's header, or an error.
+//! Decodes stored bytes to raw bytes: exactly the number in the record's header, or an error.
 
 use std::fmt;
 
 use super::{Codec, lzo};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// No record has more raw bytes than this: a header with a larger number is damaged.
+/// The largest number of raw bytes of a record: a header with a larger number is damaged.
 pub(crate) const MAX_RAW_BYTES: usize = 64 << 20;
 
-/// Makes records raw again. One per worker: it keeps the zstd context.
+/// Decodes records. Each worker has one, because it keeps the zstd context.
 pub struct Decoder {
     zstd: zstd::bulk::Decompressor<'static>,
     snappy: snap::raw::Decoder,
@@ -21,19 +21,19 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder for every codec.
+    /// Makes a decoder for every codec.
     pub fn new() -> Self {
         let zstd = zstd::bulk::Decompressor::default();
         Decoder { zstd, snappy: snap::raw::Decoder::new() }
     }
 
-    /// Decodes `stored` into `out`, which then holds exactly `raw_bytes` bytes. Its old content is
-    /// dropped; an `out` that is used repeatedly costs no clearing.
+    /// Decodes `stored` into `out`, which then holds exactly `raw_bytes` bytes. The old content of
+    /// `out` is dropped; an `out` that is reused need not be cleared.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when the bytes are not such a stream, or decode to another length, or
-    /// `raw_bytes` exceeds [`MAX_RAW_BYTES`]; [`Kind::Unsupported`] for an unknown `codec_id`.
-    /// `out` is then empty.
+    /// Fails with [`Kind::Corrupt`] when the bytes are not valid for the codec, decode to another
+    /// length, or `raw_bytes` exceeds [`MAX_RAW_BYTES`], or with [`Kind::Unsupported`] for an
+    /// unknown `codec_id`. After a failure, `out` is empty.
     pub fn decode(
         &mut self,
         codec_id: u8,
@@ -56,8 +56,11 @@ impl Decoder {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         if raw_bytes > MAX_RAW_BYTES {
-            return Err(Error::new(Kind::Corrupt, "a record claims an impossible raw length")
-                .expected(format!("at most {MAX_RAW_BYTES} bytes"), raw_bytes));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "a record states an impossible uncompressed length",
+            )
+            .expected(format!("at most {MAX_RAW_BYTES} bytes"), raw_bytes));
         }
         if codec_id == RAW {
             out.clear();
@@ -80,7 +83,8 @@ impl Decoder {
                 return Err(Error::new(Kind::Unsupported, "a record uses an unknown codec")
                     .expected("a codec id from 0 to 4", codec_id)
                     .advice(
-                        "read it with the version of pinstripe that wrote it, or a newer one",
+                        "read the record with the version of pinstripe that wrote it, or a newer \
+                         version",
                     ));
             }
         };
@@ -98,7 +102,7 @@ fn exact(decoded_bytes: usize, raw_bytes: usize) -> Result<()> {
     if decoded_bytes == raw_bytes {
         return Ok(());
     }
-    Err(Error::new(Kind::Corrupt, "a record decodes to another length")
+    Err(Error::new(Kind::Corrupt, "a record decompresses to another length than it states")
         .expected(format!("{raw_bytes} bytes"), decoded_bytes))
 }
 

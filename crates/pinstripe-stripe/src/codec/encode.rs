@@ -1,5 +1,5 @@
-//! Raw bytes to stored bytes. One [`Encoder`] per worker: contexts and tables are made once, and
-//! after the largest record has been seen nothing is allocated.
+//! Encodes raw bytes to stored bytes. Each worker has one [`Encoder`]: contexts and tables are made
+//! once, and nothing is allocated after the largest record was encoded.
 
 use lz4_flex::block::CompressTable;
 use zstd::zstd_safe::CParameter;
@@ -7,28 +7,29 @@ use zstd::zstd_safe::CParameter;
 use super::{Codec, Look, MAX_RAW_BYTES, check_level, looks_incompressible, lzo};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// A record must lose this part of its length, or it is stored raw.
+/// Compression must save at least this fraction of a record, 1 in this many bytes; otherwise the
+/// record is stored raw.
 const SAVING_DIVISOR: usize = 64;
-/// log2 of 4 MiB: no record up to this length gets a window shorter than itself.
+/// log2 of 4 MiB: a record up to this length gets a window at least as long as the record.
 const LARGEST_WINDOW_LOG: u32 = 22;
-/// LZ4 inputs below this length use a table of 16-bit places.
+/// LZ4 inputs below this length use a table of 16-bit positions.
 const LZ4_SMALL_BYTES: usize = u16::MAX as usize;
-/// After this many incompressible records in a row the next ones are examined briefly, except every
-/// `THOROUGH_EVERY`th.
+/// After this many incompressible records in a row the next records are examined only briefly,
+/// except every `THOROUGH_EVERY`th.
 const BRIEF_AFTER: u32 = 8;
 const THOROUGH_EVERY: u32 = 16;
 
-/// The outcome of encoding one record.
+/// The result of encoding one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoded {
-    /// No codec helps: the stored bytes are the raw bytes, and nothing was copied.
+    /// Compression does not help: the stored bytes are the raw bytes, and nothing was copied.
     Raw,
     /// The stored bytes are in the output, in the format of this codec id.
     Packed(u8),
 }
 
 impl Encoded {
-    /// The id that the record's header keeps.
+    /// The codec id that the record's header stores.
     pub const fn codec_id(self) -> u8 {
         match self {
             Encoded::Raw => Codec::Raw.id(),
@@ -36,7 +37,7 @@ impl Encoded {
         }
     }
 
-    /// The bytes to store, given what [`Encoder::encode`] was given.
+    /// Returns the bytes to store, given the arguments of [`Encoder::encode`].
     pub const fn stored<'a>(self, raw: &'a [u8], out: &'a [u8]) -> &'a [u8] {
         match self {
             Encoded::Raw => raw,
@@ -45,13 +46,14 @@ impl Encoded {
     }
 }
 
-/// Makes records small, one after the other.
+/// Compresses records, one after the other.
 pub struct Encoder {
     codec: Codec,
     engine: CodecEngine,
-    /// Room for the worst case of the codecs that demand it; as long as the largest so far.
+    /// A buffer for the worst case of codecs that require it; as long as the largest record so far
+    /// needed.
     scratch: Vec<u8>,
-    /// Records in a row that looked incompressible.
+    /// The number of records in a row that looked incompressible.
     hopeless: u32,
 }
 
@@ -64,10 +66,11 @@ enum CodecEngine {
 }
 
 impl Encoder {
-    /// An encoder with its contexts.
+    /// Makes an encoder with its contexts.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a zstd level that cannot be asked for; [`Kind::Io`] without memory.
+    /// Fails with [`Kind::Usage`] for an impossible zstd level, or with [`Kind::Io`] if there is no
+    /// memory.
     pub fn new(codec: Codec) -> Result<Self> {
         let engine = match codec {
             Codec::Raw => CodecEngine::Raw,
@@ -81,26 +84,27 @@ impl Encoder {
         Ok(Encoder { codec, engine, scratch: Vec::new(), hopeless: 0 })
     }
 
-    /// The codec that it encodes with.
+    /// The codec of this encoder.
     pub fn codec(&self) -> Codec {
         self.codec
     }
 
-    /// Encodes `raw` into `out`, whose old content is dropped. `out` stays empty when the answer
-    /// is [`Encoded::Raw`]: the caller then stores `raw` itself ([`Encoded::stored`] picks).
+    /// Encodes `raw` into `out`, whose old content is dropped. `out` stays empty when the result is
+    /// [`Encoded::Raw`]: the caller then stores `raw` itself ([`Encoded::stored`] returns the right
+    /// one).
     ///
     /// # Errors
-    /// [`Kind::Usage`] for more than [`MAX_RAW_BYTES`]; [`Kind::Io`] when the codec gives up for
-    /// a reason of its own, such as no memory.
+    /// Fails with [`Kind::Usage`] for more than [`MAX_RAW_BYTES`], or with [`Kind::Io`] when the
+    /// codec fails for another reason, such as lack of memory.
     pub fn encode(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Encoded> {
         out.clear();
         self.encode_behind(raw, out)
     }
 
-    /// Appends the bytes to store for `raw` to `out`, encoded or as they are.
+    /// Appends the bytes to store for `raw` to `out`, compressed or unchanged.
     ///
     /// # Errors
-    /// The errors of [`encode`](Self::encode).
+    /// Fails with the errors of [`encode`](Self::encode).
     pub fn append(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Encoded> {
         let encoded = self.encode_behind(raw, out)?;
         if encoded == Encoded::Raw {
@@ -109,7 +113,8 @@ impl Encoder {
         Ok(encoded)
     }
 
-    /// Encodes `raw` behind what `out` holds; `out` is as it was when the answer is raw.
+    /// Encodes `raw` and appends the result to `out`; `out` is unchanged when the result is
+    /// [`Encoded::Raw`].
     fn encode_behind(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Encoded> {
         let start = out.len();
         if raw.len() > MAX_RAW_BYTES {
@@ -133,7 +138,7 @@ impl Encoder {
         Ok(Encoded::Packed(self.codec.id()))
     }
 
-    /// Whether to spare the codec this record.
+    /// Whether to skip compression of this record because it looks incompressible.
     fn is_hopeless(&mut self, raw: &[u8]) -> bool {
         let is_known =
             self.hopeless >= BRIEF_AFTER && !self.hopeless.is_multiple_of(THOROUGH_EVERY);
@@ -143,8 +148,8 @@ impl Encoder {
         is_hopeless
     }
 
-    /// The compressed length; the bytes are at the end of `out` (zstd needs no cleared room) or in
-    /// `scratch`.
+    /// Returns the compressed length; the compressed bytes are at the end of `out` (zstd needs no
+    /// cleared buffer) or in `scratch`.
     fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
         let scratch = &mut self.scratch;
         match &mut self.engine {
@@ -173,7 +178,8 @@ impl Encoder {
     }
 }
 
-/// A context for whole records: no content size and no checksum, the header has both.
+/// Makes a zstd context for complete records, without content size and checksum, because the
+/// record's header has both.
 fn zstd_context(level: i32) -> Result<zstd::bulk::Compressor<'static>> {
     let refused = |e: std::io::Error| Error::new(Kind::Io, format!("cannot set up zstd: {e}"));
     let mut context = zstd::bulk::Compressor::new(level).map_err(refused)?;
@@ -188,7 +194,7 @@ fn zstd_context(level: i32) -> Result<zstd::bulk::Compressor<'static>> {
     Ok(context)
 }
 
-/// The first `bytes` of `scratch`, made longer where needed.
+/// Returns the first `bytes` bytes of `scratch`, extended where needed.
 fn room(scratch: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     if scratch.len() < bytes {
         scratch.resize(bytes, 0);

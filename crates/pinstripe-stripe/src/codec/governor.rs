@@ -1,15 +1,16 @@
-//! The choice of a codec while the speed of members and processors is unknown: `--codec auto`.
+//! Chooses a codec while the speed of members and processors is unknown: `--codec auto`.
 //!
-//! There are [`STEPS`] from light to hard. A level is two neighbouring steps. While the queues of
-//! the members are less than half full, the lighter one of the level is used, otherwise the harder
-//! one: so processors and members are both busy, if the balance is between the two steps. The next
-//! level is taken only when the queues stay nearly full although everything is encoded the harder
-//! way, and the previous one when they stay nearly empty although everything is encoded the lighter
-//! way.
+//! There are [`STEPS`] steps, from the fastest codec to the slowest. A level is a pair of
+//! neighbouring steps. While the members' queues are less than half full, the faster codec of the
+//! level is used, otherwise the slower one: so processors and members are both busy if the balance
+//! is between the two. The next level is chosen only when the queues stay nearly full although
+//! everything is encoded with the slower codec, and the previous level when they stay nearly empty
+//! although everything is encoded with the faster one.
 //!
-//! Invariants: the level changes by one at a time, and only after several decisions in a row called
-//! for it; the fill of the queues is the only input. So a slow source, too, leads to light codecs.
-//! Pure, and shared by all workers. Not in this module: clocks, queues.
+//! Invariants: the level changes by one at a time, and only after several decisions in a row
+//! required it; how full the queues are is the only input. Since only the queues count, a slow
+//! source also leads to fast codecs. The governor does no I/O, and all workers share it. Not in
+//! this module: clocks, queues.
 
 use std::sync::Mutex;
 
@@ -17,7 +18,7 @@ use super::{Codec, Encoder};
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
 
-/// The codecs to choose from: each makes records smaller than the one before, and takes longer.
+/// The codecs to choose from: each compresses better than the one before, and is slower.
 pub const STEPS: [Codec; 5] = [
     Codec::Raw,
     Codec::Lz4,
@@ -26,32 +27,33 @@ pub const STEPS: [Codec; 5] = [
     Codec::Zstd { level: 1 },
 ];
 
-/// The level at first: LZ4 until the queues fill.
+/// The first level: LZ4 until the queues fill.
 const FIRST_LEVEL: usize = 1;
 const LAST_LEVEL: usize = STEPS.len() - 2;
 
-/// From here on the harder step is used.
+/// If the queues are at least this full, the slower codec of the level is used.
 const HALF: f32 = 0.5;
-/// Members lag behind from here on.
+/// If the queues are at least this full, the members cannot keep up.
 const HIGH: f32 = 0.8;
-/// Members are about to have nothing to do up to here.
+/// If the queues are at most this full, the members are about to become idle.
 const LOW: f32 = 0.2;
 
-/// The number of decisions in a row that must call for another level, and the additional number per
-/// worker: a worker's present unit was decided earlier, and shows in the queues later.
+/// The number of decisions in a row that must require another level, and the additional number for
+/// each worker: the unit that a worker has now was decided earlier, and reaches the queues later.
 const PATIENCE: u32 = 16;
 const PATIENCE_PER_WORKER: u32 = 2;
 
-/// Decides for all workers.
+/// Chooses the codec for all workers.
 pub struct Governor {
     patience: u32,
     state: Mutex<GovernorState>,
 }
 
 struct GovernorState {
-    /// The lighter of the two steps.
+    /// The number of the level's faster step.
     level: usize,
-    /// The number of decisions in a row that found members lagging, or starving.
+    /// The number of decisions in a row at which the members could not keep up, and the number at
+    /// which they were idle.
     lagging: u32,
     starving: u32,
 }
@@ -67,8 +69,9 @@ impl Governor {
         }
     }
 
-    /// Returns the codec for the next unit. `fill` says how full the members' queues are, from 0 to
-    /// 1: the fullest one if all must take the unit, all of them together if any may take it.
+    /// Returns the codec for the next unit. `fill` tells how full the members' queues are, from 0
+    /// to 1: the fullest queue if every member must take the unit, or all queues together if any
+    /// member may take it.
     pub fn decide(&self, fill: f32) -> Codec {
         let mut state = lock(&self.state);
         state.lagging = if fill >= HIGH { state.lagging + 1 } else { 0 };
@@ -91,18 +94,18 @@ impl GovernorState {
     }
 }
 
-/// The encoders of one worker that changes between codecs: each is made when it is first asked
-/// for, and kept.
+/// The encoders of one worker that switches between codecs: each is made when it is first needed,
+/// and kept.
 #[derive(Default)]
 pub struct EncoderSet {
     encoders: Vec<Encoder>,
 }
 
 impl EncoderSet {
-    /// The encoder of a codec.
+    /// Returns the encoder of a codec.
     ///
     /// # Errors
-    /// The errors of [`Encoder::new`].
+    /// Fails with the errors of [`Encoder::new`].
     pub fn get(&mut self, codec: Codec) -> Result<&mut Encoder> {
         let found = self.encoders.iter().position(|encoder| encoder.codec() == codec);
         let at = match found {

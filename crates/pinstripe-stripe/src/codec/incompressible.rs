@@ -1,36 +1,38 @@
-//! Detects bytes that no codec can make smaller: encrypted and already compressed ones.
+//! Detects bytes that no codec can compress: encrypted or already compressed bytes.
 //!
 //! A record is called incompressible only if it passes three cheap tests: each of 64 pieces of 64
-//! bytes has as many different bytes as random ones have (text, machine code and runs fail at the
-//! first or second piece, so compressible records pay almost nothing); all pieces together have a
-//! flat histogram; and no sampled string occurs twice. Pure; no allocation.
+//! bytes has as many different bytes as random data has (text, machine code and repeated bytes fail
+//! at the first or second piece, so compressible records cost almost nothing); all pieces together
+//! have a flat histogram; and no sampled string occurs twice. Pure; no allocation.
 
 use pinstripe_base::random::mix64;
 
-/// Shorter records are cheaper to compress than to examine.
+/// Records shorter than this are cheaper to compress than to examine.
 const MIN_BYTES: usize = 4096;
-/// Pieces examined, spread over the record.
+/// The number of pieces that are examined, distributed over the record.
 const PIECES: usize = 64;
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 64;
-/// Different bytes in a random piece: 56.7 on average, and below this one time in a million.
+/// The least number of different bytes in a piece that looks random: random pieces have 56.7 on
+/// average, and fewer than this one time in a million.
 const MIN_DISTINCT: u32 = 45;
-/// The chi-squared statistic of 4096 random bytes over 256 values is 255 +- 23. An order-0 coder
-/// could save a 64th of the bytes where it is about 960; this stays well below.
+/// The limit for the chi-squared statistic of the sampled bytes, which is 255 +- 23 for 4096 random
+/// bytes over 256 values. An order-0 coder could save a 64th of the bytes where the statistic is
+/// about 960; this limit is well below.
 const MAX_CHI_SQUARED: u32 = 480;
 
-/// The part of a record that is examined.
+/// How much of a record is examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// The records before it are unknown, or were compressible.
+    /// The preceding records are unknown, or were compressible.
     Thorough,
-    /// Those before it looked incompressible: takes a quarter of the time; a record that is
-    /// compressible to an eighth passes for random one time in eight.
+    /// The preceding records looked incompressible: this takes a quarter of the time, and a record
+    /// that is compressible in one eighth passes as random one time in eight.
     Brief,
 }
 
 impl Look {
-    /// Returns n: one in n pieces or windows is examined.
+    /// Returns n, where one in n pieces or windows is examined.
     const fn one_in(self) -> usize {
         match self {
             Look::Thorough => 1,
@@ -39,12 +41,12 @@ impl Look {
     }
 }
 
-/// Whether no codec here would make `raw` a 64th smaller. `false` when in doubt.
+/// Whether no codec here would reduce `raw` by a 64th. Returns `false` when in doubt.
 pub fn looks_incompressible(raw: &[u8], look: Look) -> bool {
     raw.len() >= MIN_BYTES && pieces_look_random(raw, look) && !repeats_itself(raw, look)
 }
 
-/// Whether pieces look random, one by one and together.
+/// Whether the pieces look random, both each alone and all together.
 fn pieces_look_random(raw: &[u8], look: Look) -> bool {
     let mut counts = [0u16; 256];
     let mut last_seen = [0u8; 256];
@@ -69,24 +71,25 @@ fn pieces_look_random(raw: &[u8], look: Look) -> bool {
     squares / mean <= MAX_CHI_SQUARED
 }
 
-/// Bytes searched together for the anchor byte: eight words.
+/// The number of bytes searched together for the anchor byte: eight words.
 const BLOCK_BYTES: usize = 64;
-/// Bytes of a window in which strings are sampled.
+/// The length of a window in which strings are sampled.
 const WINDOW_BYTES: usize = 8 * BLOCK_BYTES;
-/// Longer records have one window in this many bytes.
+/// In longer records there is one window per this many bytes.
 const WINDOW_STRIDE_BYTES: usize = 8 * WINDOW_BYTES;
-/// No record has fewer windows than this, unless they cover it all.
+/// Every record has at least this many windows, unless fewer cover it completely.
 const MIN_WINDOWS: usize = 32;
-/// log2 of the slots for sampled strings; a record of 4 MiB has about as many samples.
+/// log2 of the number of slots for sampled strings; a record of 4 MiB has about this many samples.
 const SLOTS_LOG: u32 = 11;
 
-/// Whether a sampled string came before in the record.
+/// Whether a sampled string occurs twice in the record.
 ///
-/// Strings are sampled by content, so that a repetition is found at any distance: the sample is the
-/// eight bytes after each occurrence of one certain byte (in random bytes every 256th). Searching
-/// everywhere would cost as much as zstd itself takes to give up, hence the windows, at random
-/// places so that no distance escapes them all: half a record that repeats the other half is missed
-/// once in thousands, a repeated eighth now and then.
+/// Strings are sampled by content, so that a repetition is found at any distance: a sample is the
+/// eight bytes after each occurrence of one certain byte, which in random data is every 256th.
+/// Searching the complete record would cost as much as zstd itself needs to give up, so only
+/// windows are searched, at random offsets so that no distance escapes all of them: if half of a
+/// record repeats the other half, this is missed once in thousands of records; a repeated eighth is
+/// missed now and then.
 fn repeats_itself(raw: &[u8], look: Look) -> bool {
     let anchor = u64::from_le_bytes([raw[raw.len() / 2]; 8]);
     let stride = (raw.len() / MIN_WINDOWS).clamp(WINDOW_BYTES + 8, WINDOW_STRIDE_BYTES);
@@ -116,7 +119,8 @@ fn repeats_itself(raw: &[u8], look: Look) -> bool {
     false
 }
 
-/// Not 0 if any byte of `word` is 0; its lowest set bit is then the top one of the lowest such.
+/// Returns a value that is not 0 if any byte of `word` is 0; its lowest set bit is then the highest
+/// bit of the lowest such byte.
 #[inline(always)]
 fn lowest_zero(word: u64) -> u64 {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080

@@ -1,13 +1,13 @@
 //! Compression and decompression of records: zstd, LZ4, Snappy, LZO, or none.
 //!
-//! A record's raw bytes go through one [`Encoder`]; its header keeps the codec id and the raw
-//! length, so the stored bytes omit both where the codec allows it. A record that a codec cannot
-//! make smaller by a 64th is stored as it is, under the id of [`Codec::Raw`].
+//! A record's raw bytes go through one [`Encoder`]; the record's header stores the codec id and the
+//! raw length, so the stored bytes omit both where the codec allows it. A record that a codec
+//! cannot reduce by a 64th is stored uncompressed, under the id of [`Codec::Raw`].
 //!
 //! Invariants: decoding yields exactly the raw length or an error, for any stored bytes; equal
-//! input and codec give equal stored bytes within one version. Not promised: that damage is noticed
+//! input and codec give equal stored bytes within one version. Decoding need not notice damage
 //! (most codecs decode a third of damaged streams to wrong bytes), so a record's checksum is
-//! verified before its bytes come here.
+//! verified before its bytes are decoded.
 
 mod decode;
 mod encode;
@@ -28,20 +28,23 @@ pub use encode::{Encoded, Encoder};
 pub use governor::{EncoderSet, Governor};
 pub use incompressible::{Look, looks_incompressible};
 
-/// The zstd level of a bare `zstd`, and of the backup store (doc/decisions/0004-codec.md).
+/// The zstd level when the codec is given as `zstd`, and the level of the backup store by default
+/// (doc/decisions/0004-codec.md).
 pub(crate) const DEFAULT_ZSTD_LEVEL: i32 = 3;
 
-/// The zstd levels that can be asked for; 0 is not one of them.
+/// The zstd levels that may be requested, except 0.
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -5..=19;
 
-/// The codec of records. Written `raw`, `zstd`, `zstd:3`, `zstd:-1`, `lz4`, `snappy`, `lzo`.
+/// The codec of records. The text form of a codec is `raw`, `zstd`, `zstd:3`, `zstd:-1`, `lz4`,
+/// `snappy` or `lzo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Stored as they are.
+    /// Stored uncompressed.
     Raw,
     /// Zstandard frames without content size and checksum.
     Zstd {
-        /// -5..=19 except 0: lower is faster. The stored bytes do not tell it.
+        /// The level, in -5..=19 except 0: lower is faster. The level cannot be read from the
+        /// stored bytes.
         level: i32,
     },
     /// The LZ4 block format.
@@ -53,10 +56,11 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// The names that can be read, as an error lists them: what reads more names adds its own.
+    /// The names that are parsed, as an error lists them; a caller that accepts more names adds its
+    /// own.
     pub const NAMES: &str = "raw, zstd, zstd:LEVEL, lz4, snappy, lzo";
 
-    /// The number that stored records keep; never reused, never changed.
+    /// The number that stored records have for this codec; it never changes and is never reused.
     pub const fn id(self) -> u8 {
         match self {
             Codec::Raw => 0,
@@ -90,10 +94,10 @@ impl fmt::Display for Codec {
 impl FromStr for Codec {
     type Err = Error;
 
-    /// Reads a codec as people write it.
+    /// Parses a codec in the form in which users write it.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for an unknown name, and for an invalid zstd level.
+    /// Fails with [`Kind::Usage`] for an unknown name, and for an invalid zstd level.
     fn from_str(text: &str) -> Result<Self> {
         match text {
             "raw" => Ok(Codec::Raw),
@@ -114,7 +118,7 @@ impl FromStr for Codec {
     }
 }
 
-/// The level, if zstd records may have it.
+/// Returns the level, if it is valid for zstd records.
 fn check_level(level: i32) -> Result<i32> {
     if level != 0 && ZSTD_LEVELS.contains(&level) { Ok(level) } else { Err(bad_level(level)) }
 }

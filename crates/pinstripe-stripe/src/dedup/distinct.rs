@@ -1,19 +1,19 @@
-//! An estimate of how much of the input is distinct, in bounded memory.
+//! Estimates how much of the input is distinct, in bounded memory.
 //!
-//! Invariants: exact as long as all keys fit; beyond that a sample by key, halved as often as
-//! needed: keys are hashes, so that every key has the same chance and all its repetitions share its
-//! fate. Totals are always exact. Never says "new" of single things: that is the chunk index's
-//! work.
+//! Invariants: counts are exact as long as all keys fit; beyond that, the keys are sampled, and the
+//! sample is halved as often as needed: keys are hashes, so every key has the same chance, and all
+//! occurrences of a key are in the sample or none. Totals are always exact. The estimate never says
+//! that a single chunk is new: that is the task of the chunk index.
 
 use std::collections::HashMap;
 
-/// Counts things and how many of them are distinct.
+/// Counts items and how many of them are distinct.
 #[derive(Debug)]
 pub struct Distinct {
-    /// Bytes of each key in the sample.
+    /// The number of bytes of each key in the sample.
     seen: HashMap<u64, u64>,
     most: usize,
-    /// A key is in the sample when this many of its high bits are zero.
+    /// The number of high bits that must be zero in a key for the key to be in the sample.
     shift: u32,
     items: u64,
     bytes: u64,
@@ -23,27 +23,28 @@ pub struct Distinct {
 /// The counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Everything that was seen.
+    /// The number of all items.
     pub items: u64,
     /// The bytes.
     pub bytes: u64,
-    /// Distinct things: exact, or estimated when `sampled` is above 1.
+    /// The number of distinct items: exact, or estimated when `sampled` is above 1.
     pub distinct_items: u64,
-    /// Bytes of distinct things.
+    /// The number of bytes of distinct items.
     pub distinct_bytes: u64,
-    /// One in this many keys was counted.
+    /// Only one in this many keys was counted; 1 if all were.
     pub sampled: u64,
 }
 
 impl Distinct {
-    /// Keeps at most `most` keys, of about 32 bytes each.
+    /// Makes a counter that keeps at most `most` keys, of about 32 bytes each.
     #[must_use]
     pub fn new(most: usize) -> Self {
         let most = most.max(16);
         Distinct { seen: HashMap::new(), most, shift: 0, items: 0, bytes: 0, sampled_bytes: 0 }
     }
 
-    /// Counts an item of this key and length; returns whether it is in the sample and new there.
+    /// Counts an item with this key and length; returns whether the key is in the sample and is new
+    /// there.
     pub fn add(&mut self, key: u64, bytes: u64) -> bool {
         self.items += 1;
         self.bytes += bytes;
@@ -63,7 +64,7 @@ impl Distinct {
         true
     }
 
-    /// Counts things that were seen before: `items` things of `bytes` bytes in all. None is new.
+    /// Counts items that were seen before: `items` items of `bytes` bytes together. None is new.
     pub fn add_again(&mut self, items: u64, bytes: u64) {
         self.items += items;
         self.bytes += bytes;
@@ -73,7 +74,7 @@ impl Distinct {
         key.leading_zeros() >= self.shift
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     pub fn count(&self) -> Count {
         let sampled = 1 << self.shift;
         let estimate = |found: u64, all: u64| found.saturating_mul(sampled).min(all);
@@ -87,7 +88,7 @@ impl Distinct {
     }
 }
 
-/// The key of a hash: its first eight bytes.
+/// The key of a hash, which is its first eight bytes.
 pub fn key_of(hash: &[u8; 32]) -> u64 {
     u64::from_be_bytes(*hash.first_chunk().expect("a hash is longer than a key"))
 }

@@ -1,21 +1,23 @@
-//! A set of 64-bit keys in 9 to 10 bits each: says "no" for certain, "yes" with one error in 256.
+//! A set of 64-bit keys in 9 to 10 bits each: its "no" is certain, its "yes" is wrong one time in
+//! 256.
 //!
-//! A binary fuse filter (Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters",
-//! 2022) with three slots per key and fingerprints of 8 bits. The array is cut into segments of a
-//! power of two; the slots of a key are in three neighbouring segments, and the exclusive or of
-//! their contents is the key's fingerprint.
+//! The filter is a binary fuse filter (Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than
+//! Xor Filters", 2022) with three slots per key and fingerprints of 8 bits. The array is divided
+//! into segments whose length is a power of two; the slots of a key are in three neighbouring
+//! segments, and the XOR of their contents is the key's fingerprint.
 //!
-//! Invariants: every key that it was built from is in it; a filter that was read from a member is
-//! checked to have the length that its shape asks for, so no query reaches beyond it. Not in this
-//! module: the meaning of the keys, and the action on a "yes".
+//! Invariants: the filter contains every key that it was built from; a filter that was read from a
+//! member is checked to have the length that its shape requires, so no query reaches beyond it. Not
+//! in this module: the meaning of the keys, and what is done after a "yes".
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Slots of a key.
+/// The number of slots of a key.
 const ARITY: usize = 3;
-/// No segment is longer than this: 2^18 slots.
+/// log2 of the longest segment: 2^18 slots.
 const SEGMENT_MAX_LOG2: u8 = 18;
-/// Seeds tried before giving up: each fails about once in a hundred times.
+/// The number of seeds that are tried before building fails: each seed fails about once in a
+/// hundred times.
 const SEEDS_MAX: u64 = 200;
 
 /// The filter.
@@ -23,24 +25,24 @@ const SEEDS_MAX: u64 = 200;
 pub struct Filter {
     seed: u64,
     segment_log2: u8,
-    /// Segments in which the first slot of a key can lie; two more follow.
+    /// The number of segments that can hold the first slot of a key; two more segments follow.
     segments: u32,
     fingerprints: Box<[u8]>,
 }
 
-/// The part of a filter that is stored with its fingerprints.
+/// The parameters of a filter, which are stored with its fingerprints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// The seed that keys are mixed with.
+    /// The seed that is mixed into the keys.
     pub seed: u64,
-    /// Slots of a segment are two to the power of this.
+    /// log2 of the number of slots of a segment.
     pub segment_log2: u8,
-    /// Segments in which the first slot of a key can lie.
+    /// The number of segments that can hold the first slot of a key.
     pub segments: u32,
 }
 
 impl Shape {
-    /// Number of fingerprints, if the shape is possible at all.
+    /// The number of fingerprints, if the shape is possible.
     fn slots(&self) -> Option<usize> {
         if self.segment_log2 > SEGMENT_MAX_LOG2 || self.segments == 0 {
             return None;
@@ -51,11 +53,12 @@ impl Shape {
 }
 
 impl Filter {
-    /// Builds a filter. The keys are left sorted, each once. Takes about 13 bytes of memory per key
-    /// in addition to the keys.
+    /// Builds a filter. Builds a filter and leaves the keys sorted, each once. Building takes about
+    /// 13 bytes of memory per key in addition to the keys.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when no seed fits, which keys that are hashes never cause.
+    /// Fails with [`Kind::Corrupt`] when no seed fits, which never happens for keys that are
+    /// hashes.
     pub fn build(keys: &mut Vec<u64>) -> Result<Self> {
         keys.sort_unstable();
         keys.dedup();
@@ -74,13 +77,14 @@ impl Filter {
             }
         }
         Err(Error::new(Kind::Corrupt, "no filter can be made of these keys")
-            .advice("chunk ids that are not hashes: run 'pinstripe check --read-data'"))
+            .advice("some chunk ids are not hashes: run 'pinstripe check --read-data'"))
     }
 
-    /// Takes a stored filter.
+    /// Makes a filter from its stored shape and fingerprints.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when the fingerprints are not as many as the shape asks for.
+    /// Fails with [`Kind::Corrupt`] when the number of fingerprints is not the one that the shape
+    /// requires.
     pub fn from_parts(shape: Shape, fingerprints: &[u8]) -> Result<Self> {
         if shape.slots() != Some(fingerprints.len()) {
             let slots = shape.slots().map_or("a possible shape".to_owned(), |n| n.to_string());
@@ -101,7 +105,7 @@ impl Filter {
         &self.fingerprints
     }
 
-    /// Whether the key may be in the set; never `false` for one that is.
+    /// Whether the key may be in the set; never `false` for a key that is in it.
     pub fn contains(&self, key: u64) -> bool {
         let hash = self.hash(key);
         let [a, b, c] = self.slots(hash);
@@ -113,7 +117,7 @@ impl Filter {
         mix(key.wrapping_add(self.seed))
     }
 
-    /// The slots of a key: one in each of three neighbouring segments.
+    /// Returns the slots of a key: one in each of three neighbouring segments.
     fn slots(&self, hash: u64) -> [usize; ARITY] {
         let length = 1_usize << self.segment_log2;
         let firsts = u64::from(self.segments) << self.segment_log2;
@@ -123,7 +127,7 @@ impl Filter {
     }
 }
 
-/// Returns the length of segments and their number for this number of keys: figures of the paper.
+/// Returns the length and the number of segments for this number of keys, computed as in the paper.
 fn dimensions(keys: usize) -> (u8, u32) {
     let n = keys.max(2) as f64;
     let log2 = (n.ln() / 3.33_f64.ln() + 2.25).floor() as u8;
@@ -134,7 +138,7 @@ fn dimensions(keys: usize) -> (u8, u32) {
     (log2, u32::try_from(segments).unwrap_or(u32::MAX))
 }
 
-/// A bijection on 64 bits in which every bit of the input moves every bit of the output (the
+/// A bijection on 64 bits in which every bit of the input affects every bit of the output (the
 /// finalizer of MurmurHash3).
 fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ bits >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -146,14 +150,14 @@ fn fingerprint(hash: u64) -> u8 {
     (hash ^ hash >> 32) as u8
 }
 
-/// The state of building: for each slot, the number of unplaced keys that map to it, and their
-/// hashes combined; where one key is left, that is its hash.
+/// The state of building a filter: for each slot, the number of unplaced keys that map to it, and
+/// the XOR of their hashes; if one key is left, that is its hash.
 struct BuildTable {
     counts: Vec<u8>,
     hashes: Vec<u64>,
-    /// Slots that were given to one key each, in this order.
+    /// Slots that were assigned to one key each, in the order of assignment.
     order: Vec<u32>,
-    /// Slots that one key is left for.
+    /// Slots to which exactly one unplaced key maps.
     alone: Vec<u32>,
 }
 
@@ -167,7 +171,8 @@ impl BuildTable {
         }
     }
 
-    /// Finds a slot for each key that no key after it has; `false` when the seed allows none.
+    /// Finds for each key a slot that no key after it uses; returns `false` when the seed does not
+    /// allow this.
     fn peel(&mut self, filter: &Filter, keys: &[u64]) -> bool {
         self.counts.fill(0);
         self.hashes.fill(0);
@@ -202,7 +207,7 @@ impl BuildTable {
         self.order.len() == keys.len()
     }
 
-    /// Gives the slots their fingerprints, the last one found first.
+    /// Sets the fingerprints in the slots, in the reverse order of assignment.
     fn assign(&self, filter: &Filter) -> Box<[u8]> {
         let mut fingerprints = vec![0_u8; self.counts.len()].into_boxed_slice();
         for &slot in self.order.iter().rev() {

@@ -1,11 +1,11 @@
-//! The claims of a run on the chunks that it stores, and filters that say quickly that a chunk is
+//! The claims of a run on the chunks that it stores, and filters that show quickly that a chunk is
 //! not in a part of the index.
 //!
-//! Invariants: of all threads that claim one id, exactly one gets the answer that it is new; that
-//! thread stores the chunk or fails the whole run, so a thread that gets the answer "known" may
-//! refer to it at once. A claim is given back only when the index knows the chunk. The set is
-//! divided into shards by the id, which is random, so workers seldom contend. Not in this module:
-//! I/O, and the places of chunks.
+//! Invariants: of all threads that claim one id, exactly one gets the answer that the chunk is new;
+//! that thread stores the chunk or makes the whole run fail, so a thread that gets the answer
+//! "known" may refer to the chunk at once. A claim is released only when the index has the chunk.
+//! The set is divided into shards by the id, which is random, so workers rarely wait for each
+//! other. Not in this module: I/O, and where chunks are stored.
 
 pub mod distinct;
 pub mod filter;
@@ -19,7 +19,8 @@ use pinstripe_base::sync::lock;
 
 const SHARDS: usize = 64;
 
-/// Ids are hashes already: their first bytes are the set's hash (the last one picks the shard).
+/// Ids are hashes already: their first bytes serve as the hash in the set (the last byte selects
+/// the shard).
 #[derive(Default)]
 struct FirstBytes(u64);
 
@@ -39,7 +40,7 @@ impl Hasher for FirstBytes {
 
 type Shard = HashSet<ChunkId, BuildHasherDefault<FirstBytes>>;
 
-/// The chunks that one run stores, or will look up next.
+/// The chunks that a run stores, or is about to look up.
 pub struct Claims {
     shards: [Mutex<Shard>; SHARDS],
 }
@@ -56,13 +57,13 @@ impl Claims {
         lock(shard)
     }
 
-    /// Claims a chunk; `false` when it is claimed already.
+    /// Claims a chunk; returns `false` when the chunk is claimed already.
     #[must_use]
     pub fn take(&self, id: &ChunkId) -> bool {
         self.shard(id).insert(*id)
     }
 
-    /// Gives a claim back: the index knows the chunk.
+    /// Releases the claim on a chunk, because the index has it now.
     pub fn release(&self, id: &ChunkId) {
         self.shard(id).remove(id);
     }
@@ -72,7 +73,7 @@ impl Claims {
         self.shard(id).contains(id)
     }
 
-    /// Gives memory back after many releases.
+    /// Frees memory after many releases.
     pub fn shrink(&self) {
         for shard in &self.shards {
             lock(shard).shrink_to_fit();
@@ -84,7 +85,7 @@ impl Claims {
         self.shards.iter().map(|shard| shard.lock().map_or(0, |shard| shard.len())).sum()
     }
 
-    /// Whether there is none.
+    /// Whether there is no claim.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

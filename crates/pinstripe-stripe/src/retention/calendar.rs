@@ -1,16 +1,16 @@
-//! Days, weeks, months and years of a moment: the Gregorian calendar as arithmetic.
+//! The days, weeks, months and years of a point in time: the Gregorian calendar as arithmetic.
 //!
-//! No zone tables and no clock: a moment is seconds since 1970 UTC, moved by an offset that the
-//! caller gives.
+//! This module uses no time-zone tables and no clock: a point in time is seconds since 1970 UTC,
+//! shifted by an offset that the caller gives.
 
-/// The calendar's periods that contain a moment; equal numbers are the same period.
+/// The calendar periods that contain a point in time; equal numbers mean the same period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Periods {
     /// Hours since 1970.
     pub hour: i64,
     /// Days since 1970.
     pub day: i64,
-    /// Weeks since the Monday before 1970; they begin on Mondays.
+    /// Weeks since the last Monday before 1970; a week begins on Monday.
     pub week: i64,
     /// Months since the year 0.
     pub month: i64,
@@ -20,7 +20,7 @@ pub struct Periods {
 
 const DAY_SECONDS: i64 = 86_400;
 
-/// The periods of a moment, seen `offset_seconds` east of UTC.
+/// Returns the periods of a point in time in a zone `offset_seconds` east of UTC.
 pub(crate) fn periods(seconds: i64, offset_seconds: i32) -> Periods {
     let local = seconds.saturating_add(i64::from(offset_seconds));
     let day = local.div_euclid(DAY_SECONDS);
@@ -35,8 +35,8 @@ pub(crate) fn periods(seconds: i64, offset_seconds: i32) -> Periods {
     }
 }
 
-/// The year and the month, 1 to 12, of a day since 1970. Years are counted from the first of
-/// March inside, so that the day that comes and goes is the last one.
+/// Returns the year and the month, 1 to 12, of a day that is counted from 1970. The calculation
+/// counts years from the first of March, so that a leap day is the last day of its year.
 fn year_and_month(day: i64) -> (i64, i64) {
     const DAYS_OF_400_YEARS: i64 = 146_097;
     let day = day.saturating_add(719_468);

@@ -1,10 +1,11 @@
-//! The selection of snapshots to keep by a set of rules, with the reasons: a pure function.
+//! Selects the snapshots that a set of rules keeps, with the reasons: a pure function.
 //!
-//! Snapshots of one host and the same sources form a group, and each group is judged by itself,
-//! newest first. A rule of N hours, days, weeks, months or years keeps the newest snapshot of each
-//! of the last N such periods that have one. A snapshot from the future stays, is shown as such,
-//! and counts for no rule, so that a wrong clock cannot push real ones out; and `within` is
-//! measured from the newest snapshot that is not from the future, never from now.
+//! Snapshots of one host and the same sources form a group, and the rules are applied to each group
+//! separately, newest first. A rule for N hours, days, weeks, months or years keeps the newest
+//! snapshot of each of the last N such periods that have a snapshot. A snapshot from the future is
+//! kept and shown as such, but no rule counts it, so that a wrong clock cannot displace other
+//! snapshots; and `within` is measured from the newest snapshot that is not from the future, never
+//! from the current time.
 
 pub(crate) mod calendar;
 
@@ -12,67 +13,67 @@ use std::collections::BTreeMap;
 
 use calendar::{Periods, periods};
 
-/// The rules that decide which snapshots stay.
+/// The rules that decide which snapshots are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// This many of the newest.
+    /// Keep this many of the newest snapshots.
     pub last: Option<u64>,
-    /// The newest in each of this many hours.
+    /// Keep the newest snapshot of each of this many hours.
     pub hourly: Option<u64>,
-    /// The newest on each of this many days.
+    /// Keep the newest snapshot of each of this many days.
     pub daily: Option<u64>,
-    /// The newest in each of this many weeks, from Monday on.
+    /// Keep the newest snapshot of each of this many weeks, which begin on Monday.
     pub weekly: Option<u64>,
-    /// The newest in each of this many months.
+    /// Keep the newest snapshot of each of this many months.
     pub monthly: Option<u64>,
-    /// The newest in each of this many years.
+    /// Keep the newest snapshot of each of this many years.
     pub yearly: Option<u64>,
-    /// All that carry one of these words.
+    /// Keep all snapshots that have one of these tags.
     pub tags: Vec<String>,
-    /// All that are at most this many seconds older than the newest.
+    /// Keep all snapshots that are at most this many seconds older than the newest one.
     pub within_seconds: Option<u64>,
 }
 
 impl Policy {
-    /// Whether it has no rule at all.
+    /// Whether the policy has no rule at all.
     pub fn is_empty(&self) -> bool {
         *self == Policy::default()
     }
 }
 
-/// The properties of a snapshot that rules use.
+/// The properties of a snapshot that the rules use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// When it was made: seconds since 1970 and nanoseconds of that second.
+    /// When the snapshot was made, as seconds since 1970 and nanoseconds.
     pub created: (i64, u32),
     /// The host that was backed up.
     pub host: Vec<u8>,
     /// The paths that were backed up.
     pub sources: Vec<Vec<u8>>,
-    /// The words it carries.
+    /// The tags of the snapshot.
     pub tags: Vec<String>,
 }
 
-/// Why a snapshot stays.
+/// The reason why a snapshot is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeepReason {
-    /// It is one of the newest.
+    /// The snapshot is one of the newest.
     Last,
-    /// It is the newest of its hour.
+    /// The snapshot is the newest of its hour.
     Hourly,
-    /// It is the newest of its day.
+    /// The snapshot is the newest of its day.
     Daily,
-    /// It is the newest of its week.
+    /// The snapshot is the newest of its week.
     Weekly,
-    /// It is the newest of its month.
+    /// The snapshot is the newest of its month.
     Monthly,
-    /// It is the newest of its year.
+    /// The snapshot is the newest of its year.
     Yearly,
-    /// It carries this word.
+    /// The snapshot has this tag.
     Tag(String),
-    /// It is not much older than the newest.
+    /// The snapshot is not much older than the newest one.
     Within,
-    /// By its own time it was not made yet.
+    /// The time of the snapshot is in the future.
     Future,
 }
 
@@ -92,8 +93,9 @@ impl std::fmt::Display for KeepReason {
     }
 }
 
-/// Returns for each snapshot the reasons to keep it; one without a reason goes. `now` only
-/// identifies snapshots from the future; days begin `offset_seconds` east of UTC.
+/// Returns for each snapshot the reasons to keep it; a snapshot without a reason may be forgotten.
+/// `now` is only used to identify snapshots from the future; days begin at midnight in a zone
+/// `offset_seconds` east of UTC.
 pub fn judge(
     policy: &Policy,
     candidates: &[Candidate],
@@ -116,10 +118,10 @@ pub fn judge(
     reasons
 }
 
-/// Snapshots, by their place in a list, of one host and the same sources.
+/// The snapshots of each host and list of sources, by their position in a list.
 pub type Groups<'a> = BTreeMap<(&'a [u8], &'a [Vec<u8>]), Vec<usize>>;
 
-/// Snapshots by host and sources.
+/// Groups snapshots by host and sources.
 pub fn groups(candidates: &[Candidate]) -> Groups<'_> {
     let mut groups = Groups::new();
     for (at, candidate) in candidates.iter().enumerate() {
@@ -128,7 +130,7 @@ pub fn groups(candidates: &[Candidate]) -> Groups<'_> {
     groups
 }
 
-/// Judges one group, newest first.
+/// Applies the rules to one group, newest snapshot first.
 fn judge_group(
     policy: &Policy,
     candidates: &[Candidate],

@@ -1,4 +1,4 @@
-//! The ciphers, and the keys that they work under.
+//! The ciphers, and the keys that they use.
 
 use aws_lc_rs::aead::{
     AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
@@ -9,34 +9,36 @@ use super::TAG_BYTES;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::label::Encryption;
 
-/// Bytes of the random salt that makes a run's subkey.
+/// Length of the random salt from which a run's subkey is derived.
 pub(crate) const SALT_BYTES: usize = 16;
 
 const SUBKEY_CONTEXT: &str = "pinstripe 2026 subkey of a run's seals";
 
-/// A cipher with its key.
+/// A cipher together with its key.
 pub(crate) struct Cipher(LessSafeKey);
 
 impl Cipher {
-    /// The cipher under a key that nothing else uses.
+    /// Makes the cipher with a key that nothing else uses.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for [`Encryption::None`].
+    /// Fails with [`Kind::Usage`] for [`Encryption::None`].
     pub fn new(encryption: Encryption, key: &[u8; 32]) -> Result<Self> {
         let algorithm: &'static Algorithm = match encryption {
             Encryption::Aes256Gcm => &AES_256_GCM,
             Encryption::ChaCha20Poly1305 => &CHACHA20_POLY1305,
-            Encryption::None => return Err(Error::new(Kind::Usage, "no cipher seals nothing")),
+            Encryption::None => {
+                return Err(Error::new(Kind::Usage, "nothing can be sealed without a cipher"));
+            }
         };
         let key = UnboundKey::new(algorithm, key)
             .map_err(|_| Error::new(Kind::Io, format!("cannot set up {encryption}")))?;
         Ok(Cipher(LessSafeKey::new(key)))
     }
 
-    /// The cipher of one run: its key follows from a master key and the run's salt.
+    /// Makes the cipher of one run: its key is derived from a master key and the run's salt.
     ///
     /// # Errors
-    /// The errors of [`new`](Self::new).
+    /// Fails with the errors of [`new`](Self::new).
     pub fn of_run(
         encryption: Encryption,
         master: &[u8; 32],
@@ -48,11 +50,11 @@ impl Cipher {
         Self::new(encryption, &key)
     }
 
-    /// Seals `bytes` in place under a nonce that was never used with this key; `aad` is vouched
-    /// for and not hidden.
+    /// Seals `bytes` in place with a nonce that was never used with this key; `aad` is
+    /// authenticated but not encrypted.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the cipher refuses, as for more bytes than it can seal.
+    /// Fails with [`Kind::Io`] when the cipher refuses, for example more bytes than it can seal.
     pub fn seal(&self, nonce: u64, aad: &[u8], bytes: &mut [u8]) -> Result<[u8; TAG_BYTES]> {
         let tag = self.0.seal_in_place_separate_tag(full_nonce(nonce), Aad::from(aad), bytes);
         let tag = tag.map_err(|_| {
@@ -61,8 +63,8 @@ impl Cipher {
         Ok(tag.as_ref().try_into().expect("both ciphers have tags of this length"))
     }
 
-    /// Opens ciphertext and tag in place; the first bytes are then what was sealed. `None` when
-    /// they are not what this key sealed with this nonce and `aad`.
+    /// Opens ciphertext and tag in place; the first bytes are then the plaintext. Returns `None`
+    /// when the bytes are not what this key sealed with this nonce and `aad`.
     pub fn open<'a>(&self, nonce: u64, aad: &[u8], bytes: &'a mut [u8]) -> Option<&'a mut [u8]> {
         self.0.open_in_place(full_nonce(nonce), Aad::from(aad), bytes).ok()
     }

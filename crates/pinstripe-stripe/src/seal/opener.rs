@@ -1,4 +1,4 @@
-//! Reading what was sealed, by any run and under any generation of the keys.
+//! Reads what any run sealed, with any generation of the keys.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,24 +18,24 @@ use pinstripe_member::snapshot::{
     Parsed, Snapshot, SnapshotContent, checkpoint_context, parse, parse_checkpoint, seal_context,
 };
 
-/// Subkeys kept at once: one per run that wrote what is read.
+/// The largest number of subkeys kept at once: there is one for each run whose records are read.
 const SUBKEYS_MAX: usize = 1024;
 
-/// Opens seals; shared by threads.
+/// Opens sealed objects; shared by threads.
 pub struct Opener {
     state: OpenerState,
     subkeys: Mutex<HashMap<SubkeyName, Arc<Cipher>>>,
 }
 
-/// Cipher, generation and salt: with the master key, they determine a subkey.
+/// Cipher, generation and salt: together with the master key, they determine a subkey.
 type SubkeyName = (Encryption, u32, [u8; SALT_BYTES]);
 
 enum OpenerState {
-    /// The store seals nothing.
+    /// The store is not encrypted.
     Clear,
-    /// The store seals, and the keys were not given.
+    /// The store is encrypted, and its keys were not given.
     Locked,
-    /// Master keys by generation.
+    /// Master keys, by generation.
     Open(Vec<SecretKey>),
 }
 
@@ -44,34 +44,35 @@ enum OpenerState {
 pub struct OpenedRecord {
     /// The content.
     pub head: RecordHead,
-    /// The place of the compressed bytes, from the beginning of the record.
+    /// The range of the compressed bytes, counted from the beginning of the record.
     pub stored: Range<usize>,
     /// Length of the whole record.
     pub bytes: usize,
 }
 
 impl Opener {
-    /// For a store that seals nothing.
+    /// Makes an opener for a store without encryption.
     pub fn clear() -> Self {
         Opener { state: OpenerState::Clear, subkeys: Mutex::default() }
     }
 
-    /// For a store that seals, without its keys: everything sealed is [`Kind::Locked`].
+    /// Makes an opener for an encrypted store without its keys: opening anything sealed fails with
+    /// [`Kind::Locked`].
     pub fn locked() -> Self {
         Opener { state: OpenerState::Locked, subkeys: Mutex::default() }
     }
 
-    /// For a store that seals, with its keys.
+    /// Makes an opener for an encrypted store with its keys.
     pub fn new(keys: &Keys) -> Self {
         Opener { state: OpenerState::Open(keys.seals.clone()), subkeys: Mutex::default() }
     }
 
-    /// Verifies the record that `bytes` begin with and opens it in place.
+    /// Verifies the record at the beginning of `bytes` and opens it in place.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when anything does not match or is not sealed as the store is,
-    /// [`Kind::Locked`] without keys or when they were rotated since, [`Kind::Unsupported`] for a
-    /// newer version.
+    /// Fails with [`Kind::Corrupt`] when anything does not match or is not sealed as the store
+    /// requires, with [`Kind::Locked`] without the keys or when they were rotated since, or with
+    /// [`Kind::Unsupported`] for a newer version.
     pub fn record(&self, bytes: &mut [u8]) -> Result<OpenedRecord> {
         let clear = parse_clear(bytes)?;
         let total = clear.stored.end;
@@ -88,7 +89,7 @@ impl Opener {
     /// Reads a snapshot object.
     ///
     /// # Errors
-    /// The errors of [`record`](Self::record).
+    /// Fails with the errors of [`record`](Self::record).
     pub fn snapshot(&self, bytes: &[u8]) -> Result<Snapshot> {
         let parsed = parse(bytes)?;
         let context = seal_context(parsed.store, parsed.id);
@@ -98,7 +99,7 @@ impl Opener {
     /// Reads a checkpoint.
     ///
     /// # Errors
-    /// The errors of [`record`](Self::record).
+    /// Fails with the errors of [`record`](Self::record).
     pub fn checkpoint(&self, bytes: &[u8]) -> Result<Snapshot> {
         if is_of(Object::Snapshot, bytes) {
             return self.snapshot(bytes);
@@ -123,11 +124,11 @@ impl Opener {
         }
     }
 
-    /// Opens what [`Sealer::blob`](super::Sealer::blob) made with this context, sealed as `seal`
-    /// says; bytes that are not sealed come back as they are.
+    /// Opens a blob that [`Sealer::blob`](super::Sealer::blob) made with this context and the
+    /// cipher `seal`; bytes that are not sealed are returned unchanged.
     ///
     /// # Errors
-    /// The errors of [`record`](Self::record).
+    /// Fails with the errors of [`record`](Self::record).
     pub fn blob(&self, seal: Encryption, context: &[u8], bytes: &[u8]) -> Result<Vec<u8>> {
         let mut bytes = bytes.to_vec();
         if !self.is_sealed(seal, "object")? {
@@ -136,7 +137,7 @@ impl Opener {
         Ok(self.open(seal, context, &mut bytes)?.to_vec())
     }
 
-    /// Whether something sealed like this can and must be opened.
+    /// Whether something with this seal must be opened, and can be.
     fn is_sealed(&self, seal: Encryption, what: &str) -> Result<bool> {
         let wrong = |text: &str| Err(Error::new(Kind::Corrupt, format!("{text} {what}")));
         match (&self.state, seal) {
@@ -176,7 +177,8 @@ impl Opener {
             return Ok(Arc::clone(cipher));
         }
         let master = masters.get(generation as usize).ok_or_else(|| {
-            keys_changed().expected(format!("generation 0 to {}", masters.len() - 1), generation)
+            keys_changed()
+                .expected(format!("a key generation from 0 to {}", masters.len() - 1), generation)
         })?;
         let cipher = Arc::new(Cipher::of_run(seal, master, &salt)?);
         let mut subkeys = lock(&self.subkeys);

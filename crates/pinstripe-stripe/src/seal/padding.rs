@@ -1,12 +1,12 @@
-//! The padding of sealed records, so that their lengths reveal less.
+//! Pads sealed records, so that their lengths reveal less.
 
 use pinstripe_member::label::Padding;
 
-/// The length that `bytes` bytes are padded to.
+/// Returns the length to which `bytes` bytes are padded.
 ///
-/// Padmé (Nikitin and others, 2019) clears the low bits of a length, upwards, and keeps about as
-/// many of the highest as its exponent has bits: a length of n bits then reveals O(log n) of them,
-/// and at most an eighth is added.
+/// Padmé (Nikitin and others, 2019) rounds a length up so that its low bits are zero, and keeps
+/// about as many of the highest bits as the binary form of its exponent has: a length of n bits
+/// then reveals O(log n) bits, and grows by at most an eighth.
 pub fn padded_bytes(padding: Padding, bytes: usize) -> usize {
     if padding == Padding::None || bytes < 4 {
         return bytes;

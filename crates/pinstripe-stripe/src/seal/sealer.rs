@@ -1,4 +1,4 @@
-//! Making sealed records and blobs; in a store that seals nothing, plain records.
+//! Makes sealed records and blobs; in a store without encryption, plain records.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,16 +18,16 @@ use pinstripe_member::snapshot::{
     Snapshot, checkpoint_context, frame_checkpoint, frame_sealed, seal_context,
 };
 
-/// The start of the plaintext in a sealed record.
+/// The offset of the plaintext in a sealed record.
 const PLAIN_AT: usize = RECORD_HEAD_BYTES + BLOB_HEAD_BYTES;
 
-/// Seals what one run writes; shared by its threads.
+/// Seals everything that one run writes; shared by the run's threads.
 pub struct Sealer {
     run: Option<SealRun>,
     padding: Padding,
 }
 
-/// A run's subkey and how often it was used.
+/// A run's subkey, and the number of times that it was used.
 struct SealRun {
     encryption: Encryption,
     generation: u32,
@@ -42,10 +42,11 @@ impl Sealer {
         Sealer { run: None, padding: Padding::None }
     }
 
-    /// A sealer for one run, with a salt of its own.
+    /// Makes a sealer for one run, with a salt of its own.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when `keys` have no seal key; [`Kind::Io`] without randomness.
+    /// Fails with [`Kind::Corrupt`] when `keys` have no seal key, or with [`Kind::Io`] if the
+    /// system provides no randomness.
     pub fn new(encryption: Encryption, padding: Padding, keys: &Keys) -> Result<Self> {
         if encryption == Encryption::None {
             return Ok(Self::none());
@@ -60,8 +61,8 @@ impl Sealer {
         Ok(Sealer { run: Some(run), padding })
     }
 
-    /// Begins a record in `out`, whose old content is dropped: leaves room for the heads and puts
-    /// the table down. The caller appends the compressed chunks and then [`close`](Self::close)s.
+    /// Begins a record in `out`, whose old content is dropped: leaves room for the heads and writes
+    /// the chunk table. The caller appends the compressed chunks and then [`close`](Self::close)s.
     pub fn begin(&self, out: &mut Vec<u8>, chunks: &[ChunkRow]) {
         out.clear();
         let heads = match self.run {
@@ -72,11 +73,11 @@ impl Sealer {
         write_table(out, chunks);
     }
 
-    /// Finishes the record in `record`, which [`begin`](Self::begin) began with the same chunks:
-    /// it is then as it is stored.
+    /// Finishes the record in `record`, which [`begin`](Self::begin) began with the same chunks;
+    /// afterwards it has its stored form.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the cipher refuses.
+    /// Fails with [`Kind::Io`] when the cipher refuses.
     pub fn close(
         &self,
         record: &mut Vec<u8>,
@@ -111,10 +112,10 @@ impl Sealer {
         Ok(head)
     }
 
-    /// A whole record, of bytes that are compressed already.
+    /// Makes a complete record from bytes that are compressed already.
     ///
     /// # Errors
-    /// The errors of [`close`](Self::close).
+    /// Fails with the errors of [`close`](Self::close).
     pub fn record(
         &self,
         kind: RecordKind,
@@ -130,10 +131,10 @@ impl Sealer {
         Ok(out)
     }
 
-    /// A snapshot as the object that is stored.
+    /// Returns a snapshot as the object that is stored.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the cipher refuses.
+    /// Fails with [`Kind::Io`] when the cipher refuses.
     pub fn snapshot(&self, snapshot: &Snapshot) -> Result<Vec<u8>> {
         let Some(run) = &self.run else { return Ok(snapshot.encode()) };
         let context = seal_context(snapshot.store, snapshot.id);
@@ -141,21 +142,21 @@ impl Sealer {
         Ok(frame_sealed(snapshot.store, snapshot.id, run.encryption, &blob))
     }
 
-    /// A checkpoint as the object that is stored in a store of format version 2.
+    /// Returns a checkpoint as the object that is stored in a store of format version 2.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the cipher refuses.
+    /// Fails with [`Kind::Io`] when the cipher refuses.
     pub fn checkpoint(&self, checkpoint: &Snapshot) -> Result<Vec<u8>> {
         let Snapshot { store, id, .. } = *checkpoint;
         let fields = self.blob(&checkpoint_context(store, id), &checkpoint.encode_fields())?;
         Ok(frame_checkpoint(store, id, self.encryption(), &fields))
     }
 
-    /// Seals some bytes; `context` says what they are and is vouched for. In a store that seals
-    /// nothing the bytes come back as they are.
+    /// Seals some bytes; `context` says what they are, and is authenticated. In a store without
+    /// encryption the bytes are returned unchanged.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the cipher refuses.
+    /// Fails with [`Kind::Io`] when the cipher refuses.
     pub fn blob(&self, context: &[u8], plain: &[u8]) -> Result<Vec<u8>> {
         let Some(run) = &self.run else { return Ok(plain.to_vec()) };
         let mut out = Vec::with_capacity(BLOB_HEAD_BYTES + plain.len() + TAG_BYTES);
@@ -172,7 +173,7 @@ impl Sealer {
 }
 
 impl SealRun {
-    /// Makes the blob that begins at `start`, and fills in its head.
+    /// Encrypts the blob that begins at `start`, and fills in its head.
     fn seal(&self, aad: &[u8], bytes: &mut Vec<u8>, start: usize) -> Result<()> {
         // At a billion records per second the counter lasts for centuries.
         let counter = self.next.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Opening key slots and rings, and making them.
+//! Makes and opens key slots and key rings.
 
 use std::fmt;
 
@@ -15,17 +15,17 @@ use pinstripe_member::{SecretBytes, SecretKey};
 
 const ROOT_COMMITMENT: &str = "pinstripe 2026 commitment to a root key";
 const ROOT_KEY: &str = "pinstripe 2026 key of a ring's seal";
-/// A ring of format version 2 may take the place of one of version 1 under the same root key: a
-/// key of its own keeps the nonce, which is 0 in both, used once under each.
+/// A ring of format version 2 may replace a ring of version 1 with the same root key: since each
+/// version derives a key of its own, the nonce, which is always 0, is used only once with each key.
 const CHAINED_ROOT_KEY: &str = "pinstripe 2026 key of a chained ring's seal";
 const CHAIN_KEY: &str = "pinstripe 2026 key of the chain of key rings";
 const SLOT_COMMITMENT: &str = "pinstripe 2026 commitment to a slot's key";
 const SLOT_KEY: &str = "pinstripe 2026 key that wraps a root key";
 
-/// Bytes of a key file's key.
+/// Length of the key in a key file.
 pub(crate) const KEY_FILE_KEY_BYTES: usize = 32;
 
-/// A user's means to open a store.
+/// What a user opens a store with.
 #[derive(Clone)]
 pub enum Credential {
     /// A password.
@@ -38,7 +38,7 @@ impl Credential {
     /// A password.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for an empty one.
+    /// Fails with [`Kind::Usage`] for an empty password.
     pub fn password(bytes: impl Into<Vec<u8>>) -> Result<Self> {
         let mut bytes = Zeroizing::new(bytes.into());
         if bytes.is_empty() {
@@ -47,18 +47,19 @@ impl Credential {
         Ok(Credential::Password(SecretBytes::take(&mut bytes)))
     }
 
-    /// A fresh key for a key file.
+    /// Makes a fresh key for a key file.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// Fails when the system provides no randomness.
     pub fn generate() -> Result<Self> {
         random().map(|key: [u8; 32]| Credential::KeyFile(key.into()))
     }
 
-    /// Reads the text of a key file: 64 hex digits, spaces and line ends around them.
+    /// Parses the text of a key file: 64 hex digits, which may be surrounded by spaces and line
+    /// ends.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for anything else; the text is not repeated.
+    /// Fails with [`Kind::Usage`] for any other text; the error does not repeat the text.
     pub fn of_key_file(text: &[u8]) -> Result<Self> {
         let refused = || {
             Error::new(Kind::Usage, "this is not a key file")
@@ -77,7 +78,7 @@ impl Credential {
         Ok(Credential::KeyFile((*key).into()))
     }
 
-    /// The text of a key file; `None` for a password.
+    /// Returns the text of a key file, or `None` for a password.
     pub fn key_file_text(&self) -> Option<Zeroizing<String>> {
         let Credential::KeyFile(key) = self else { return None };
         let mut text = Zeroizing::new(String::with_capacity(2 * KEY_FILE_KEY_BYTES + 1));
@@ -90,7 +91,7 @@ impl Credential {
         Some(text)
     }
 
-    /// Whether it could open a slot of this way.
+    /// Whether this kind of credential can open a slot of this kind.
     pub fn fits(&self, way: SlotWay) -> bool {
         matches!(
             (self, way),
@@ -114,24 +115,24 @@ impl fmt::Debug for Credential {
 pub struct RootKey(SecretKey);
 
 impl RootKey {
-    /// A fresh one, for a new ring.
+    /// Makes a fresh root key, for a new ring.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// Fails when the system provides no randomness.
     pub fn generate() -> Result<Self> {
         random().map(|key: [u8; 32]| RootKey(key.into()))
     }
 
-    /// Which root key this is, without telling it.
+    /// Identifies this root key without revealing it.
     pub fn commitment(&self) -> [u8; 32] {
         blake3::derive_key(ROOT_COMMITMENT, &*self.0)
     }
 
-    /// Seals the secrets of a store. A root key seals one ring of each format, so that its nonce
-    /// is used once under each key.
+    /// Seals the secrets of a store. A root key seals at most one ring of each format version, so
+    /// that its nonce is used once with each key.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the cipher refuses.
+    /// Fails with [`Kind::Io`] when the cipher refuses.
     pub fn seal(&self, keys: &Keys, config: &StoreConfig, format: Format) -> Result<KeyRing> {
         let mut ring = KeyRing {
             store: config.store,
@@ -151,11 +152,11 @@ impl RootKey {
         Ok(ring)
     }
 
-    /// Opens a ring. Its settings must be those of the label: otherwise a process that can write
-    /// labels could make the next backup seal nothing.
+    /// Opens a ring. The settings in the ring must equal those of the label: otherwise a process
+    /// that can write labels could turn off encryption for the next backup.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it does not open or does not fit the store.
+    /// Fails with [`Kind::Corrupt`] when the ring does not open or does not fit the store.
     pub fn open(&self, ring: &KeyRing, config: &StoreConfig) -> Result<Keys> {
         let wrong = |what: &str| Error::new(Kind::Corrupt, what);
         let mut sealed = Zeroizing::new(ring.sealed.clone());
@@ -186,13 +187,13 @@ impl RootKey {
     }
 }
 
-/// The MAC in a ring's chain that is made with the master key of an earlier generation.
+/// Returns the MAC for a ring's chain, made with the master key of an earlier generation.
 fn link(master: &[u8; 32], ring: &KeyRing) -> [u8; 32] {
     let key = Zeroizing::new(blake3::derive_key(CHAIN_KEY, master));
     *blake3::keyed_hash(&key, &ring.identity()).as_bytes()
 }
 
-/// Whether a holder of these keys made a ring of a later generation.
+/// Whether a holder of these keys made the ring, which is of a later generation.
 pub fn succeeds(ring: &KeyRing, keys: &Keys) -> bool {
     let Some((newest, master)) = keys.seals.iter().enumerate().next_back() else { return false };
     let mac = ring.chain.as_ref().and_then(|chain| chain.get(newest));
@@ -202,24 +203,24 @@ pub fn succeeds(ring: &KeyRing, keys: &Keys) -> bool {
     })
 }
 
-/// The description of a new slot.
+/// What a new slot is made from.
 #[derive(Debug, Clone)]
 pub struct NewSlot {
-    /// The credential that opens it.
+    /// The credential that will open the slot.
     pub credential: Credential,
-    /// The cost of one try of a password.
+    /// The cost of trying one password.
     pub costs: KdfCosts,
-    /// The name for people.
+    /// The name of the slot, for people.
     pub label: String,
     /// Seconds since 1970.
     pub now_seconds: i64,
 }
 
 impl NewSlot {
-    /// Wraps a root key.
+    /// Makes a slot that wraps a root key.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for impossible costs or a label that is too long.
+    /// Fails with [`Kind::Usage`] for impossible costs or a label that is too long.
     pub fn wrap(&self, root: &RootKey, ring: &KeyRing) -> Result<KeySlot> {
         use pinstripe_member::key_ring::SLOT_LABEL_MAX_BYTES;
         if self.label.len() > SLOT_LABEL_MAX_BYTES {
@@ -253,11 +254,12 @@ impl NewSlot {
     }
 }
 
-/// Tries a credential on a slot: the root key, or `None` when it is another's.
+/// Tries a credential on a slot: returns the root key, or `None` when the slot belongs to another
+/// credential.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when the slot is damaged although its checksum matches; [`Kind::Io`] when
-/// there is not enough memory to try it.
+/// Fails with [`Kind::Corrupt`] when the slot is damaged although its checksum matches, or with
+/// [`Kind::Io`] when there is not enough memory for the trial.
 pub fn unwrap_key(slot: &KeySlot, credential: &Credential) -> Result<Option<RootKey>> {
     if !credential.fits(slot.way) {
         return Ok(None);
@@ -277,7 +279,7 @@ pub fn unwrap_key(slot: &KeySlot, credential: &Credential) -> Result<Option<Root
     Ok(Some(root))
 }
 
-/// The key of a slot; slow on purpose for passwords.
+/// Derives the key that wraps a slot's root key; for passwords this is slow on purpose.
 fn slot_key(credential: &Credential, slot: &KeySlot) -> Result<Zeroizing<[u8; 32]>> {
     let mut key = Zeroizing::new([0; 32]);
     match (credential, slot.way) {

@@ -1,13 +1,14 @@
-//! MACs of small objects: a holder of the store's keys wrote this one, for this name.
+//! MACs of small objects: each proves that a holder of the store's keys wrote the object under its
+//! name.
 //!
-//! The MAC is BLAKE3 keyed with a key that follows from a generation's master key and the store,
-//! over the room and name of the object and its framed bytes, which hold kind, version, body and
-//! generation. So an object that was copied under another name, into another room or store, or was
-//! framed as another kind, fails.
+//! The MAC is keyed BLAKE3 over the room and name of the object and its framed bytes, which include
+//! kind, version, body and generation; its key is derived from a generation's master key and the
+//! store id. So verification fails for an object that was copied to another name, room or store, or
+//! was framed as another kind.
 //!
-//! Invariants: MACs are made with the newest generation and verified with any; comparisons take
-//! constant time. Whether an older object still counts is not decided here: an old object that was
-//! put back has a sound MAC.
+//! Invariants: MACs are made with the newest generation and verified with any generation;
+//! comparisons take constant time. Whether an older object still counts is not decided here: an old
+//! object that an attacker put back has a valid MAC.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::keys::Keys;
@@ -15,14 +16,14 @@ use pinstripe_member::{ExtentName, Room, SecretKey, envelope};
 
 const KEY: &str = "pinstripe 2026 key that vouches for small objects";
 
-/// Vouches for small objects and verifies what vouches for them.
+/// Makes and verifies MACs of small objects.
 pub struct Voucher {
     /// By generation.
     keys: Vec<SecretKey>,
 }
 
 impl Voucher {
-    /// For a store that seals, with its keys.
+    /// Makes a voucher for an encrypted store, with its keys.
     pub fn new(keys: &Keys) -> Self {
         let key = |master: &SecretKey| {
             let mut hasher = blake3::Hasher::new_derive_key(KEY);
@@ -32,8 +33,8 @@ impl Voucher {
         Voucher { keys: keys.seals.iter().map(key).collect() }
     }
 
-    /// Returns a framed object with a MAC for its future name. The same object has the same MAC
-    /// until the keys are rotated.
+    /// Returns a framed object with a MAC for the name that it will have. The MAC of an object is
+    /// always the same until the keys are rotated.
     pub fn vouch(&self, name: ExtentName, framed: &[u8]) -> Vec<u8> {
         let newest = self.keys.len() - 1;
         envelope::vouch(framed, newest as u32, |said| {
@@ -41,11 +42,11 @@ impl Voucher {
         })
     }
 
-    /// Makes sure that a holder of the keys put this object under this name.
+    /// Verifies that a holder of the keys put this object under this name.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it carries no MAC or a wrong one, [`Kind::KeysChanged`] when the MAC
-    /// is of a generation that these keys do not have: newer, or forged.
+    /// Fails with [`Kind::Corrupt`] when the object has no MAC or a wrong one, or with
+    /// [`Kind::KeysChanged`] when these keys lack its generation, which is newer or forged.
     pub fn verify(&self, name: ExtentName, framed: &[u8]) -> Result<()> {
         let Some(vouched) = envelope::vouched(framed) else {
             return Err(Error::new(
@@ -54,8 +55,10 @@ impl Voucher {
             ));
         };
         let Some(key) = self.keys.get(vouched.generation as usize) else {
-            return Err(super::keys_changed()
-                .expected(format!("generation 0 to {}", self.keys.len() - 1), vouched.generation));
+            return Err(super::keys_changed().expected(
+                format!("a key generation from 0 to {}", self.keys.len() - 1),
+                vouched.generation,
+            ));
         };
         if mac(key, name, vouched.said) != blake3::Hash::from_bytes(vouched.mac) {
             return Err(Error::new(
@@ -78,7 +81,7 @@ fn mac(key: &[u8; 32], name: ExtentName, said: &[u8]) -> blake3::Hash {
     hasher.finalize()
 }
 
-/// The number of a room in what a MAC is over; part of the format.
+/// The number of a room in the input of a MAC; part of the format.
 const fn room_byte(room: Room) -> u8 {
     match room {
         Room::Packs => 0,

@@ -1,16 +1,16 @@
-//! The place of every byte of a stripe set: pure arithmetic, no bytes touched.
+//! Computes where every byte of a stripe set is, without touching any bytes.
 //!
-//! The logical run is cut into rows of D strips; a row adds P parity strips and distributes its N =
-//! D + P strips over N slots, one extent each, by a permutation of its own, drawn from the set id
-//! and the row number. So a sequential read loads all extents alike, and no stride through the run
-//! can stay on one of them. Each slot has exactly one strip of each row, at `header + row * strip
-//! size`.
+//! The logical run is divided into rows of D strips; a row adds P parity strips and distributes its
+//! N = D + P strips over N slots, one extent each, by a permutation of its own that is derived from
+//! the set id and the row number. So a sequential read loads all extents equally, and reads at any
+//! fixed stride use all of them. Each slot has exactly one strip of each row, at `header + row *
+//! strip size`.
 //!
-//! The last row is cut, not padded: of its L bytes each data strip gets `ceil(L / D)` rounded up
-//! to 64, as long as there are bytes left, so the last strips may be short or empty.
+//! The last row is shortened, not padded: of its L bytes each data strip gets `ceil(L / D)` rounded
+//! up to a multiple of 64, as long as bytes are left, so the last strips may be short or empty.
 //!
-//! Words: a *position* is a strip's place in its row (0..D data in logical order, then P, Q); a
-//! *slot* is its place after the permutation, on a member that this module does not choose; a
+//! Terms: a *position* is a strip's number in its row (0..D data in logical order, then P, Q); a
+//! *slot* is its number after the permutation, and this module does not know which member has it; a
 //! *column* is a byte range within a strip.
 
 use std::ops::Range;
@@ -24,7 +24,7 @@ use pinstripe_member::stripe_set::{HEADER_BYTES, LOGICAL_BYTES_MAX, MEMBERS_MAX}
 /// Strips of a short row are a multiple of this many bytes: one cache line.
 const SHORT_STRIP_UNIT_BYTES: u64 = 64;
 
-/// Which slot holds which position of one row.
+/// Which position of one row each slot holds.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Permutation {
     slots: [u8; MEMBERS_MAX],
@@ -32,12 +32,13 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of row `row` of a set over `count` slots (at most 255).
+    /// Returns the permutation of row `row` of a set over `count` slots (at most 255).
     ///
     /// Part of the format: SplitMix64, whose state starts as the first eight bytes of the set id
     /// (little-endian) XOR `row * 0xd1342543de82ef95`, drives a Fisher-Yates shuffle of 0..N from
-    /// the last place down; the place to swap with is the high half of `draw * (place + 1)`. The
-    /// factor is not SplitMix64's own increment, or rows would be shifted copies of each other.
+    /// the last index down; the index to swap with is the high half of `draw * (place + 1)`. The
+    /// factor must not be SplitMix64's own increment: the permutations of rows would be shifted
+    /// copies of each other.
     pub fn new(set: SetId, row: u64, count: usize) -> Self {
         let mut slots = [0; MEMBERS_MAX];
         for (number, place) in slots[..count].iter_mut().enumerate() {
@@ -52,12 +53,12 @@ impl Permutation {
         Permutation { slots, count }
     }
 
-    /// The slot that holds a position.
+    /// Returns the slot that holds a position.
     pub fn slot(&self, position: usize) -> usize {
         self.slots().nth(position).expect("a position is below D + P")
     }
 
-    /// The position that a slot holds.
+    /// Returns the position that a slot holds.
     pub fn position(&self, slot: usize) -> usize {
         self.slots().position(|held_by| held_by == slot).expect("a slot is below D + P")
     }
@@ -68,19 +69,20 @@ impl Permutation {
     }
 }
 
-/// The logical bytes of one row and how long its strips are.
+/// The logical bytes of one row, and the length of its strips.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowShape {
     /// The part of the logical run that the row holds.
     pub logical: Range<u64>,
-    /// Bytes of each parity strip, and of each data strip that is not cut.
+    /// Length of each parity strip, and of each data strip that is not shortened.
     pub strip_bytes: u32,
     /// Data strips, D.
     data: u32,
 }
 
 impl RowShape {
-    /// The shape of a row that begins at `start` and is offered `left` bytes, at least one.
+    /// Returns the shape of a row that begins at `start` when `left` bytes follow, which must be at
+    /// least one.
     pub fn new(geometry: Geometry, start: u64, left: u64) -> Self {
         let bytes = left.min(geometry.row_bytes());
         let data = geometry.data() as u32;
@@ -89,7 +91,7 @@ impl RowShape {
         RowShape { logical: start..start + bytes, strip_bytes: strip as u32, data }
     }
 
-    /// The logical bytes that the strip at a data position holds; empty at a parity position.
+    /// Returns the logical bytes in the strip at a data position; empty for a parity position.
     pub fn strip_logical(&self, position: usize) -> Range<u64> {
         let edge = |position: usize| {
             let bytes = position.min(self.data as usize) as u64 * u64::from(self.strip_bytes);
@@ -108,24 +110,24 @@ impl RowShape {
     }
 }
 
-/// A part of the logical run that is in one strip.
+/// A part of the logical run that is within one strip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StripPiece {
     /// The row.
     pub row: u64,
-    /// The data strip in the row.
+    /// The position of the data strip in its row.
     pub position: usize,
     /// The slot that holds the strip.
     pub slot: usize,
-    /// The start of the piece in the slot's extent.
+    /// The offset of the piece in the slot's extent.
     pub extent_offset: u64,
-    /// The bytes of the strip that it is.
+    /// The range of bytes within the strip.
     pub column: Range<u32>,
-    /// The bytes of the logical run that it is.
+    /// The range of bytes within the logical run.
     pub logical: Range<u64>,
 }
 
-/// The places of all parts of one finished set.
+/// Where all parts of one finished set are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetLayout {
     geometry: Geometry,
@@ -134,10 +136,10 @@ pub struct SetLayout {
 }
 
 impl SetLayout {
-    /// The layout of a run of `logical_bytes` bytes.
+    /// Computes the layout of a run of `logical_bytes` bytes.
     ///
     /// # Errors
-    /// [`Kind::Usage`] beyond [`LOGICAL_BYTES_MAX`].
+    /// Fails with [`Kind::Usage`] beyond [`LOGICAL_BYTES_MAX`].
     pub fn new(geometry: Geometry, set: SetId, logical_bytes: u64) -> Result<Self> {
         if logical_bytes > LOGICAL_BYTES_MAX {
             return Err(Error::new(Kind::Usage, "a stripe set holds at most 64 PiB"));
@@ -155,12 +157,12 @@ impl SetLayout {
         self.logical_bytes
     }
 
-    /// Rows, the last one possibly short.
+    /// The number of rows; the last row may be short.
     pub fn rows(&self) -> u64 {
         self.geometry.rows(self.logical_bytes)
     }
 
-    /// The rows that hold any byte of a range.
+    /// Returns the rows that contain any byte of a range.
     pub fn rows_of(&self, range: &Range<u64>) -> Range<u64> {
         if range.is_empty() {
             return 0..0;
@@ -169,23 +171,23 @@ impl SetLayout {
         range.start / row_bytes..range.end.min(self.logical_bytes).div_ceil(row_bytes)
     }
 
-    /// The shape of a row below [`rows`](Self::rows).
+    /// Returns the shape of a row, whose number must be below [`rows`](Self::rows).
     pub fn row_shape(&self, row: u64) -> RowShape {
         let start = row * self.geometry.row_bytes();
         RowShape::new(self.geometry, start, self.logical_bytes - start)
     }
 
-    /// Which slot holds which position of a row.
+    /// Returns the slots and positions of a row's strips.
     pub fn permutation(&self, row: u64) -> Permutation {
         Permutation::new(self.set, row, self.geometry.members())
     }
 
-    /// The start of the strip of a row in every slot's extent.
+    /// Returns the offset of a row's strips, which is the same in every slot's extent.
     pub fn strip_offset(&self, row: u64) -> u64 {
         HEADER_BYTES as u64 + row * u64::from(self.geometry.strip_bytes())
     }
 
-    /// The start of the trailer in a slot's extent.
+    /// Returns the offset of the trailer in a slot's extent.
     pub fn trailer_offset(&self, slot: usize) -> u64 {
         let Some(last) = self.rows().checked_sub(1) else {
             return HEADER_BYTES as u64;
@@ -194,19 +196,19 @@ impl SetLayout {
         self.strip_offset(last) + u64::from(self.row_shape(last).strip_len(position))
     }
 
-    /// Length of a slot's whole extent in bytes.
+    /// Returns the length of a slot's complete extent in bytes.
     pub fn extent_bytes(&self, slot: usize) -> u64 {
         self.trailer_offset(slot) + self.geometry.tail_bytes(self.rows())
     }
 
-    /// Cuts a range of the logical run into parts that are in one strip each, in logical order.
-    /// Bytes beyond the end of the run are skipped.
+    /// Divides a range of the logical run into parts that are within one strip each, in logical
+    /// order. Bytes beyond the end of the run are skipped.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = StripPiece> + use<> {
         let layout = *self;
         self.rows_of(&range).flat_map(move |row| layout.row_pieces(row, range.clone()))
     }
 
-    /// Returns the pieces of a range that are in one row.
+    /// Returns the pieces of a range that are within one row.
     pub fn row_pieces(
         &self,
         row: u64,

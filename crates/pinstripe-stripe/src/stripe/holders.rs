@@ -1,11 +1,12 @@
-//! The member that holds each slot of a set: no list is kept, the extents' headers say it.
+//! Finds the member that holds each slot of a set: no list is stored, because the headers of the
+//! extents tell.
 //!
-//! A slot is the number in an extent's header; members come and go, and extents move whole, so it
-//! need not be the member's number, though it often is: that member is asked first. After an
-//! interrupted move a slot is on two members; either copy is as good.
+//! A slot is the number in an extent's header; members join and leave, and extents are moved as a
+//! whole, so the slot need not be the member's number, though it often is: that member is asked
+//! first. After an interrupted move a slot is on two members; both copies are equally good.
 //!
-//! An extent whose header is damaged is known by its strips: they match the checksums of one slot
-//! only.
+//! An extent whose header is damaged is recognized by its strips: they match the checksums of one
+//! slot only.
 
 use std::sync::Arc;
 
@@ -14,32 +15,34 @@ use super::report::{ErasureReason, is_lost_mark};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_member::stripe_set::{HEADER_BYTES, Header, checksum};
 
-/// Rows that are compared with checksums to find the slot of an extent with a damaged header.
+/// The number of rows that are compared with checksums to find the slot of an extent with a damaged
+/// header.
 const ROWS_COMPARED: u64 = 8;
 
-/// The members that may hold one slot.
+/// The members that may hold a certain slot.
 #[derive(Debug, Clone)]
 pub(super) struct Standing {
-    /// Members whose header names this slot.
+    /// Members whose header gives this slot.
     pub(super) sound: Vec<usize>,
-    /// A member that seems to hold it under a damaged header.
+    /// A member whose extent seems to be this slot, but has a damaged header.
     pub(super) doubtful: Option<usize>,
-    /// The member that should hold it, when none does.
+    /// The member that should hold the slot, when no member does.
     pub(super) home: Option<usize>,
-    /// The reason why no header can be trusted, when none can.
+    /// Why no member holds the slot under a trustworthy header, if that is the case.
     pub(super) reason: ErasureReason,
 }
 
 impl Standing {
-    /// The members to ask, best first.
+    /// The members to ask, the best first.
     pub(super) fn members(&self) -> impl Iterator<Item = usize> + '_ {
         self.sound.iter().copied().chain(self.doubtful)
     }
 }
 
 impl SetReader {
-    /// The member that holds a slot, soundly or with a damaged header; of a slot that is nowhere,
-    /// the present member that seems to have lost it. `None` when no present member has lost it.
+    /// Returns the member that holds a slot, with an intact or a damaged header; for a slot that no
+    /// member holds, the present member that seems to have lost it. Returns `None` when no member
+    /// holds the slot and no present member has lost it.
     pub fn member_of(&self, slot: usize) -> Option<usize> {
         self.quick(slot).or_else(|| {
             let standing = &self.standings()[slot];
@@ -47,25 +50,25 @@ impl SetReader {
         })
     }
 
-    /// All members that hold a slot under an intact header: more than one after a move that was cut
-    /// off.
+    /// Returns all members that hold a slot under an intact header: more than one after an
+    /// interrupted move.
     pub fn holders_of(&self, slot: usize) -> &[usize] {
         &self.standings()[slot].sound
     }
 
-    /// Returns present members with an extent that another present one has too, both under intact
-    /// headers; [`verify`](Self::verify) examined the other one.
+    /// Returns the present members whose extent another present member has as well, both under
+    /// intact headers; [`verify`](Self::verify) examined the extent of the other member.
     pub fn spare_members(&self) -> Vec<usize> {
         let spare = |standing: &Standing| standing.sound.iter().skip(1).copied().collect();
         self.standings().iter().flat_map::<Vec<_>, _>(spare).collect()
     }
 
-    /// Whether no present member has a slot, soundly or with a damaged header.
+    /// Whether no present member has a slot, with an intact or a damaged header.
     pub fn is_nowhere(&self, slot: usize) -> bool {
         self.quick(slot).is_none() && self.standings()[slot].members().next().is_none()
     }
 
-    /// Present members without any extent of the set.
+    /// Returns the present members without any extent of the set.
     pub fn free_members(&self) -> Vec<usize> {
         let is_free = |member: &usize| {
             self.member(*member).is_some()
@@ -74,7 +77,7 @@ impl SetReader {
         (0..self.places()).filter(is_free).collect()
     }
 
-    /// A member whose header was seen to say that it holds the slot, found without asking all.
+    /// Returns a member whose header gives this slot, found without asking all members.
     pub(super) fn quick(&self, slot: usize) -> Option<usize> {
         // The extent of a set of one: its trailer says whose it is as well as its header does, and
         // that was read.
@@ -85,7 +88,7 @@ impl SetReader {
         [slot, self.nth_present(slot)?].into_iter().find(has)
     }
 
-    /// Returns the standing of every slot, from all members.
+    /// Reads the headers of all members and returns which members may hold each slot.
     pub(super) fn standings(&self) -> &[Standing] {
         self.standings.get_or_init(|| self.find_standings())
     }
@@ -125,11 +128,11 @@ impl SetReader {
         found
     }
 
-    /// Finds the present members that have lost the slots without a holder. A member is named only
-    /// when that is certain: no member is absent, which might have the slot, and there are as many
-    /// members without an extent as there are slots without a holder, so that each has lost one.
-    /// Otherwise extents that were moved, or members that came later, make an intact member look
-    /// like one that lacks something.
+    /// Finds the present members that have lost those slots that no member holds. A member is named
+    /// only when that is certain: no member is absent that might have the slot, and there are as
+    /// many members without an extent as slots without a holder, so that each such member has lost
+    /// one. Otherwise, moved extents or members that joined later would make an intact member look
+    /// as if it had lost one.
     fn find_homes(&self, found: &mut [Standing]) {
         let mut free = self.free_members();
         let everybody_is_there = self.is_everybody_there
@@ -154,7 +157,7 @@ impl SetReader {
         }
     }
 
-    /// Returns the slot without a holder whose strip this member has.
+    /// Returns the slot without a holder whose strips this member has.
     fn known_by_strips(&self, member: usize, found: &[Standing]) -> Option<usize> {
         let mut open = (0..found.len()).filter(|slot| found[*slot].members().next().is_none());
         let mut strip = Vec::new();
@@ -166,7 +169,8 @@ impl SetReader {
         })
     }
 
-    /// Compares the strip of a row on one member with a slot's checksum; reads it into `strip`.
+    /// Reads the strip of a row on one member into `strip` and compares it with the checksum of a
+    /// slot.
     pub(super) fn verify_strip(
         &self,
         member: usize,
@@ -190,15 +194,17 @@ impl SetReader {
         }
     }
 
-    /// Returns the n-th of the present members: it has the n-th slot of a set that was made under
-    /// the present table of members.
+    /// Returns the n-th present member, which has the n-th slot of a set if the table of members
+    /// has not changed since the set was made.
     fn nth_present(&self, n: usize) -> Option<usize> {
         (0..self.places()).filter(|member| self.member(*member).is_some()).nth(n).or(Some(n))
     }
 
-    /// The slot that a member's header says it holds, read at first use.
+    /// Returns the slot that the header of a member's extent gives; the header is read at first
+    /// use.
     ///
-    /// Two threads may both read it at first; they find the same, and one answer is kept.
+    /// Two threads may both read the header at first use; they get the same result, and one result
+    /// is kept.
     pub(super) fn header(&self, member: usize) -> Result<usize, ErasureReason> {
         let Some(known) = self.headers.get(member) else {
             return Err(ErasureReason::MemberMissing);
@@ -210,7 +216,7 @@ impl SetReader {
         known.get_or_init(|| found).clone()
     }
 
-    /// Reads a member's header and compares it with what those of the set are.
+    /// Reads the header of a member's extent and compares it with those that the set must have.
     pub(super) fn read_header(&self, member: usize) -> Result<usize, ErasureReason> {
         let mut block = [0; HEADER_BYTES];
         self.read_from(member, 0, &mut block)?;
@@ -227,12 +233,12 @@ impl SetReader {
             format!("store {store} set {set} slot {slot} of {data}+{parity} x {strip}")
         };
         Err(wrong(
-            Error::new(Kind::WrongMember, "the extent belongs elsewhere")
+            Error::new(Kind::WrongMember, "the extent belongs to another store, set or slot")
                 .expected(name(&expected), name(&found)),
         ))
     }
 
-    /// The header that an extent of a slot must have.
+    /// Returns the header that the extent of a slot must have.
     pub(super) fn expected_header(&self, slot: usize) -> Header {
         let trailer = self.trailer();
         Header {

@@ -1,21 +1,22 @@
-//! One logical byte run striped over N slots, one member each, D data + P parity: written once,
-//! read back completely while any P members are gone.
+//! One logical byte run, striped over N slots on one member each, with D data and P parity strips
+//! per row: written once, and completely readable while any P members are missing.
 //!
-//! [`geometry`] computes the place of every byte (pure), [`SetWriter`] makes the extents,
-//! [`SetReader`] reads ranges, rebuilds lost strips on the way, verifies, and rewrites a member's
-//! extent. The bytes of header, trailer and footer are in [`pinstripe_member::stripe_set`].
+//! [`geometry`] computes where every byte is, [`SetWriter`] makes the extents, [`SetReader`] reads
+//! ranges, rebuilds lost strips, verifies, and rewrites a slot's extent. The formats of header,
+//! trailer and footer are in [`pinstripe_member::stripe_set`].
 //!
 //! Invariants:
-//! - a strip that cannot be read and a strip that does not match its checksum are the same thing,
-//!   an *erasure*, and take the same path: rebuilt from the other strips of its row;
-//! - a strip on a remote member that is not read because near strips suffice is rebuilt from those,
-//!   which is not damage;
-//! - bytes read under checksums are those that were written, or an error names the loss;
-//! - memory is bounded by one row (plus 16 bytes of checksum per strip).
+//!
+//! * A strip that cannot be read and a strip that does not match its checksum are both *erasures*:
+//!   they are rebuilt from the other strips of their row.
+//! * A strip on a remote member that is not read because near strips suffice is rebuilt from the
+//!   near strips; this does not count as damage.
+//! * Bytes that are read with checksums are those that were written, or an error names the loss.
+//! * Memory is bounded by one row, plus 16 bytes of checksum per strip.
 //!
 //! Not in this module: threads, retries, caches that outlive a pass over a set, and the choice of
 //! members; the pipeline calls `&self` methods from any number of threads, and no lock is held
-//! across I/O.
+//! during I/O.
 
 pub mod geometry;
 

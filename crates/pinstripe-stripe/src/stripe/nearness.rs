@@ -1,34 +1,35 @@
-//! Which members of a set are read first, and which are read only when the others do not suffice.
+//! Which members of a set are read first, and which are read only when the other members do not
+//! suffice.
 //!
-//! A row can be read with as many strips as it has data strips. A strip on a disk of this machine
-//! costs a fraction of one in a bucket, in time and in money: so a remote strip is rebuilt from
-//! near ones, parity included, if there are enough of them. If all members are remote, a
-//! member is not read if it answers much later than the slowest one needed.
+//! Reading a row takes as many of its strips as it has data strips. A strip on a local disk costs a
+//! fraction of one in a bucket, in time and in money: so a remote strip is rebuilt from near ones,
+//! including parity, if there are enough of them. If all members are remote, a member is not read
+//! if its latency is much longer than that of the slowest member needed.
 //!
-//! Invariant: as many members as a row has data strips are always near.
+//! Invariant: at least as many members as a row has data strips count as near.
 
 use std::time::Duration;
 
 use pinstripe_base::id::SetId;
 use pinstripe_member::{Member, SharedMember, is_remote};
 
-/// How far a member is; near ones sort first.
+/// The distance of a member; near members sort first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Distance {
-    /// Not on this machine: a request costs a round trip.
+    /// The member is not on this machine: a request costs a round trip.
     pub is_remote: bool,
-    /// The time of an answer, as far as it was measured.
+    /// The measured latency of the member's answers.
     pub latency: Duration,
 }
 
-/// How far a member is.
+/// Returns the distance of a member.
 pub fn distance(member: &dyn Member) -> Distance {
     let latency = member.latency().unwrap_or_default();
     Distance { is_remote: is_remote(member.place()), latency }
 }
 
-/// Returns the present members, in the order in which they are asked for the trailer of a set: near
-/// ones first, and among equals in an order that depends on the set.
+/// Returns the present members in the order in which they are asked for the trailer of a set: near
+/// members first, and members of equal distance in an order that depends on the set.
 pub(super) fn turns(members: &[Option<SharedMember>], set: SetId) -> Vec<(usize, &SharedMember)> {
     let first = usize::from(set.0[SetId::LEN - 1]);
     let turns = (0..members.len()).map(|turn| (first + turn) % members.len());
@@ -43,8 +44,8 @@ const FACTOR: u32 = 3;
 /// Differences below this are ignored.
 const LEAST: Duration = Duration::from_millis(2);
 
-/// Which members are not read as long as `needed` others have the strips; `None` is an absent
-/// member.
+/// Returns which members are not read as long as `needed` other members have the strips; `None`
+/// stands for an absent member.
 pub(super) fn spared(members: &[Option<Distance>], needed: usize) -> Vec<bool> {
     let mut sorted: Vec<Distance> = members.iter().copied().flatten().collect();
     sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! Sets as a whole, at random: any geometry, length, portions and damage.
+//! Property tests of complete sets: random geometry, length, append sizes and damage.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ fn shapes() -> impl Strategy<Value = (Geometry, usize)> {
     })
 }
 
-/// Flips a bit in each of these strips, `(row, position, where in it)` taken modulo what there
-/// is; at most `most` per row. Says what was hit, by row and position.
+/// Flips one bit in each of these strips, given as `(row, position, offset)`, each modulo the
+/// number there is; at most `most` strips per row. Returns the damaged strips, by row and position.
 fn hurt_strips(
     fixture: &Fixture,
     hits: &[(u64, usize, u64)],

@@ -1,15 +1,16 @@
-//! Reads ranges of a stripe set from those of its members that are left.
+//! Reads ranges of a stripe set from its present members.
 //!
-//! There are two ways to read. [`SetReader::read`] is the fast one: it reads only the bytes
-//! requested and does not check them, because the caller checks the records in them.
-//! [`SetReader::read_verified`] is used when that check failed: it reads complete strips and
-//! compares each with its checksum in the trailer, so that the damaged one is found and rebuilt.
+//! There are two ways to read a set. [`SetReader::read`] is fast: it reads only the requested bytes
+//! and does not verify them, because the caller verifies the records in them.
+//! [`SetReader::read_verified`] is used when that verification failed: it reads complete strips and
+//! compares each with its checksum in the trailer, so that the damaged strip is found and rebuilt.
 //!
-//! Invariants: an extent's bytes are trusted either because its header says that it is the right
-//! extent, or because their checksum matches: a damaged header alone never costs data. Nothing
-//! here changes after opening except the cache of headers.
+//! Invariants: an extent's bytes are trusted either because its header is that of the right extent,
+//! or because their checksum matches: a damaged header alone never loses data. Nothing in a reader
+//! changes after opening except the cache of headers.
 //!
-//! Not in this module: retries. A caller that wants an extent read again opens the set again.
+//! Not in this module: retries. To read an extent again after an error, a caller opens the set
+//! again.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,36 +28,37 @@ use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_member::stripe_set::{Checksum, SetKind, Trailer, checksum};
 use pinstripe_member::{ExtentName, Member, Room, SharedMember};
 
-/// An open stripe set. Any number of threads may read through one.
+/// An open stripe set. Any number of threads may read through one reader.
 pub struct SetReader {
     /// By member number.
     pub(super) members: Vec<Option<SharedMember>>,
     name: ExtentName,
     trailer: Trailer,
     layout: SetLayout,
-    /// By member number: the slot in its header, once it was read.
+    /// The slot in each member's header, by member number, once it was read.
     pub(super) headers: Vec<OnceLock<Result<usize, ErasureReason>>>,
-    /// By slot: the members that hold it; found out when first needed.
+    /// The members that hold each slot; determined when first needed.
     pub(super) standings: OnceLock<Vec<Standing>>,
-    /// By slot: whether it is read only when others do not suffice; found out when first needed.
+    /// For each slot, whether its strips are read only when those of other slots do not suffice;
+    /// determined when first needed.
     pub(super) far_slots: OnceLock<Vec<bool>>,
-    /// The member whose trailer was used, if it was that of a single member.
+    /// The member whose trailer was used, if a single member provided it.
     pub(super) opened_by: Option<usize>,
-    /// No member of the store is absent: a number without a member is that of one that left for good.
+    /// No member of the store is absent: a number without a member belonged to one that has left.
     pub(super) is_everybody_there: bool,
 }
 
 impl SetReader {
-    /// Opens the set whose extents have this name, by any one good trailer.
+    /// Opens the set whose extents have this name, by any one intact trailer.
     ///
     /// `members` are indexed by member number, with `None` for a missing member or an unused
-    /// number. Any of them may have any slot of the set, or none. Which member is asked first
-    /// depends on the set id, so that many sets load all members.
+    /// number. Each member may have any slot of the set, or none. The set id determines which
+    /// member is asked first, so that reading many sets loads all members.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no member has the extent; [`Kind::Unsupported`] when a newer
-    /// version wrote it; [`Kind::WrongMember`], [`Kind::Corrupt`] or the member's own error when
-    /// there are extents, but none with a good trailer of this store and set.
+    /// Fails with [`Kind::NotFound`] when no member has the extent, with [`Kind::Unsupported`] when
+    /// a newer version wrote it, or with [`Kind::WrongMember`], [`Kind::Corrupt`] or the member's
+    /// own error when extents exist, but none with an intact trailer of this store and set.
     pub fn open(
         members: &[Option<SharedMember>],
         name: ExtentName,
@@ -83,8 +85,8 @@ impl SetReader {
         }))
     }
 
-    /// Announces that these sets of a room will be opened next: the ends of all of them are
-    /// requested from remote members at once.
+    /// Hint: these sets of a room will be opened next; the ends of all their extents are requested
+    /// from remote members at once.
     pub fn open_ahead(members: &[Option<SharedMember>], room: Room, sets: &[SetId]) {
         let mut wanted: BTreeMap<usize, Vec<ExtentName>> = BTreeMap::new();
         for set in sets {
@@ -97,12 +99,13 @@ impl SetReader {
         }
     }
 
-    /// Like [`open`](Self::open), by the trailer that most members have. All trailers of a set are
-    /// the same, and a single one may be forged: with checksums that make intact strips look
-    /// damaged. For callers that judge strips, and for a second try after a failed read.
+    /// Like [`open`](Self::open), but with the trailer on which most members agree. All trailers of
+    /// a set are equal, and a single one may be forged, with checksums that make intact strips look
+    /// damaged. This function is for callers that decide which strips are damaged, and for a second
+    /// attempt after a failed read.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     pub fn open_agreed(
         members: &[Option<SharedMember>],
         name: ExtentName,
@@ -126,11 +129,11 @@ impl SetReader {
     }
 
     /// Opens a set whose writer was interrupted before it wrote the trailers; `layout` gives the
-    /// rows. Only [`read`](Self::read) works: the checksums of strips are unknown, so only the
-    /// records in a strip show whether it is intact.
+    /// rows. Only [`read`](Self::read) works on such a set: the checksums of strips are unknown, so
+    /// only the records in a strip show whether it is intact.
     ///
     /// # Errors
-    /// The errors of the layout.
+    /// Fails with the errors of the layout.
     pub fn unfinished(
         members: &[Option<SharedMember>],
         name: ExtentName,
@@ -170,7 +173,7 @@ impl SetReader {
         })
     }
 
-    /// States that no member of the store is absent, so that what no member has is lost.
+    /// Tells the reader that no member of the store is absent, so that data on no member is lost.
     #[must_use]
     pub fn with_everybody_there(self, is_everybody_there: bool) -> Self {
         SetReader { is_everybody_there, ..self }
@@ -186,7 +189,7 @@ impl SetReader {
         self.trailer.geometry
     }
 
-    /// The places of all strips.
+    /// Where all strips of the set are.
     pub fn layout(&self) -> &SetLayout {
         &self.layout
     }
@@ -196,39 +199,43 @@ impl SetReader {
         self.trailer.logical_bytes
     }
 
-    /// The place of the record index in the logical run; empty when there is none.
+    /// The range of the record index in the logical run; empty when the set has no index.
     pub fn index(&self) -> Range<u64> {
         self.trailer.index.clone()
     }
 
-    /// Appends a range of the logical run to `out`, rebuilding what cannot be read.
+    /// Appends a range of the logical run to `out`, and rebuilds what cannot be read.
     ///
-    /// Strips are not compared with their checksums: the caller checks the records in the range and
-    /// calls [`read_verified`](Self::read_verified) when that fails.
+    /// Strips are not compared with their checksums: the caller verifies the records in the range
+    /// and calls [`read_verified`](Self::read_verified) when that fails.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for a range beyond the run; [`Kind::TooManyLosses`] when more strips of a
-    /// row are gone than parity can replace. Then `out` is as it was.
+    /// Fails with [`Kind::Corrupt`] for a range beyond the run, or with [`Kind::TooManyLosses`]
+    /// when more strips of a row are missing than parity can replace. After a failure, `out` is
+    /// unchanged.
     pub fn read(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<ReadReport> {
         self.read_rows(range, out, Trust::Header)
     }
 
-    /// Like [`read`](Self::read), but of whole strips, each compared with its checksum: the bytes
-    /// returned are those that were written.
+    /// Like [`read`](Self::read), but with complete strips, each compared with its checksum: the
+    /// returned bytes are those that were written.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub fn read_verified(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<ReadReport> {
         self.read_rows(range, out, Trust::Checksum)
     }
 
     fn read_rows(&self, range: Range<u64>, out: &mut Vec<u8>, trust: Trust) -> Result<ReadReport> {
         if range.start > range.end || range.end > self.logical_bytes() {
-            return Err(Error::corrupt("a range beyond the stripe set", self.name.path())
-                .expected(
-                    format!("within 0..{}", self.logical_bytes()),
-                    format!("{}..{}", range.start, range.end),
-                ));
+            return Err(Error::corrupt(
+                "the range is beyond the end of the stripe set",
+                self.name.path(),
+            )
+            .expected(
+                format!("within 0..{}", self.logical_bytes()),
+                format!("{}..{}", range.start, range.end),
+            ));
         }
         let before = out.len();
         let mut report = ReadReport::default();
@@ -245,7 +252,7 @@ impl SetReader {
         Ok(report)
     }
 
-    /// Reads the part of a range that is in one row, straight into place.
+    /// Reads the part of a range that is within one row, directly to its destination.
     fn read_row(
         &self,
         row: u64,
@@ -308,22 +315,22 @@ impl SetReader {
         &self.trailer
     }
 
-    /// The name of its extents.
+    /// The name that all extents of the set have.
     pub fn name(&self) -> ExtentName {
         self.name
     }
 
-    /// The member of this number, if it is present.
+    /// Returns the member of this number, if it is present.
     pub(super) fn member(&self, member: usize) -> Option<&dyn Member> {
         self.members.get(member)?.as_deref()
     }
 
-    /// The number of members that were given, those included that are missing.
+    /// The number of members that were given, including missing ones.
     pub(super) fn places(&self) -> usize {
         self.members.len()
     }
 
-    /// Says in one line what is wrong with a part of an extent, and where that is.
+    /// Describes in one line what is wrong with a part of an extent, and where that extent is.
     pub fn describe(&self, slot: usize, part: ExtentPart, reason: &ErasureReason) -> String {
         let Some(member) = self.member_of(slot) else {
             return format!("slot {slot}, {part}: {}: {reason}", self.name.path());
@@ -337,7 +344,7 @@ impl SetReader {
         }
     }
 
-    /// The place of a member's extent, for messages.
+    /// Returns the place of a member's extent, for messages.
     pub(super) fn place(&self, member: usize) -> String {
         match self.member(member) {
             Some(there) => there.place().join(self.name.path()).display().to_string(),
@@ -345,9 +352,9 @@ impl SetReader {
         }
     }
 
-    /// Fills `buf` from a slot's extent on any member that has the bytes: one whose header is
-    /// right; or, if the checksum is given, one whose bytes match it. From a remote member it also
-    /// reads what follows.
+    /// Fills `buf` from a slot's extent on any member that has the bytes: a member whose header is
+    /// right or, if the checksum is given, a member whose bytes match it. From a remote member, the
+    /// bytes that follow are read as well.
     pub(super) fn fetch(
         &self,
         slot: usize,
@@ -386,7 +393,7 @@ impl SetReader {
         Err(failed)
     }
 
-    /// Fills `buf` from a member's extent, without a check.
+    /// Fills `buf` from a member's extent, without verifying it.
     pub(super) fn read_from(
         &self,
         member: usize,

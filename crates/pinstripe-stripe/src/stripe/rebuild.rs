@@ -10,8 +10,8 @@ use super::row::{Row, Trust};
 use pinstripe_base::error::Result;
 
 impl SetReader {
-    /// Makes pieces that are far from near ones; where that fails, fetches them after all. Returns
-    /// those that are lost.
+    /// Rebuilds remote pieces from near ones; where that fails, fetches the remote ones instead.
+    /// Returns the pieces that are lost.
     pub(super) fn spare_pieces(
         &self,
         row: u64,
@@ -44,7 +44,7 @@ impl SetReader {
         gone
     }
 
-    /// By slot: whether it is read only when others do not suffice.
+    /// For each slot, whether its strips are read only when those of other slots do not suffice.
     pub(super) fn far_slots(&self) -> &[bool] {
         self.far_slots.get_or_init(|| {
             let slots = self.geometry().members();
@@ -64,8 +64,8 @@ impl SetReader {
         })
     }
 
-    /// Fills the lost pieces of a row in `read`, the part of a range that is in the row, from the
-    /// same columns of the other strips.
+    /// Rebuilds the lost pieces of a row in `read` from the same columns of the other strips;
+    /// `read` is the part of a range that is within the row.
     pub(super) fn rebuild_pieces(
         &self,
         row: u64,

@@ -1,4 +1,4 @@
-//! A reader's report in addition to the bytes: rebuilt strips, damaged parts, losses.
+//! What a reader reports in addition to the bytes: rebuilt strips, damaged parts, losses.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,27 +6,27 @@ use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind};
 
-/// Why a strip, or the extent it is in, counts as an erasure.
+/// The reason why a strip, or its complete extent, counts as an erasure.
 #[derive(Debug, Clone)]
 pub enum ErasureReason {
     /// No member has this number.
     MemberMissing,
-    /// The member is present, the extent is not.
+    /// The member is present, but it does not have the extent.
     ExtentMissing,
-    /// The header is damaged, or that of another store, set or geometry.
+    /// The header is damaged, or belongs to another store, set or geometry.
     Header(Arc<Error>),
-    /// The member could not give the bytes: an I/O error, or the extent is too short.
+    /// The member did not return the bytes: an I/O error, or the extent is too short.
     Unreadable(Arc<Error>),
-    /// The bytes are not those that were written.
+    /// The bytes are not those that were written: the checksum differs.
     Checksum,
-    /// The strip could not be rebuilt when its extent was rewritten, and is marked as lost.
+    /// The strip could not be rebuilt when its extent was rewritten, and was marked as lost.
     GivenUp,
-    /// It is remote and was not read: not damage.
+    /// The strip is remote and was not read; this is not damage.
     Spared,
 }
 
 impl ErasureReason {
-    /// The reason that follows from a member's refusal to read.
+    /// Returns the reason that corresponds to an error of the member.
     pub(super) fn unreadable(error: Error) -> Self {
         match error.kind() {
             Kind::NotFound => ErasureReason::ExtentMissing,
@@ -34,7 +34,7 @@ impl ErasureReason {
         }
     }
 
-    /// Whether the whole extent is out of reach, so that no read of it can succeed.
+    /// Whether the complete extent is unavailable, so that no read of it can succeed.
     pub fn is_missing(&self) -> bool {
         matches!(self, ErasureReason::MemberMissing | ErasureReason::ExtentMissing)
     }
@@ -45,78 +45,79 @@ impl fmt::Display for ErasureReason {
         match self {
             ErasureReason::MemberMissing => f.write_str("the member is missing"),
             ErasureReason::ExtentMissing => f.write_str("the member has no such extent"),
-            ErasureReason::Header(error) => write!(f, "not the expected extent: {error}"),
-            ErasureReason::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            ErasureReason::Header(error) => write!(f, "this is not the expected extent: {error}"),
+            ErasureReason::Unreadable(error) => write!(f, "this part cannot be read: {error}"),
             ErasureReason::Checksum => f.write_str("the checksum does not match"),
             ErasureReason::GivenUp => {
-                f.write_str("it was already lost when this extent was rewritten")
+                f.write_str("this strip was already lost when this extent was rewritten")
             }
-            ErasureReason::Spared => f.write_str("it is remote and was not read"),
+            ErasureReason::Spared => f.write_str("this member is remote and was not read"),
         }
     }
 }
 
-/// The content of a strip that was lost when its extent was rewritten, repeated: its checksum never
-/// matches, so that every reader treats it as an erasure.
+/// The content, repeated, of a strip that was lost when its extent was rewritten: its checksum
+/// never matches, so every reader treats such a strip as an erasure.
 const LOST_MARK: &[u8; 16] = b"pinstripe: lost\n";
 
-/// Fills a strip with the mark of lost ones.
+/// Fills a strip with the content of lost strips.
 pub(super) fn mark_lost(strip: &mut [u8]) {
     for part in strip.chunks_mut(LOST_MARK.len()) {
         part.copy_from_slice(&LOST_MARK[..part.len()]);
     }
 }
 
-/// Whether a strip has the mark of lost ones. A strip shorter than the mark never does.
+/// Whether a strip has the content of lost strips. Always false for a strip shorter than 16 bytes.
 pub(super) fn is_lost_mark(strip: &[u8]) -> bool {
     strip.len() >= LOST_MARK.len()
         && strip.chunks(LOST_MARK.len()).all(|part| *part == LOST_MARK[..part.len()])
 }
 
-/// The result of writing an extent with strips beyond repair.
+/// The result of rewriting an extent some of whose strips cannot be repaired.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Salvaged {
-    /// Rows whose strip is intact.
+    /// The number of rows whose strip is intact.
     pub sound_rows: u64,
-    /// Rows whose strip was copied from a member although it does not match its checksum: records
-    /// in it may be sound.
+    /// The number of rows whose strip was copied from a member although it does not match its
+    /// checksum: records in it may be intact.
     pub copied_rows: u64,
-    /// Rows whose strip no member gives; it is marked as lost.
+    /// The number of rows whose strip no member returned; such a strip is marked as lost.
     pub lost_rows: u64,
 }
 
-/// A strip that was rebuilt from the others of its row.
+/// A strip that was rebuilt from the other strips of its row.
 #[derive(Debug, Clone)]
 pub struct Rebuilt {
-    /// The slot whose strip it is.
+    /// The slot to which the strip belongs.
     pub slot: usize,
-    /// The member that should have given it, when one is present.
+    /// The member that should have returned the strip, if it is present.
     pub member: Option<usize>,
     /// The row.
     pub row: u64,
-    /// Why it did not.
+    /// The reason why the strip had to be rebuilt.
     pub reason: ErasureReason,
 }
 
-/// The work of a read other than returning bytes.
+/// What a read did, in addition to returning bytes.
 #[derive(Debug, Clone, Default)]
 pub struct ReadReport {
     /// The strips, or parts of strips, that had to be rebuilt, in row order.
     pub rebuilt: Vec<Rebuilt>,
-    /// Bytes read from members, those for rebuilding included.
+    /// Bytes read from members, including those read for rebuilding.
     pub fetched_bytes: u64,
-    /// Strips, or parts of strips, that were made from near ones instead of being fetched from afar.
+    /// The number of strips, or parts of strips, that were rebuilt from near ones instead of being
+    /// fetched from a remote member.
     pub spared: u64,
 }
 
-/// A part of an extent.
+/// A part of an extent of a stripe set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExtentPart {
-    /// All of it: the member or the extent is missing.
+    /// The complete extent: it is missing, or its member is.
     Extent,
-    /// The first 4096 bytes.
+    /// The header: the first 4096 bytes.
     Header,
-    /// The strip of this row.
+    /// The strip of a certain row.
     Strip(u64),
     /// Trailer and footer, or the length of the extent.
     Trailer,
@@ -138,29 +139,30 @@ impl fmt::Display for ExtentPart {
 pub struct ExtentDamage {
     /// The slot.
     pub slot: usize,
-    /// The member that has it, or has lost it. `None` when that may be one that is missing.
+    /// The member that has the damaged part, or has lost it. `None` when an absent member may have
+    /// the damaged part.
     pub member: Option<usize>,
-    /// Which part of its extent.
+    /// The damaged part of the slot's extent.
     pub part: ExtentPart,
     /// The kind of damage.
     pub reason: ErasureReason,
-    /// Whether the other members have enough strips to rebuild it.
+    /// Whether the other members have enough strips to rebuild the part.
     pub repairable: bool,
 }
 
-/// The state of a whole set.
+/// The result of verifying a complete set.
 #[derive(Debug, Clone, Default)]
 pub struct Verification {
-    /// Everything that is not as it was written, by slot, then by part.
+    /// Every part that is not as it was written, by slot, then by part.
     pub damage: Vec<ExtentDamage>,
-    /// The ranges of the logical run that parity cannot bring back: sorted, disjoint, not touching.
+    /// The ranges of the logical run that parity cannot rebuild: sorted, disjoint and not adjacent.
     pub lost_ranges: Vec<Range<u64>>,
-    /// Bytes read from members; those of a damaged header or trailer are not counted.
+    /// Bytes read from members; those of a damaged header or trailer are not included.
     pub fetched_bytes: u64,
 }
 
 impl Verification {
-    /// Whether every byte of every slot is as it was written.
+    /// Whether every byte of every slot is as it was first written.
     pub fn is_whole(&self) -> bool {
         self.damage.is_empty()
     }

@@ -1,8 +1,8 @@
-//! One row during a read: the strips in memory, the reasons why others are missing, and the
-//! rebuilding of the missing ones.
+//! One row during a read: the strips in memory, the reasons why other strips are missing, and how
+//! missing strips are rebuilt.
 //!
-//! Invariants: a strip is read at most once; parity is read only when a strip is lost; under
-//! [`Trust::Checksum`] every strip in memory matches its checksum, rebuilt ones included.
+//! Invariants: a strip is read at most once. Parity is read only when a strip is lost. Under
+//! [`Trust::Checksum`] every strip in memory matches its checksum, including rebuilt strips.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,12 +16,12 @@ use super::windows::Windows;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::stripe_set::{Checksum, checksum};
 
-/// The evidence that makes bytes from a member trustworthy.
+/// Why bytes from a member can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// The extent's header is right.
+    /// The extent's header is the right one.
     Header,
-    /// The strip's checksum matches, under any header; needs complete strips.
+    /// The strip's checksum matches, whatever the header is; this requires complete strips.
     Checksum,
 }
 
@@ -43,22 +43,22 @@ pub(super) struct Row<'a> {
     spare: Buffers,
 }
 
-/// Buffers of strips for the next row: memory fresh from the system costs more than reading into
-/// it.
+/// Buffers that are reused for the strips of the next row, because fresh memory from the system
+/// costs more than reading into it.
 #[derive(Default)]
 pub(super) struct Buffers {
     strips: Vec<Vec<u8>>,
-    /// Bytes read from remote members beyond the row, for a pass over all rows.
+    /// For a pass over all rows: bytes read from remote members beyond the current row.
     windows: Option<Windows>,
 }
 
 impl Buffers {
-    /// Those of a pass over all rows.
+    /// Makes the buffers for a pass over all rows.
     pub(super) fn of_all_rows() -> Self {
         Buffers { strips: Vec::new(), windows: Some(Windows::default()) }
     }
 
-    /// Returns a buffer of a length, with its old content.
+    /// Returns a buffer of this length, with its old content.
     fn take(&mut self, bytes: usize) -> Vec<u8> {
         let mut buffer = self.strips.pop().unwrap_or_default();
         buffer.resize(bytes, 0);
@@ -67,7 +67,7 @@ impl Buffers {
 }
 
 impl<'a> Row<'a> {
-    /// Some columns of a row, none of them read yet.
+    /// Makes a row of some columns; none of them has been read yet.
     pub(super) fn new(set: &'a SetReader, row: u64, columns: Range<u32>, trust: Trust) -> Self {
         let layout = set.layout();
         Row {
@@ -82,12 +82,12 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// With buffers of an earlier row.
+    /// Reuses the buffers of an earlier row.
     pub(super) fn with(self, spare: Buffers) -> Self {
         Row { spare, ..self }
     }
 
-    /// The buffers, for a later row.
+    /// Returns the buffers, for a later row.
     pub(super) fn into_buffers(mut self) -> Buffers {
         for strip in std::mem::take(&mut self.strips) {
             if let Strip::AtHand(Cow::Owned(bytes)) = strip {
@@ -97,18 +97,18 @@ impl<'a> Row<'a> {
         self.spare
     }
 
-    /// Whole strips, each to be compared with its checksum.
+    /// Makes a row of complete strips, each to be compared with its checksum.
     pub(super) fn whole(set: &'a SetReader, row: u64) -> Self {
         let columns = 0..set.layout().row_shape(row).strip_bytes;
         Row::new(set, row, columns, Trust::Checksum)
     }
 
-    /// States that a strip is lost.
+    /// Marks a strip as lost.
     pub(super) fn lose(&mut self, position: usize, reason: ErasureReason) {
         self.strips[position] = Strip::Lost(reason);
     }
 
-    /// Marks all remote strips as lost, so that none is read.
+    /// Marks all remote strips as lost, so that none of them is read.
     pub(super) fn lose_far(&mut self) {
         for position in 0..self.strips.len() {
             if self.set.far_slots()[self.slot(position)]
@@ -119,7 +119,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Offers columns of a strip that were read already; they save a read if they are enough.
+    /// Offers columns of a strip that were read already; this saves a read if they suffice.
     pub(super) fn offer(&mut self, position: usize, columns: Range<u32>, bytes: &'a [u8]) {
         let needed = self.part(position);
         if columns.start <= needed.start && needed.end <= columns.end {
@@ -129,7 +129,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The bytes of a strip that [`heal`](Self::heal) was asked for.
+    /// Returns the bytes of a strip that [`heal`](Self::heal) was asked for.
     pub(super) fn bytes(&self, position: usize) -> &[u8] {
         match &self.strips[position] {
             Strip::AtHand(bytes) => bytes,
@@ -137,7 +137,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Like [`bytes`](Self::bytes), but removes the strip from memory.
+    /// Like [`bytes`](Self::bytes), but removes the strip from the row.
     pub(super) fn take(&mut self, position: usize) -> Vec<u8> {
         match std::mem::replace(&mut self.strips[position], Strip::Unread) {
             Strip::AtHand(bytes) => bytes.into_owned(),
@@ -145,10 +145,11 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Brings the strips at these positions to hand, rebuilt from others where they are lost.
+    /// Reads the strips at these positions into memory, and rebuilds those that are lost.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] when parity cannot replace what is lost, naming all of it.
+    /// Fails with [`Kind::TooManyLosses`] when parity cannot replace what is lost; the error names
+    /// everything that is lost.
     pub(super) fn heal(&mut self, wanted: &[usize], report: &mut ReadReport) -> Result<()> {
         let mut lost = wanted.to_vec();
         lost.retain(|&position| !self.load(position, report));
@@ -176,8 +177,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Reads every strip, shows those of data with their places in the logical run, and drops them
-    /// again. Returns the positions that are lost, and why.
+    /// Reads every strip, passes each data strip with its offset in the logical run to `show`, and
+    /// frees it again. Returns the positions of the lost strips, with the reasons.
     pub(super) fn survey(
         &mut self,
         report: &mut ReadReport,
@@ -199,8 +200,8 @@ impl<'a> Row<'a> {
         lost
     }
 
-    /// The logical bytes that go with the data strips at these positions, which are in order;
-    /// neighbours are merged.
+    /// Returns the logical ranges of the data strips at these positions, which are in order;
+    /// adjacent ranges are merged.
     pub(super) fn logical(&self, positions: impl Iterator<Item = usize>) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         for position in positions {
@@ -209,17 +210,17 @@ impl<'a> Row<'a> {
         ranges
     }
 
-    /// The slot that holds a position.
+    /// Returns the slot that holds a position.
     pub(super) fn slot(&self, position: usize) -> usize {
         self.permutation.slot(position)
     }
 
-    /// The position that a slot holds.
+    /// Returns the position that a slot holds.
     pub(super) fn position(&self, slot: usize) -> usize {
         self.permutation.position(slot)
     }
 
-    /// The columns that there are of a strip, which may be shorter than the row's longest.
+    /// Returns the columns that a strip really has: it may be shorter than the row's longest strip.
     fn part(&self, position: usize) -> Range<u32> {
         let len = self.shape.strip_len(position);
         self.columns.start.min(len)..self.columns.end.min(len)
@@ -229,7 +230,7 @@ impl<'a> Row<'a> {
         self.set.trailer().checksum(self.row, self.slot(position))
     }
 
-    /// Reads a strip unless that was tried before; returns whether it is in memory.
+    /// Reads a strip, unless that was tried before; returns whether it is in memory.
     fn load(&mut self, position: usize, report: &mut ReadReport) -> bool {
         if matches!(self.strips[position], Strip::Unread) {
             self.strips[position] = match self.fetch(position, report) {
@@ -240,7 +241,7 @@ impl<'a> Row<'a> {
         matches!(self.strips[position], Strip::AtHand(_))
     }
 
-    /// Reads a strip's columns; a strip without bytes cannot be lost.
+    /// Reads the columns of a strip; a strip of length 0 cannot be lost.
     fn fetch(
         &mut self,
         position: usize,
@@ -290,7 +291,8 @@ impl<'a> Row<'a> {
             if self.trust == Trust::Checksum
                 && checksum(&bytes) != *self.recorded_checksum(position)
             {
-                let what = format!("row {}: the parity contradicts the data", self.row);
+                let what =
+                    format!("row {} of the stripe set: the parity contradicts the data", self.row);
                 return Err(Error::corrupt(what, self.set.name().path()));
             }
             let rebuilt = Strip::AtHand(Cow::Owned(bytes));
@@ -306,7 +308,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Names every strip of the row that is lost, and the bytes that are gone with them.
+    /// Makes the error that names every lost strip of the row, and the logical bytes lost with
+    /// them.
     fn too_many_losses(&self) -> Error {
         let mut strips = Vec::new();
         for (position, strip) in self.strips.iter().enumerate() {
@@ -320,8 +323,8 @@ impl<'a> Row<'a> {
         let gone: Vec<String> =
             gone.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();
         let what = format!(
-            "bytes {} of the stripe set are lost: row {} has lost {} of its strips, and parity can \
-             replace {} ({})",
+            "bytes {} of the stripe set are lost: row {} has lost {} of its strips, but parity can \
+             replace only {} ({})",
             gone.join(" and "),
             self.row,
             strips.len(),
@@ -330,11 +333,11 @@ impl<'a> Row<'a> {
         );
         Error::new(Kind::TooManyLosses, what)
             .at(self.set.name().path())
-            .advice("attach absent members, then run check")
+            .advice("attach the absent members, then run 'pinstripe check'")
     }
 }
 
-/// Adds a range behind others, joined to the last one if they touch.
+/// Appends a range to a list of ranges, merged with the last one if they are adjacent.
 pub(super) fn push_range(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
     match ranges.last_mut() {
         _ if range.is_empty() => {}

@@ -1,5 +1,5 @@
-//! Long reads from remote members: each request costs a round trip, so neighbouring bytes of an
-//! extent are requested together, across the borders of rows.
+//! Long reads from remote members: each request costs a round trip, so adjacent bytes of an extent
+//! are requested together, across rows.
 
 use std::ops::Range;
 
@@ -7,21 +7,21 @@ use super::reader::SetReader;
 use super::report::ReadReport;
 use pinstripe_base::error::Result;
 
-/// Neighbouring bytes of one extent.
+/// Adjacent bytes of one extent.
 struct ExtentRun {
     slot: usize,
     offset: u64,
     bytes: usize,
-    /// The places in what is read: first byte, length.
+    /// Where the parts belong in the requested range: first byte and length.
     parts: Vec<(usize, usize)>,
 }
 
 impl SetReader {
-    /// Like [`read`](Self::read), in few requests. Where one of them fails, all is read as `read` does
-    /// it.
+    /// Like [`read`](Self::read), but with few requests. If one of the requests fails, everything
+    /// is read as by [`read`](Self::read).
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub fn read_span(&self, range: Range<u64>) -> Result<(Vec<u8>, ReadReport)> {
         if let Some(bytes) = self.read_runs(&range) {
             let fetched_bytes = bytes.len() as u64;
@@ -61,7 +61,7 @@ impl SetReader {
         Some(span)
     }
 
-    /// Returns the parts of each extent that a range needs, joined where they touch.
+    /// Returns the parts of each extent that a range needs; adjacent parts are merged.
     fn runs(&self, range: &Range<u64>) -> Vec<ExtentRun> {
         let mut runs: Vec<ExtentRun> = Vec::new();
         for piece in self.layout().pieces(range.clone()) {

@@ -1,4 +1,4 @@
-//! Fixtures of this room's tests: members in memory that can be damaged, and a set on them.
+//! Fixtures for the tests of this module: members in memory that can be damaged, and a set on them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use pinstripe_member::{ExtentName, Member, MemoryMember, Replace, SharedMember};
 pub const STORE: StoreId = StoreId([0x51; 16]);
 pub const SET: SetId = SetId(*b"a set of strips.");
 
-/// Gathers extents; hands out dirty buffers, as a sink that recycles would.
+/// A sink that collects extents; it hands out dirty buffers, as a sink that reuses buffers would.
 #[derive(Default)]
 pub struct Extents(pub Vec<Vec<u8>>);
 
@@ -28,7 +28,7 @@ impl StripSink for Extents {
     }
 }
 
-/// A member's extent as `rebuild_extent` makes it.
+/// Returns a member's extent as `rebuild_extent` makes it.
 pub fn rewritten(set: &SetReader, member: usize) -> Result<Vec<u8>> {
     let target = MemoryMember::new("target");
     let mut writer = target.create(Fixture::name(), Replace::Never)?;
@@ -37,7 +37,7 @@ pub fn rewritten(set: &SetReader, member: usize) -> Result<Vec<u8>> {
     Ok(target.bytes(Fixture::name()).expect("it was sealed").to_vec())
 }
 
-/// The findings of a verification, in a form that compares.
+/// Returns the findings of a verification in a form that tests can compare.
 pub fn damage_of(found: &Verification) -> Vec<(usize, ExtentPart, bool)> {
     found.damage.iter().map(|damage| (damage.slot, damage.part, damage.repairable)).collect()
 }
@@ -57,7 +57,7 @@ impl Fixture {
         Self::appended(Geometry::new(data, parity, 4096).unwrap(), bytes, &[usize::MAX])
     }
 
-    /// Content is appended in portions of these lengths, repeatedly.
+    /// Makes a fixture whose content is appended in pieces of these lengths, in rotation.
     pub fn appended(geometry: Geometry, bytes: usize, portions: &[usize]) -> Self {
         let mut content = vec![0; bytes];
         blake3::Hasher::new().finalize_xof().fill(&mut content);
@@ -112,7 +112,7 @@ impl Fixture {
         SetReader::open(&self.shared(missing), Self::name(), STORE, SET).unwrap()
     }
 
-    /// Changes a member's extent.
+    /// Modifies a member's extent.
     pub fn hurt(&self, member: usize, change: impl FnOnce(&mut Vec<u8>)) {
         let mut extent = self.members[member].bytes(Self::name()).unwrap().to_vec();
         change(&mut extent);
@@ -124,19 +124,19 @@ impl Fixture {
         self.hurt(member, |extent| extent[at as usize] ^= 0x10);
     }
 
-    /// Takes a member's extent away.
+    /// Removes a member's extent.
     pub fn remove(&self, member: usize) {
         self.members[member].delete(Self::name()).unwrap();
     }
 
-    /// Makes every extent as it was written.
+    /// Restores every extent to its original bytes.
     pub fn mend(&self) {
         for (member, extent) in self.members.iter().zip(&self.extents) {
             member.overwrite(Self::name(), extent.clone());
         }
     }
 
-    /// Whole content through `read`, held against what was appended.
+    /// Reads the complete content with `read` and compares it with what was appended.
     pub fn assert_reads(&self, set: &SetReader) -> ReadReport {
         let mut out = b"before".to_vec();
         let report = set.read(0..self.content.len() as u64, &mut out).unwrap();

@@ -1,15 +1,15 @@
-//! Reading the trailer of an extent by its name alone.
+//! Reads the trailer of an extent from its name alone.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_member::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Header, Trailer};
 use pinstripe_member::{ExtentName, Member, is_remote};
 
-/// Bytes at an extent's end, read at once in the hope that the whole trailer is in them: the
-/// trailer of a 64 MiB pack with strips of 256 KiB on 4 members has 5.6 KiB.
+/// The number of bytes at an extent's end that are read first, in the hope that they include the
+/// complete trailer: the trailer of a 64 MiB pack with strips of 256 KiB on 4 members has 5.6 KiB.
 const TAIL_GUESS_BYTES: u64 = 16 << 10;
 
-/// Reads the trailer of one member's extent and compares its ids.
+/// Reads the trailer of one member's extent and compares its store and set ids.
 pub(super) fn read_trailer(
     member: &dyn Member,
     name: ExtentName,
@@ -46,15 +46,15 @@ pub(super) fn read_trailer(
     let trailer = Trailer::decode(&tail[start..], &footer).map_err(at_place)?;
     if trailer.store != store || trailer.set != set {
         let name = |store: StoreId, set: SetId| format!("store {store} set {set}");
-        return Err(Error::new(Kind::WrongMember, "the extent belongs elsewhere")
+        return Err(Error::new(Kind::WrongMember, "the extent belongs to another store or set")
             .at(&place)
             .expected(name(store, set), name(trailer.store, trailer.set)));
     }
     Ok(trailer)
 }
 
-/// Returns how many bytes of an extent's end are its trailer and footer, if these and its header
-/// are intact, and all are of this set: a host may cache them.
+/// Returns how many bytes at an extent's end are its trailer and footer, if these and the header
+/// are intact and belong to this set: a host may cache them.
 #[must_use]
 pub fn sound_end(set: SetId, header: &[u8], end: &[u8]) -> Option<usize> {
     let header = Header::decode(header).ok()?;
@@ -66,7 +66,8 @@ pub fn sound_end(set: SetId, header: &[u8], end: &[u8]) -> Option<usize> {
     is_its.then_some(end.len() - start)
 }
 
-/// The rank of an error when no member has a good trailer: the highest is reported.
+/// The rank of an error when no member has an intact trailer: the error with the highest rank is
+/// reported.
 pub(super) fn gravity(error: &Error) -> u8 {
     match error.kind() {
         Kind::NotFound => 0,

@@ -1,7 +1,7 @@
-//! Verifies a whole stripe set: reports damage and losses, and rewrites the extent of a slot.
+//! Verifies a complete stripe set: reports damage and losses, and rewrites the extent of a slot.
 //!
 //! Invariants: `verify` reads every byte of every extent and reports each damaged part once; a
-//! rebuilt extent is byte for byte the one that was written first.
+//! rebuilt extent is identical, byte for byte, to the original one.
 
 use std::sync::Arc;
 
@@ -15,16 +15,17 @@ use pinstripe_member::ExtentWriter;
 use pinstripe_member::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
 
 impl SetReader {
-    /// Compares every strip of every slot with its checksum, and every header and trailer with what
-    /// they must be. `progress` gets the number of bytes read, row by row.
+    /// Compares every strip of every slot with its checksum, and every header and trailer with its
+    /// expected content. `progress` gets the number of bytes read, row by row.
     ///
-    /// Damage is a result, not an error; a missing extent is one damage, not one for each row.
+    /// Damage is a result, not an error; a missing extent counts as one damaged part, not as one
+    /// per row.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Verification {
         self.verify_and_show(progress, &mut |_, _| {})
     }
 
-    /// Like [`verify`](Self::verify); `show` gets the parts of the logical run that match their
-    /// checksums, each with its first byte's place, in order. Damaged parts are left out.
+    /// Like [`verify`](Self::verify); `show` also gets the parts of the logical run that match
+    /// their checksums, each with its offset, in order. Damaged parts are not passed to `show`.
     pub fn verify_and_show(
         &self,
         progress: &mut dyn FnMut(u64),
@@ -68,12 +69,12 @@ impl SetReader {
         found
     }
 
-    /// Appends a slot's whole extent as it was first written: its own strips where they are
-    /// good, the others rebuilt. The caller seals the writer.
+    /// Appends a slot's complete extent as it was first written: its own strips where they are
+    /// intact, rebuilt strips elsewhere. The caller seals the writer.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when a strip of this
-    /// slot is beyond repair; the errors of the writer.
+    /// Fails with [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when a strip
+    /// of this slot cannot be repaired, or with the errors of the writer.
     pub fn rebuild_extent(&self, slot: usize, writer: &mut dyn ExtentWriter) -> Result<ReadReport> {
         let mut report = ReadReport::default();
         let mut buffers = Buffers::of_all_rows();
@@ -89,11 +90,12 @@ impl SetReader {
         Ok(report)
     }
 
-    /// Like [`rebuild_extent`](Self::rebuild_extent), with the strips that are beyond repair as a member
-    /// gives them, or else marked as lost. The caller decides by what is left whether to seal.
+    /// Like [`rebuild_extent`](Self::rebuild_extent), except that a strip that cannot be repaired
+    /// is copied from a member as it is, or else marked as lost. The caller decides by the result
+    /// whether to seal.
     ///
     /// # Errors
-    /// The errors of the writer.
+    /// Fails with the errors of the writer.
     pub fn salvage_extent(&self, slot: usize, writer: &mut dyn ExtentWriter) -> Result<Salvaged> {
         let mut salvaged = Salvaged::default();
         let mut buffers = Buffers::of_all_rows();
@@ -120,7 +122,8 @@ impl SetReader {
         Ok(salvaged)
     }
 
-    /// Reads a strip as a member has it; says whether one gave it. It has its length either way.
+    /// Reads a strip from a member without verifying it; returns whether a member returned one.
+    /// With or without success, `strip` has the length of the strip.
     fn read_unsound(&self, slot: usize, row: u64, strip: &mut Vec<u8>) -> bool {
         let is_there = |reason: Option<ErasureReason>| match reason {
             None | Some(ErasureReason::Checksum) => true,
@@ -133,9 +136,9 @@ impl SetReader {
         found
     }
 
-    /// Whether damage is certain to be found again: the bytes were read and are wrong, or the
-    /// extent is on no member. An error of a disk counts only while the same extent can be read
-    /// elsewhere, so that a disk that fails completely decides nothing.
+    /// Whether the damage will certainly be found again: the bytes were read and are wrong, or the
+    /// extent is on no member. An I/O error counts only while another part of the same extent can
+    /// be read, so that nothing is decided because a disk fails completely.
     pub fn is_certain(&self, damage: &ExtentDamage) -> bool {
         match &damage.reason {
             ErasureReason::Checksum
@@ -154,7 +157,7 @@ impl SetReader {
     /// Whether every strip of the last row matches its checksum, except those of `missing` slots.
     ///
     /// A caller that has rebuilt as many missing slots as parity replaces has read every strip of
-    /// all other rows. The last row may be cut short, so some of its strips were not read.
+    /// all the other rows. The last row may be short, so some of its strips were not read.
     pub fn is_last_row_sound(&self, missing: &[usize]) -> bool {
         let Some(row) = self.layout().rows().checked_sub(1) else { return true };
         let mut strips = Row::whole(self, row);
@@ -162,7 +165,7 @@ impl SetReader {
         lost.iter().all(|(position, _)| missing.contains(&strips.slot(*position)))
     }
 
-    /// Notes what a row has lost.
+    /// Records what a row has lost.
     fn note_row(
         &self,
         (row, strips): (u64, &Row<'_>),
@@ -204,7 +207,7 @@ impl SetReader {
         }
     }
 
-    /// Whether a member's extent is a slot's, as it was written to its last byte.
+    /// Whether a member's extent is that of a slot, and intact to its last byte.
     pub fn is_sound_on(&self, member: usize, slot: usize) -> bool {
         let mut strip = Vec::new();
         self.header(member).is_ok_and(|found| found == slot)
@@ -213,7 +216,7 @@ impl SetReader {
                 .all(|row| self.verify_strip(member, slot, row, &mut strip).is_ok())
     }
 
-    /// Checks the header and the trailer of a slot, on every member that holds it.
+    /// Verifies the header and the trailer of a slot on every member that holds it.
     fn verify_ends(&self, slot: usize, tail: &[u8], found: &mut Verification) {
         let standing = &self.standings()[slot];
         let mut damaged = |member, part, reason| {
@@ -258,9 +261,10 @@ impl SetReader {
         let (trailer, footer) = found.split_at(found.len() - FOOTER_BYTES);
         let decoded = Footer::decode(footer).and_then(|footer| Trailer::decode(trailer, &footer));
         Err(match decoded {
-            Ok(_) => {
-                wrong(Error::corrupt("the trailer differs from the others", self.place(member)))
-            }
+            Ok(_) => wrong(Error::corrupt(
+                "the trailer differs from those of the other extents",
+                self.place(member),
+            )),
             Err(error) => wrong(error),
         })
     }

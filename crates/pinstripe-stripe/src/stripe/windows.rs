@@ -1,20 +1,20 @@
-//! Strips of remote members, read together with what follows them in their extents.
+//! Reads strips of remote members together with the bytes that follow them in their extents.
 //!
 //! A pass over a set, row by row, reads one strip after the other from each member. On a remote
-//! member each read is a round trip and a paid request, so a part of the extent is read in one
-//! request, and serves the rows that follow.
+//! member each read is a round trip and a paid request, so a long part of the extent is read in one
+//! request and serves the following rows too.
 //!
-//! Invariants: bytes that are served were read by this pass; wrong bytes are not served twice,
+//! Invariants: bytes that are returned were read by this pass; wrong bytes are not returned twice,
 //! since each strip is requested once.
 
 use super::reader::SetReader;
 use super::report::ErasureReason;
 use pinstripe_member::is_remote;
 
-/// A part of an extent that is read as one, at most: a request of a bucket.
+/// The largest part of an extent that is read in one request.
 pub const WINDOW_BYTES: u64 = 4 << 20;
 
-/// The last part that was read of each member.
+/// The last part that was read from each member.
 #[derive(Default)]
 pub(super) struct Windows(Vec<MemberWindow>);
 
@@ -32,8 +32,8 @@ impl MemberWindow {
 }
 
 impl Windows {
-    /// Fills `buf` from a member's extent, whose strips end at `end`. A part that cannot be read as one
-    /// is read strip by strip.
+    /// Fills `buf` from a member's extent, whose strips end at `end`. If a part cannot be read in
+    /// one request, it is read strip by strip.
     pub(super) fn read(
         &mut self,
         set: &SetReader,

@@ -1,10 +1,10 @@
-//! Lays a byte run over slots as it arrives, one row in memory at a time.
+//! Distributes a byte run over slots as it arrives, with one row in memory at a time.
 //!
-//! Invariants: a strip's buffer goes to the sink as it was filled, without another copy; each
-//! slot gets header, strips and trailer in exactly this order; the same bytes appended in any
-//! portions give the same extents.
+//! Invariants: a strip's buffer goes to the sink as it was filled, without another copy. Each slot
+//! gets header, strips and trailer in exactly this order. The extents do not depend on how the
+//! bytes were divided into calls of `append`.
 //!
-//! Not in this module: I/O. A [`StripSink`] takes the buffers.
+//! Not in this module: I/O. A [`StripSink`] receives the buffers.
 
 use std::ops::Range;
 
@@ -17,23 +17,23 @@ use pinstripe_member::stripe_set::{
     Checksum, Geometry, HEADER_BYTES, Header, LOGICAL_BYTES_MAX, SetKind, Trailer, checksum,
 };
 
-/// The destination of the parts of the slots' extents.
+/// Receives the parts of the slots' extents.
 pub trait StripSink {
     /// Takes the next part of a slot's extent; parts of one slot arrive in order.
     ///
     /// # Errors
-    /// Any error that prevents the set from being finished: the writer stops with the same error. A
-    /// sink that can continue without a member returns `Ok`.
+    /// Fails with any error that prevents the set from being finished: the writer then stops with
+    /// the same error. A sink that can continue without a member returns `Ok`.
     fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()>;
 
-    /// An empty buffer with room for `capacity` bytes; a sink that recycles buffers hands out
-    /// old ones.
+    /// Returns an empty buffer with room for `capacity` bytes; a sink that recycles buffers returns
+    /// an old one.
     fn buffer(&mut self, capacity: usize) -> Vec<u8> {
         Vec::with_capacity(capacity)
     }
 }
 
-/// The dimensions of a finished set.
+/// The lengths of a finished set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// Bytes of the logical run.
@@ -42,7 +42,7 @@ pub struct Summary {
     pub extent_bytes: Vec<u64>,
 }
 
-/// Makes the extents of one stripe set. After an error the set is spoilt: drop the writer and
+/// Makes the extents of one stripe set. After an error the set is unusable: drop the writer and
 /// leave the extents unsealed.
 #[derive(Debug)]
 pub struct SetWriter {
@@ -52,7 +52,7 @@ pub struct SetWriter {
     geometry: Geometry,
     /// The data strips of the row being filled; all but the last are full.
     strips: Vec<Vec<u8>>,
-    /// The start of the row being filled, in the logical run.
+    /// The offset in the logical run of the row being filled.
     row_start: u64,
     position: u64,
     checksums: Vec<Checksum>,
@@ -60,7 +60,8 @@ pub struct SetWriter {
 }
 
 impl SetWriter {
-    /// A writer of an empty set. Nothing goes to a sink before the first full row or the finish.
+    /// Makes a writer for a new set. Nothing is passed to a sink before the first row is full or
+    /// the set is finished.
     pub fn new(store: StoreId, set: SetId, kind: SetKind, geometry: Geometry) -> Self {
         SetWriter {
             store,
@@ -75,15 +76,15 @@ impl SetWriter {
         }
     }
 
-    /// Logical bytes so far: where the next append begins.
+    /// The number of logical bytes so far, which is the offset of the next append.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Adds bytes at the end of the run.
+    /// Appends bytes to the run.
     ///
     /// # Errors
-    /// The errors of the sink; [`Kind::Usage`] beyond 64 PiB.
+    /// Fails with the errors of the sink, or with [`Kind::Usage`] beyond 64 PiB.
     pub fn append(&mut self, mut bytes: &[u8], sink: &mut dyn StripSink) -> Result<()> {
         if bytes.len() as u64 > LOGICAL_BYTES_MAX - self.position {
             return Err(Error::new(Kind::Usage, "a stripe set holds at most 64 PiB"));
@@ -110,10 +111,12 @@ impl SetWriter {
         Ok(())
     }
 
-    /// Ends the run. `index` is the range of the record index in it; empty without an index.
+    /// Ends the run. `index` is the range of the record index in the run; empty if there is no
+    /// index.
     ///
     /// # Errors
-    /// The errors of the sink; [`Kind::Usage`] when the index lies outside of the run.
+    /// Fails with the errors of the sink, or with [`Kind::Usage`] when the index is not within the
+    /// run.
     pub fn finish(mut self, index: Range<u64>, sink: &mut dyn StripSink) -> Result<Summary> {
         if index.start > index.end || index.end > self.position {
             return Err(Error::new(Kind::Usage, "the record index lies outside of the stripe set"));
@@ -143,8 +146,8 @@ impl SetWriter {
         Ok(Summary { logical_bytes: self.position, extent_bytes: self.extent_bytes })
     }
 
-    /// Distributes the bytes of the unfinished row again: a short row spreads them over all strips,
-    /// while the row was filled strip after strip.
+    /// Redistributes the bytes of the unfinished row: a short row spreads them over all strips,
+    /// while a row is first filled strip after strip.
     fn cut_short_row(&mut self, sink: &mut dyn StripSink) -> Vec<Vec<u8>> {
         let filled = std::mem::take(&mut self.strips);
         let shape = self.row_shape();
@@ -170,7 +173,8 @@ impl SetWriter {
         RowShape::new(self.geometry, self.row_start, self.position - self.row_start)
     }
 
-    /// Computes parity and checksums of a row and sends it, headers first if it is the first row.
+    /// Computes parity and checksums of a row and passes it to the sink, preceded by the headers if
+    /// it is the first row.
     fn write_row(&mut self, mut strips: Vec<Vec<u8>>, sink: &mut dyn StripSink) -> Result<()> {
         if self.row_start == 0 {
             self.write_headers(sink)?;

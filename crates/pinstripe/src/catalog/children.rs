@@ -1,5 +1,5 @@
-//! The names in one directory over all snapshots: rows are read in the order of their keys, from
-//! any name on, so that memory does not grow with the directory.
+//! Lists the names in one directory over all snapshots: rows are read in the order of their keys,
+//! from any name on, so that memory does not grow with the directory.
 
 use std::collections::BTreeSet;
 
@@ -12,31 +12,31 @@ use pinstripe_base::error::Result;
 use pinstripe_member::meta::{FileKind, Time};
 use pinstripe_member::tree::is_at_or_below;
 
-/// One version of a path, from its row.
+/// One version of a path, as read from its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VersionRow {
-    /// The place of its series among those that were asked about.
+    /// The position of the version's series among those of the query.
     pub series: usize,
-    /// The first ordinal that holds it.
+    /// The first ordinal whose snapshot holds the version.
     pub first: i64,
-    /// The last one; `None` when the head still does.
+    /// The last ordinal; `None` when the head of the series still holds the version.
     pub last: Option<i64>,
-    /// The facts in the catalog.
+    /// What the catalog stores about the version.
     pub facts: Facts,
 }
 
-/// A name in a directory.
+/// A name in a directory, with its versions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChildOfDirectory<'n> {
     /// The name.
     pub name: &'n [u8],
-    /// All its versions, directories among them.
+    /// All versions of the name, including directories.
     pub rows: &'n [VersionRow],
-    /// Something below it was backed up, though it was not itself.
+    /// A path below this name was backed up, but the name itself was not.
     pub is_above_source: bool,
 }
 
-/// A series' rows in a directory, and the next one of them.
+/// A series' rows for a directory, and the next of these rows.
 struct SeriesRows<'r> {
     series: usize,
     rows: Rows<'r>,
@@ -44,11 +44,11 @@ struct SeriesRows<'r> {
 }
 
 impl Catalog {
-    /// Gives the names in a directory from `from` on, in the order of their bytes, until `take`
+    /// Passes the names in a directory, from `from` on and in byte order, to `take` until it
     /// returns false.
     ///
     /// # Errors
-    /// When the catalog cannot be read; the errors of `take`.
+    /// Fails when the catalog cannot be read, or with the errors of `take`.
     pub(crate) fn children(
         &self,
         series: &[Series],
@@ -91,10 +91,10 @@ impl Catalog {
         }
     }
 
-    /// The versions of one name in a directory, and whether it is above a source.
+    /// Returns the versions of one name in a directory, and whether the name is above a source.
     ///
     /// # Errors
-    /// When the catalog cannot be read.
+    /// Fails when the catalog cannot be read.
     pub(crate) fn child(
         &self,
         series: &[Series],
@@ -144,7 +144,7 @@ fn read(row: &Row<'_>, series: usize) -> rusqlite::Result<VersionRow> {
     Ok(VersionRow { series, first: row.get(0)?, last: row.get(1)?, facts })
 }
 
-/// The names in a directory that lead to a source and were not backed up themselves.
+/// Returns the names in a directory that lead to a source but were not backed up themselves.
 fn above_sources<'s>(series: &'s [Series], directory: &[u8]) -> impl Iterator<Item = &'s [u8]> {
     let begin = join(directory, b"");
     let is_within = |it: &Series| it.sources.iter().any(|top| is_at_or_below(directory, top));
@@ -156,7 +156,7 @@ fn above_sources<'s>(series: &'s [Series], directory: &[u8]) -> impl Iterator<It
 }
 
 impl VersionRow {
-    /// Whether it is a directory.
+    /// Whether the version is a directory.
     pub fn is_directory(&self) -> bool {
         self.facts.kind == FileKind::Directory
     }

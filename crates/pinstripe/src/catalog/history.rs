@@ -1,25 +1,26 @@
-//! `history`: every version of one path, and when it did not exist.
+//! `history`: every version of one path, and the times when the path did not exist.
 
 use super::search::{FoundVersion, Series};
 use super::{Catalog, Holder, split};
 use pinstripe_base::error::Result;
 
-/// One stretch in the life of a path.
+/// A period in the life of a path in which it had one version, or did not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// The version found; `None` if it no longer existed.
+    /// The version in this period; `None` if the path did not exist.
     pub found: Option<FoundVersion>,
-    /// The snapshots of this stretch, never empty.
+    /// The snapshots of this period; never empty.
     pub snapshots: Vec<Holder>,
-    /// Whether it holds the same as the version before it of the same machine and sources.
+    /// Whether the content is the same as in the version before, of the same host and sources.
     pub same_content: bool,
 }
 
 impl Catalog {
-    /// The versions of a path, one list for each host with its sources, oldest first.
+    /// Returns the versions of a path: one list for each host with its sources, oldest version
+    /// first.
     ///
     /// # Errors
-    /// When the catalog cannot be read.
+    /// Fails when the catalog cannot be read.
     pub fn history(&self, path: &[u8]) -> Result<Vec<Vec<Version>>> {
         let (directory, name) = split(path);
         let mut all = Vec::new();
@@ -35,7 +36,7 @@ impl Catalog {
     }
 }
 
-/// Inserts the gaps between versions, and joins rows whose difference no reader would see.
+/// Inserts the gaps between versions, and joins rows that look the same to a reader.
 fn stretches(series: &Series, found: Vec<FoundVersion>) -> Vec<Version> {
     let mut versions: Vec<Version> = Vec::new();
     let mut content = None;

@@ -1,4 +1,5 @@
-//! Taking a snapshot in: its differences from the head of its series, in path order and in batches.
+//! Takes a snapshot into the catalog: its differences from the head of its series, in path order
+//! and in batches.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -12,7 +13,7 @@ use pinstripe_member::entry::{Content, Entry};
 use pinstripe_member::meta::{FileKind, Time};
 use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 
-/// The head of a series: the base of comparison for the next snapshot of the same host and sources.
+/// The head of a series, with which the next snapshot of the same host and sources is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Base {
     series: i64,
@@ -21,7 +22,7 @@ pub struct Base {
     pub root: TreeRoot,
 }
 
-/// The part of an entry that the catalog keeps.
+/// What the catalog stores of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// The kind.
@@ -32,23 +33,24 @@ pub struct Facts {
     pub size: u64,
     /// When its content last changed.
     pub mtime: Time,
-    /// A hash of its content or target: distinguishes versions of one path, and has no other use.
+    /// A hash of the content or target: it only distinguishes versions of one path.
     pub content: i64,
 }
 
-/// A change of one path between two snapshots.
+/// The change of one path between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It did not exist before.
+    /// The path did not exist before.
     Added(Vec<u8>, Facts),
-    /// It has another version.
+    /// The path has a new version.
     Changed(Vec<u8>, Facts),
-    /// It no longer exists.
+    /// The path no longer exists.
     Removed(Vec<u8>),
 }
 
 impl Change {
-    /// The change that a difference of two trees makes; `None` when a restore would give the same.
+    /// Returns the change that a difference between two trees means, or `None` when a restore would
+    /// give the same.
     pub fn of(difference: Difference) -> Option<Self> {
         match difference {
             Difference::Added(entry) => Some(Change::Added(entry.path.clone(), facts(&entry))),
@@ -102,25 +104,25 @@ fn content_hash(entry: &Entry) -> i64 {
     i64::from_le_bytes(checksum(&all)[..8].try_into().expect("a checksum has 16 bytes"))
 }
 
-/// One snapshot being taken in; nothing counts before [`finish`](Intake::finish).
+/// The intake of one snapshot; nothing counts before [`finish`](Intake::finish).
 pub struct Intake<'c> {
     catalog: &'c Catalog,
     series: i64,
     ordinal: i64,
-    /// The series had no snapshots before: no rows need to be searched.
+    /// The series had no snapshots before, so no rows need to be searched.
     is_first: bool,
     next_directory: i64,
-    /// The directories around the path that came last, outermost first.
+    /// The directories above the last path, outermost first.
     around: Vec<(Vec<u8>, i64)>,
     root: TreeRoot,
     versions: u64,
 }
 
 impl Catalog {
-    /// The head of the series that the snapshot belongs to, if there is one.
+    /// Returns the head of the series to which the snapshot belongs, if there is one.
     ///
     /// # Errors
-    /// When the catalog cannot be read.
+    /// Fails when the catalog cannot be read.
     pub fn base(&self, snapshot: &Snapshot) -> Result<Option<Base>> {
         let mut find = self.prepare(
             "SELECT id, head, root, height, entries FROM series
@@ -134,11 +136,11 @@ impl Catalog {
         base.optional().map_err(|error| self.failed(error))
     }
 
-    /// Begins to take a snapshot in, as the next one after `base` or as the first of a new
-    /// series. Changes must come in path order.
+    /// Begins to take in a snapshot, as the next one after `base` or as the first of a new series.
+    /// Changes must come in path order.
     ///
     /// # Errors
-    /// When the catalog cannot be written.
+    /// Fails when the catalog cannot be written.
     pub fn take_in(&self, snapshot: &Snapshot, base: Option<&Base>) -> Result<Intake<'_>> {
         let root = snapshot.root;
         let (series, ordinal) = match base {
@@ -195,11 +197,11 @@ fn sources(snapshot: &Snapshot) -> Vec<u8> {
 }
 
 impl Intake<'_> {
-    /// Writes a batch of changes. Rows are put in the order of their keys first, so that the tree
-    /// of rows is entered at few places.
+    /// Writes a batch of changes. The rows are first sorted by key, so that few parts of the
+    /// table's B-tree are touched.
     ///
     /// # Errors
-    /// When the catalog cannot be written.
+    /// Fails when the catalog cannot be written.
     pub fn write(&mut self, changes: &[Change]) -> Result<()> {
         let mut rows = Vec::with_capacity(changes.len());
         for change in changes {
@@ -260,7 +262,8 @@ impl Intake<'_> {
         find.exists(params![directory, name]).map_err(|error| self.catalog.failed(error))
     }
 
-    /// The id of a directory. Paths come in path order, so one that was left does not come back.
+    /// Returns the id of a directory. Paths come in path order, so a directory that was left does
+    /// not come again.
     fn directory(&mut self, path: &[u8]) -> Result<i64> {
         while let Some((around, id)) = self.around.last() {
             if around == path {
@@ -292,10 +295,10 @@ impl Intake<'_> {
         Ok(id)
     }
 
-    /// Makes the snapshot the head of its series; returns the versions that it added.
+    /// Makes the snapshot the head of its series; returns the number of versions that it added.
     ///
     /// # Errors
-    /// When the catalog cannot be written.
+    /// Fails when the catalog cannot be written.
     pub fn finish(self) -> Result<u64> {
         let TreeRoot { id, height, entries } = self.root;
         let update = self.catalog.db.execute(
@@ -308,7 +311,7 @@ impl Intake<'_> {
 }
 
 impl Catalog {
-    /// Adds a block of names, if there are any.
+    /// Adds a block of names, unless there are none.
     pub(super) fn add_names(&self, series: i64, new: &mut [(&[u8], i64)]) -> Result<()> {
         if new.is_empty() {
             return Ok(());
@@ -333,7 +336,7 @@ fn kind_number(kind: FileKind) -> i64 {
     KINDS.iter().position(|known| *known == kind).unwrap_or(0) as i64
 }
 
-/// Kind and permission bits of a row.
+/// Returns the kind and permission bits from a row.
 pub(super) fn kind_and_mode(number: i64) -> Option<(FileKind, u32)> {
     let kind = KINDS.get((number & 15) as usize)?;
     Some((*kind, u32::try_from(number >> 4).ok()?))

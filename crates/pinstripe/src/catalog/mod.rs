@@ -1,18 +1,18 @@
 //! The catalog: every version of every path in all snapshots, in one SQLite file outside the store.
 //!
-//! Derived and disposable: made from the snapshots' trees, not used by backups or restores, and
-//! discarded and rebuilt when it is of another version or damaged. A version of a path is one row
-//! with the range of snapshots that hold it, so unchanged paths cost nothing.
+//! The catalog is derived data: it is made from the snapshots' trees, backups and restores do not
+//! use it, and it is discarded and rebuilt when it is damaged or of another version. A version of a
+//! path is one row with the range of snapshots that hold it, so unchanged paths take no space.
 //!
 //! Snapshots of the same host and sources form a *series*; a snapshot's number in its series is its
-//! *ordinal*, given in the order in which they were taken in, so no clock is trusted. A row says
-//! `first..=last`; no `last` means that the newest snapshot of the series, its *head*, still has
-//! it.
+//! *ordinal*, given in the order in which snapshots were taken in, so no clock is trusted. A row
+//! holds `first..=last`; if `last` is missing, the newest snapshot of the series, its *head*, still
+//! has the version.
 //!
-//! Invariants: one transaction takes in whole snapshots or none; every row is held by at least one
-//! snapshot that exists; every path of `versions` is exactly once in the blocks of `names`; ids of
-//! directories are chosen here and never read back. The file has mode 0600, since names are in the
-//! clear. Not in this module: reading trees (the caller gives the changes), threads.
+//! Invariants: a transaction takes in complete snapshots only. Every row belongs to at least one
+//! existing snapshot. Every path of `versions` is exactly once in the blocks of `names`. Ids of
+//! directories are chosen here and never read back. The file has mode 0600, because the names in it
+//! are not encrypted. Not in this module: reading trees (the caller gives the changes), threads.
 
 #![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, not in a member")]
 
@@ -40,17 +40,17 @@ pub use search::{FoundVersion, Holder, Query};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SnapshotId, StoreId};
 
-/// The name of the file in the directory that the command line keeps it in.
+/// The name of the catalog's file in the directory that the command line chooses.
 pub const FILE_NAME: &str = "catalog.sqlite";
 
-/// Why a catalog was created or rebuilt.
+/// Whether a catalog was found, created or rebuilt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CatalogStart {
-    /// It was there and is of use.
+    /// A usable catalog was found.
     Found,
     /// There was none.
     New,
-    /// There was one that is of no use, for this reason.
+    /// A catalog was found that cannot be used, for this reason, and a new one was begun.
     Anew(String),
 }
 
@@ -65,7 +65,7 @@ pub struct Catalog {
 pub struct Size {
     /// Snapshots taken in.
     pub snapshots: u64,
-    /// Hosts with their sources.
+    /// The number of series: hosts with their sources.
     pub series: u64,
     /// Directories.
     pub directories: u64,
@@ -80,7 +80,7 @@ impl Catalog {
     /// version, or whose first pages are damaged, is replaced by an empty catalog.
     ///
     /// # Errors
-    /// When the file can be neither used nor replaced.
+    /// Fails when the file can be neither used nor replaced.
     pub fn open(place: &Path, store: StoreId) -> Result<(Self, CatalogStart)> {
         let begun = match fs::symlink_metadata(place) {
             Ok(_) => match schema::open(place, store) {
@@ -101,18 +101,19 @@ impl Catalog {
     /// Opens an existing catalog without changing it.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is none, [`Kind::Corrupt`] when it is of no use.
+    /// Fails with [`Kind::NotFound`] when there is no catalog, or with [`Kind::Corrupt`] when it
+    /// cannot be used.
     pub fn open_existing(place: &Path, store: StoreId) -> Result<Self> {
         fs::symlink_metadata(place)
             .map_err(|e| Error::io("the catalog does not exist yet", place, e))?;
         Ok(Catalog { db: schema::open(place, store)?, place: place.to_path_buf() })
     }
 
-    /// The same for one of several readers at once, who each give it little memory, and who come
-    /// back later rather than wait long while it is being filled.
+    /// Opens an existing catalog for one of several concurrent readers, which use little memory
+    /// each, and which try again later rather than wait long while the catalog is being filled.
     ///
     /// # Errors
-    /// The errors of [`open_existing`](Self::open_existing).
+    /// Fails with the errors of [`open_existing`](Self::open_existing).
     pub(crate) fn open_to_look(place: &Path, store: StoreId) -> Result<Self> {
         let catalog = Catalog::open_existing(place, store)?;
         schema::spare(&catalog.db).map_err(|error| catalog.failed(error))?;
@@ -122,29 +123,30 @@ impl Catalog {
     /// Begins an empty catalog, replacing any file at `place`.
     ///
     /// # Errors
-    /// When the file cannot be removed or made; [`Kind::Refused`] for a file that is not a catalog.
+    /// Fails when the file cannot be removed or created, or with [`Kind::Refused`] for a file that
+    /// is not a catalog.
     pub fn create(place: &Path, store: StoreId) -> Result<Self> {
         schema::remove(place)?;
         Ok(Catalog { db: schema::create(place, store)?, place: place.to_path_buf() })
     }
 
-    /// The place of the file.
+    /// The path of the catalog's file.
     pub fn place(&self) -> &Path {
         &self.place
     }
 
-    /// Returns the device and inode of the file at a place: they differ after the catalog was
+    /// Returns the device and inode of the file at a place: they change when the catalog is
     /// rebuilt.
     pub(crate) fn file_at(place: &Path) -> Option<(u64, u64)> {
         let found = fs::symlink_metadata(place).ok()?;
         Some((found.dev(), found.ino()))
     }
 
-    /// The snapshots that were taken in.
+    /// Returns the snapshots that were taken in.
     ///
     /// # Errors
-    /// When the catalog cannot be read: [`Kind::Corrupt`] at its own place means that it is
-    /// damaged, here and in every other method.
+    /// Fails when the catalog cannot be read: in every method, [`Kind::Corrupt`] with the catalog's
+    /// own path means that the catalog is damaged.
     pub fn snapshots(&self) -> Result<BTreeSet<SnapshotId>> {
         let mut known = self.prepare("SELECT id FROM snapshots")?;
         let ids = known.query_map([], |row| row.get::<_, [u8; 16]>(0).map(SnapshotId));
@@ -154,7 +156,7 @@ impl Catalog {
     /// The size of the catalog.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails when the catalog cannot be read.
     pub fn size(&self) -> Result<Size> {
         let count = |table: &str| {
             let rows = format!("SELECT count(*) FROM {table}");
@@ -171,10 +173,10 @@ impl Catalog {
         })
     }
 
-    /// Begins to change the catalog; a writer that is running already is waited for.
+    /// Begins a change of the catalog; waits for another writer.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when it takes too long.
+    /// Fails with [`Kind::Busy`] when the wait takes too long.
     pub fn begin(&self) -> Result<()> {
         self.run("BEGIN IMMEDIATE")
     }
@@ -182,26 +184,26 @@ impl Catalog {
     /// Makes the changes since [`begin`](Self::begin) durable.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] on a full disk.
+    /// Fails with [`Kind::NoSpace`] on a full disk.
     pub fn commit(&self) -> Result<()> {
         self.run("COMMIT")
     }
 
-    /// Takes back the changes since [`begin`](Self::begin).
+    /// Undoes the changes since [`begin`](Self::begin).
     pub(crate) fn abandon(&self) {
         // Where it fails, SQLite has taken them back by itself.
         let _ = self.db.execute_batch("ROLLBACK");
     }
 
-    /// Remembers this point within a change.
+    /// Sets a savepoint within a change.
     ///
     /// # Errors
-    /// When the catalog cannot be written, as in the next two.
+    /// Fails when the catalog cannot be written, as the next two methods do.
     pub fn mark(&self) -> Result<()> {
         self.run("SAVEPOINT mark")
     }
 
-    /// Keeps what was done since [`mark`](Self::mark).
+    /// Keeps the changes since [`mark`](Self::mark).
     ///
     /// # Errors
     /// As there.
@@ -209,7 +211,7 @@ impl Catalog {
         self.run("RELEASE mark")
     }
 
-    /// Takes back what was done since [`mark`](Self::mark).
+    /// Undoes the changes since [`mark`](Self::mark).
     ///
     /// # Errors
     /// As there.
@@ -225,7 +227,7 @@ impl Catalog {
         self.db.prepare_cached(sql).map_err(|error| self.failed(error))
     }
 
-    /// The id of a directory of a series.
+    /// Returns the id of a directory of a series.
     fn directory(&self, series: i64, path: &[u8]) -> Result<Option<i64>> {
         let mut find = self.prepare("SELECT id FROM dirs WHERE series = ?1 AND path = ?2")?;
         let found = find.query_row(params![series, path], |row| row.get(0)).optional();
@@ -245,7 +247,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// A directory and a name as a path.
+/// Joins a directory and a name to a path.
 fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
     [directory, slash, name].concat()

@@ -4,13 +4,14 @@
 //! block: for each name, sorted: bytes shared with the name before varint, rest (length, bytes),
 //!        count of directories varint, first directory varint, then the gap to each further one
 //! ```
-//! Blocks are only ever added, one for each batch: no tree of names is kept in order while rows
-//! come in, and going through all of them costs a few bytes per path.
+//!
+//! Blocks are only added, one for each batch, so no tree of names must be kept sorted while rows
+//! are added, and scanning all blocks costs a few bytes per path.
 
 use pinstripe_base::error::Result;
 use pinstripe_base::wire::{Reader, Writer};
 
-/// Writes a block. `places` is a name and a directory's id each, in any order.
+/// Writes a block. Encodes `places`, pairs of a name and a directory's id, in any order.
 pub fn encode(places: &mut [(&[u8], i64)]) -> Vec<u8> {
     places.sort_unstable();
     let mut block = Vec::with_capacity(places.len() * 12);
@@ -30,11 +31,12 @@ pub fn encode(places: &mut [(&[u8], i64)]) -> Vec<u8> {
     block
 }
 
-/// Shows every name of a block that `admits` lets through, with each directory that has it.
+/// Passes every name of a block for which `admits` is true to `show`, with each directory that has
+/// it.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that `encode` does not write;
-/// the errors of `show`.
+/// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that `encode` does
+/// not write, or with the errors of `show`.
 pub fn scan(
     block: &[u8],
     admits: &dyn Fn(&[u8]) -> bool,
@@ -45,7 +47,9 @@ pub fn scan(
     while !reader.is_empty() {
         let shared = reader.varint()?;
         if shared > name.len() as u64 {
-            return Err(reader.corrupt("a name shares a longer prefix than its neighbour has"));
+            return Err(reader.corrupt(
+                "the prefix that a name shares with its neighbour is longer than the neighbour",
+            ));
         }
         name.truncate(shared as usize);
         name.extend_from_slice(reader.bytes()?);

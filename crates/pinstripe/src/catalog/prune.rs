@@ -1,4 +1,4 @@
-//! Removing snapshots that no longer exist, and every row that no other snapshot holds.
+//! Removes snapshots that no longer exist, and every row that belongs to no other snapshot.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use super::Catalog;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SnapshotId;
 
-/// Names in one block that is rebuilt.
+/// The number of names in one block that is rebuilt.
 const BLOCK_NAMES: usize = 1 << 15;
 
 impl Catalog {
     /// Takes snapshots out. Names that are in no other snapshot are overwritten in the file.
     ///
     /// # Errors
-    /// When the catalog cannot be written.
+    /// Fails when the catalog cannot be written.
     pub(crate) fn let_go(&self, gone: &[SnapshotId]) -> Result<()> {
         let mut touched = BTreeSet::new();
         for id in gone {
@@ -79,7 +79,7 @@ impl Catalog {
         self.name_again(series)
     }
 
-    /// Makes the blocks of names of a series from its rows.
+    /// Rebuilds the blocks of names of a series from its rows.
     fn name_again(&self, series: i64) -> Result<()> {
         let mut rows = self.prepare(
             "SELECT DISTINCT versions.name, versions.dir FROM dirs

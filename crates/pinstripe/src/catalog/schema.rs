@@ -1,7 +1,7 @@
 //! The catalog's file: its tables, its application id, and the mapping of SQLite's errors.
 //!
-//! It uses a plain rollback journal and no write-ahead log: at rest the catalog is one file, and a
-//! file that is replaced leaves no log behind that SQLite would replay into the new one.
+//! The catalog uses a rollback journal and no write-ahead log: between changes the catalog is one
+//! file, and replacing that file leaves no log that SQLite would replay into the new one.
 
 #![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, not in a member")]
 
@@ -18,14 +18,14 @@ use pinstripe_base::id::StoreId;
 
 /// The version of tables and blocks: a catalog of any other version is rebuilt.
 const VERSION: i32 = 1;
-/// `psCT`: the application id in SQLite's header, which identifies the program.
+/// `psCT`: the application id in SQLite's header, which identifies a catalog.
 const APPLICATION: i32 = 0x7073_4354;
-/// The time that one process waits for another that is writing.
+/// How long a process waits for another one that is writing.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// The memory for pages of a connection that reads single directories.
+/// The page cache of a connection that reads single directories.
 const LOOKING_KIB: i64 = 2048;
-/// The time that it waits for a writer.
+/// How long a connection that reads single directories waits for a writer.
 const LOOKING_WAIT: Duration = Duration::from_secs(2);
 
 const TABLES: &str = "
@@ -56,25 +56,25 @@ pub fn open(place: &Path, store: StoreId) -> Result<Connection> {
     let db = connect(place)?;
     let number = |pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     if number("application_id").map_err(failed)? != APPLICATION {
-        return Err(useless("it is not a catalog".into()));
+        return Err(useless("the file is not a catalog".into()));
     }
     let version = number("user_version").map_err(failed)?;
     if version != VERSION {
         return Err(useless(format!(
-            "it has version {version}, this program writes version {VERSION}"
+            "the catalog has version {version}, but this program writes version {VERSION}"
         )));
     }
     let found: [u8; 16] =
         db.query_row("SELECT id FROM store", [], |row| row.get(0)).map_err(failed)?;
     if found != store.0 {
-        return Err(useless(format!("it belongs to store {}", StoreId(found))));
+        return Err(useless(format!("the catalog belongs to store {}", StoreId(found))));
     }
     Ok(db)
 }
 
-/// Makes an empty catalog where nothing is.
+/// Makes an empty catalog at a place where no file is.
 pub fn create(place: &Path, store: StoreId) -> Result<Connection> {
-    let io = |error| Error::io("cannot make the catalog", place, error);
+    let io = |error| Error::io("cannot create the catalog", place, error);
     if let Some(directory) = place.parent().filter(|path| !path.as_os_str().is_empty()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io)?;
     }
@@ -109,17 +109,18 @@ fn connect(place: &Path) -> Result<Connection> {
     connect().map_err(|error| failed(place, error))
 }
 
-/// Gives a connection little memory, and limits its wait for a writer: a program that lists a
-/// directory must not be delayed for long.
+/// Limits a connection's memory and its wait for a writer: a program that lists a directory must
+/// not be delayed for long.
 pub fn spare(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "cache_size", -LOOKING_KIB)?;
     db.busy_timeout(LOOKING_WAIT)
 }
 
-/// Removes a catalog, or what is damaged in its place. Only what SQLite could have written goes.
+/// Removes a catalog, or a damaged file in its place. Only a file that SQLite could have written is
+/// removed.
 ///
 /// # Errors
-/// [`Kind::Refused`] for anything else: it may be a user's file.
+/// Fails with [`Kind::Refused`] for any other file, which may be a user's.
 pub fn remove(place: &Path) -> Result<()> {
     let mut head = [0; 16];
     let io = |error| Error::io("cannot replace the catalog", place, error);
@@ -149,7 +150,7 @@ pub fn remove(place: &Path) -> Result<()> {
 }
 
 fn not_ours(place: &Path) -> Error {
-    Error::new(Kind::Refused, "this file is not a catalog, and is not overwritten")
+    Error::new(Kind::Refused, "this file is not a catalog, so it is not overwritten")
         .at(place)
         .advice("name another file with --catalog FILE, or remove this one")
 }
@@ -179,8 +180,8 @@ pub fn failed(place: &Path, error: rusqlite::Error) -> Error {
     };
     let error = Error::new(kind, format!("the catalog cannot be used: {error}")).at(place);
     match kind {
-        Kind::Busy => error.advice("another process is filling the catalog; try again later"),
-        Kind::Corrupt => error.advice("rebuild it with: pinstripe catalog rebuild"),
+        Kind::Busy => error.advice("another process is updating the catalog; try again later"),
+        Kind::Corrupt => error.advice("rebuild the catalog with 'pinstripe catalog rebuild'"),
         _ => error,
     }
 }

@@ -1,7 +1,7 @@
-//! `find`: paths by name or path over all snapshots.
+//! `find`: searches all snapshots for paths, by name or path.
 //!
-//! Blocks of names list possible names; only matching names are looked up. Memory is bounded by one
-//! block and [`SORTED_MAX`] finds, which are returned in path order.
+//! Blocks of names give the names that exist; only matching names are looked up. Memory is bounded
+//! by one block and [`SORTED_MAX`] results, which are returned in path order.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -16,28 +16,28 @@ use pinstripe_base::id::SnapshotId;
 use pinstripe_member::meta::{FileKind, Time};
 use pinstripe_member::tree::compare_paths;
 
-/// Finds that are held to be put in path order.
+/// The number of results that are kept in memory to be sorted in path order.
 const SORTED_MAX: usize = 1 << 17;
 
 /// The conditions of a search.
 #[derive(Debug, Clone)]
 pub struct Query {
-    /// The name or path.
+    /// The pattern for the name or path.
     pub glob: Glob,
-    /// Only in snapshots of this machine.
+    /// Search only snapshots of this host.
     pub host: Option<Vec<u8>>,
-    /// Only in these snapshots.
+    /// Only these snapshots.
     pub snapshots: Option<HashSet<SnapshotId>>,
-    /// Only entries of this kind.
+    /// Search only entries of this kind.
     pub kind: Option<FileKind>,
-    /// Only sizes in this range, in bytes.
+    /// Search only files with a size in this range, in bytes.
     pub size: Range<u64>,
-    /// Only times of last change in this range, in seconds since 1970.
+    /// Search only entries with a modification time in this range, in seconds since 1970.
     pub mtime: Range<i64>,
 }
 
 impl Query {
-    /// Everything that matches a pattern.
+    /// Matches everything that a pattern matches.
     pub fn new(glob: Glob) -> Self {
         Query {
             glob,
@@ -53,7 +53,7 @@ impl Query {
 /// A snapshot that holds a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// The place in its series.
+    /// The snapshot's ordinal in its series.
     pub(super) ordinal: i64,
     /// The name.
     pub id: SnapshotId,
@@ -61,7 +61,7 @@ pub struct Holder {
     pub created: Time,
 }
 
-/// One version of a path, and who holds it.
+/// One version of a path, and the snapshots that hold it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundVersion {
     /// Absolute path without the leading slash.
@@ -74,17 +74,17 @@ pub struct FoundVersion {
     pub size: u64,
     /// When its content last changed.
     pub mtime: Time,
-    /// The machine it was on.
+    /// The host that was backed up.
     pub host: Vec<u8>,
-    /// The snapshots that hold it, in the order in which they were taken in; never empty.
+    /// The snapshots that hold the version, in the order in which they were taken in; never empty.
     pub snapshots: Vec<Holder>,
     pub(super) content: i64,
     pub(super) first: i64,
 }
 
-/// A series as searches see it.
+/// A series, as searches use it.
 pub(crate) struct Series {
-    /// The number in the catalog.
+    /// The series' number in the catalog.
     pub id: i64,
     /// The machine.
     pub host: Vec<u8>,
@@ -95,7 +95,7 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// The snapshots within a row's range.
+    /// Returns the snapshots within a row's range of ordinals.
     pub fn holders(&self, first: i64, last: Option<i64>) -> &[Holder] {
         let from = self.snapshots.partition_point(|it| it.ordinal < first);
         let to = match last {
@@ -107,10 +107,10 @@ impl Series {
 }
 
 impl Catalog {
-    /// Gives every version that matches to `show`, in path order within stretches of 131,072.
+    /// Passes every matching version to `show`, in path order within groups of 131,072.
     ///
     /// # Errors
-    /// When the catalog cannot be read; the errors of `show`.
+    /// Fails when the catalog cannot be read, or with the errors of `show`.
     pub fn find(
         &self,
         query: &Query,
@@ -176,7 +176,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// The versions of one path that snapshots of the series hold, oldest first.
+    /// Returns the versions of one path that snapshots of the series hold, oldest first.
     pub(super) fn versions_of(
         &self,
         series: &Series,
@@ -223,10 +223,10 @@ impl Catalog {
         find.query_row([id], |row| row.get(0)).map_err(|error| self.failed(error))
     }
 
-    /// All series with their snapshots.
+    /// Returns all series with their snapshots.
     ///
     /// # Errors
-    /// When the catalog cannot be read.
+    /// Fails when the catalog cannot be read.
     pub(crate) fn series(&self) -> Result<Vec<Series>> {
         let failed = |error| self.failed(error);
         let mut all = BTreeMap::new();
@@ -250,7 +250,11 @@ impl Catalog {
             };
             let (series, holder) = read().map_err(failed)?;
             let Some(series) = all.get_mut(&series) else {
-                return Err(Error::new(Kind::Corrupt, "a snapshot of no series").at(&self.place));
+                return Err(Error::new(
+                    Kind::Corrupt,
+                    "the catalog has a snapshot without a series",
+                )
+                .at(&self.place));
             };
             series.snapshots.push(holder);
         }

@@ -1,4 +1,5 @@
-//! `analyze`: the savings by deduplication and compression on a tree that is not backed up.
+//! `analyze`: reports how much deduplication and compression would save on a tree that is not
+//! backed up.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +12,8 @@ use pinstripe_base::monitor::Monitor;
 
 /// Options of `analyze`.
 pub struct AnalyzeOptions<'a> {
-    /// Directories or files, as one: content in several of them counts once as distinct.
+    /// Directories or files, analyzed together: content that is in several of them counts once as
+    /// distinct.
     pub paths: &'a [PathBuf],
     /// Paths to leave out.
     pub exclude: Exclude,
@@ -23,10 +25,10 @@ pub struct AnalyzeOptions<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Reads everything once. A file that cannot be read is a loss in the ledger.
+/// Reads everything once. A file that cannot be read counts as a loss in the ledger.
 ///
 /// # Errors
-/// When the metadata of a path cannot be read;
+/// Fails when the metadata of a path cannot be read, or with
 /// [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) when it was stopped.
 pub fn run(options: AnalyzeOptions<'_>, monitor: &Monitor) -> Result<Survey> {
     let walk = walk::WalkOptions {

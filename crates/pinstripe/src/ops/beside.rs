@@ -1,10 +1,9 @@
-//! Verbs that may run concurrently: for every verb of a store, its effect on others that are
-//! running.
+//! Which verbs may run concurrently: for every verb of a store, its effect on other running verbs.
 //!
-//! A verb has one *role*, by what it puts on the members while it works: nothing, a session, a
-//! claim, or a new ring of keys. The roles of two verbs decide how they affect each other. The
-//! table of doc/semantics.md is made from this one; tests compare it with the verbs of the command
-//! and with the behaviour of the roles.
+//! Each verb has one *role*, which says what it puts on the members while it works: nothing, a
+//! session, a claim, or a new ring of keys. The roles of two verbs determine how the verbs affect
+//! each other. The table in doc/semantics.md is generated from the one in this module; tests
+//! compare it with the verbs of the command and with the behaviour of the roles.
 //!
 //! Not in this module: the mechanisms themselves (`store/sessions`, `store/claim`,
 //! `store/keyring/newest`).
@@ -14,39 +13,41 @@
 pub enum VerbRole {
     /// Nothing: it reads.
     Reader,
-    /// A session, and a snapshot at its end.
+    /// Puts a session, and a snapshot at the end of the verb.
     Writer,
-    /// A mark for a snapshot that is no longer wanted; no session.
+    /// Puts a mark on a snapshot that is no longer wanted; no session.
     Marker,
-    /// A session, and a mark for a snapshot that is kept.
+    /// Puts a session, and a mark on a snapshot that is kept.
     Undeleter,
-    /// A session, and the steps of deletion.
+    /// Puts a session, and the steps of a deletion.
     Collector,
-    /// No session: it rewrites what is damaged, each in its own place.
+    /// Puts no session: it rewrites each damaged object in its own place.
     Scrubber,
-    /// A claim: it moves extents, repairs, or changes the members. One at a time.
+    /// Puts a claim: it moves extents, repairs, or changes the members. Only one verb with this
+    /// role runs at a time.
     Mover,
-    /// A claim, and no writer may be running: it rewrites every small object.
+    /// Puts a claim, and no writer may be running: it rewrites every small object.
     Upgrader,
-    /// A key slot, or what removes one.
+    /// Puts a key slot, or the object that removes one.
     KeyEditor,
-    /// A claim, and a ring of a new generation: all that have older keys end.
+    /// Puts a claim, and a ring of a new generation: all verbs with older keys end.
     Rotator,
 }
 
-/// The outcome when a verb begins while another one is running.
+/// What happens when a verb begins while another one is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meeting {
-    /// Both do their work.
+    /// Both verbs do their work.
     Both,
-    /// Both do their work, unless one of them removes objects that the other one builds on: that
-    /// one then ends with exit code 18 and has changed nothing.
+    /// Both verbs do their work, unless one of them removes objects that the other builds on: the
+    /// other then ends with exit code 18 and has changed nothing.
     OneMayEnd,
-    /// The one that begins waits for an answer of the other one, and ends with 18 without it.
+    /// The verb that begins waits for an answer of the other one; without an answer it ends with
+    /// exit code 18.
     Waits,
-    /// The one that begins ends with 18, or waits with `--wait` where it has that.
+    /// The verb that begins ends with exit code 18, or waits if it was given `--wait`.
     Refused,
-    /// The running verb ends with 18: its keys are no longer the newest.
+    /// The running verb ends with exit code 18, because its keys are no longer the newest.
     EndsOther,
 }
 
@@ -121,7 +122,7 @@ pub fn beside(at_work: VerbRole, begins: VerbRole) -> Meeting {
 }
 
 impl VerbRole {
-    /// The name in the table.
+    /// The name of the role in the table.
     pub fn name(self) -> &'static str {
         match self {
             Reader => "reads",
@@ -139,7 +140,7 @@ impl VerbRole {
 }
 
 impl Meeting {
-    /// The word in the table.
+    /// The word for the outcome in the table.
     pub fn word(self) -> &'static str {
         match self {
             Both => "yes",
@@ -151,7 +152,8 @@ impl Meeting {
     }
 }
 
-/// The two tables of doc/semantics.md: the verbs of each role, and the meetings of roles.
+/// The two tables of doc/semantics.md: the verbs of each role, and the outcome for each pair of
+/// roles.
 pub fn tables() -> String {
     let mut out = String::from("| role | verbs |\n|---|---|\n");
     for role in ROLES {

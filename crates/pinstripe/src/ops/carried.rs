@@ -1,11 +1,11 @@
-//! Objects that decide by the votes of members, written to a member that joins.
+//! Copies objects that count by the votes of members to a new member.
 //!
-//! Marks and steps of deletion of a store without MACs, and its key slots, count when enough
-//! members of the table have them. A new member makes the table larger, so it gets them first: by
-//! the votes of the table under which they were put. For the same reason, a member that was absent
-//! gets the objects that it lacks before the table changes.
+//! In a store without MACs, marks, steps of deletion and key slots count when enough members of the
+//! table have them. A new member enlarges the table, so it gets these objects first: those that
+//! count by the votes of the old table. For the same reason, a member that was absent gets the
+//! objects that it lacks before the table changes.
 //!
-//! Not in this module: labels and snapshots, and keys that need no votes, which count on any member
+//! Not in this module: labels and snapshots, and keys without votes, which count on any member
 //! (`repair`).
 
 use std::collections::BTreeSet;
@@ -19,16 +19,16 @@ use pinstripe_member::{ExtentName, Member, Room};
 /// Objects that count under the present table.
 pub(super) struct Carried {
     objects: Vec<(ExtentName, Vec<u8>)>,
-    /// How many members had to agree under that table.
+    /// The number of members that had to agree under that table.
     votes: usize,
 }
 
 impl Carried {
-    /// Reads marks, steps of deletion and keys, and writes them, except transient steps, on every
+    /// Reads marks, steps of deletion and keys, and writes them, except transient steps, to every
     /// present member that lacks them.
     ///
     /// # Errors
-    /// The errors of [`Store::objects`]; the errors of the members.
+    /// Fails with the errors of [`Store::objects`], or with the errors of the members.
     pub fn gather(store: &Store) -> Result<Self> {
         let mut lasting: BTreeSet<_> = forgotten::names(store)?.into_iter().collect();
         lasting.extend(deletion::tombstone_names(store)?);
@@ -51,10 +51,11 @@ impl Carried {
         Ok(Carried { objects, votes: store.votes() })
     }
 
-    /// Writes all of it on a member that lacks it; returns how many.
+    /// Writes all gathered objects to a member that lacks them; returns the number of objects
+    /// written.
     ///
     /// # Errors
-    /// The errors of the member.
+    /// Fails with the errors of the member.
     pub(crate) fn put_on(&self, member: &dyn Member) -> Result<u64> {
         let mut written = 0;
         for (name, bytes) in &self.objects {
@@ -66,14 +67,14 @@ impl Carried {
         Ok(written)
     }
 
-    /// Brings the new member up to date with what others did after [`gather`](Self::gather) and
-    /// before the table named it: writes the objects that they put, and removes the marks that they
-    /// removed. Returns the number of objects written. The caller calls this once all labels name
-    /// the member: a process that puts a mark reads the table afterwards, so one of the two sees
-    /// the other.
+    /// Brings the new member up to date with changes by others between [`gather`](Self::gather) and
+    /// the moment when the table named it: writes the objects that they put, and removes the marks
+    /// that they removed. Returns the number of objects written. The caller calls this once all
+    /// labels name the member: a process that puts a mark reads the table afterwards, so one of the
+    /// two sees the other.
     ///
     /// # Errors
-    /// The errors of [`Store::list`]; the errors of the members.
+    /// Fails with the errors of [`Store::list`], or with the errors of the members.
     pub(crate) fn update(&self, store: &Store, new: usize) -> Result<u64> {
         let written = self.put_later(store, new)?;
         drop_marks(store, new)?;
@@ -101,8 +102,8 @@ impl Carried {
     }
 }
 
-/// Removes marks that no other member has. A process that opened the store before the new member
-/// joined removed them from the others.
+/// Removes marks from the new member that no other member has. A process that opened the store
+/// before the new member joined removed such marks from the other members.
 fn drop_marks(store: &Store, new: usize) -> Result<()> {
     let Some(member) = store.member_slots[new].member.as_ref() else { return Ok(()) };
     for room in [Room::Forgotten, Room::Gc] {

@@ -1,4 +1,4 @@
-//! `cat`: the content of files of a snapshot, in order, without restoring them.
+//! `cat`: writes the content of files of a snapshot, in order, without restoring them.
 
 use std::ops::Range;
 
@@ -19,26 +19,27 @@ use pinstripe_member::meta::FileKind;
 pub struct CatOptions<'a> {
     /// Snapshots (`latest` or the beginning of an id) and paths of files in them.
     pub files: &'a [(String, Vec<u8>)],
-    /// The first byte of each file to show.
+    /// The offset in each file of the first byte to show.
     pub offset: u64,
-    /// Bytes of each file to show at most; all when not given.
+    /// The largest number of bytes of each file to show; all bytes if not given.
     pub length: Option<u64>,
     /// Threads and memory.
     pub limits: Limits,
 }
 
-/// Zeros come out in pieces of this length.
+/// Zeros are written in pieces of this length.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Gives the content of all files to `out`, in the order in which they are named; holes are zeros.
+/// Writes the content of all files to `out`, in the order in which they are named; holes are
+/// written as zeros.
 ///
-/// All names are looked up before the first byte comes out.
+/// All names are looked up before the first byte is written.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such snapshot or path, [`Kind::Usage`] for a path that is
-/// not a file, or an offset behind its end; [`Kind::TooManyLosses`] for the first damage, since no
-/// byte may be left out, and for a path that may have been in pages which are lost; the errors of
-/// `out`.
+/// Fails with [`Kind::NotFound`] when there is no such snapshot or path, with [`Kind::Usage`] for a
+/// path that is not a file or an offset beyond its end, with [`Kind::TooManyLosses`] at the first
+/// damage, since no byte may be left out, and for a path that may have been in lost pages, or with
+/// the errors of `out`.
 pub fn run(
     store: &Store,
     options: &CatOptions<'_>,
@@ -100,7 +101,7 @@ pub fn run(
     )
 }
 
-/// Returns the bytes of an entry to show, if it is a file at exactly this path.
+/// Returns the bytes of an entry to show, if the entry is a file with exactly this path.
 fn wanted(entry: &Entry, path: &[u8], options: &CatOptions<'_>) -> Result<Range<u64>> {
     let at = || shown_from_root(path);
     if entry.path != path || entry.meta.kind != FileKind::File {
@@ -109,7 +110,7 @@ fn wanted(entry: &Entry, path: &[u8], options: &CatOptions<'_>) -> Result<Range<
         } else {
             FileKind::Directory // A path with entries below it, but no entry, is the top.
         };
-        let error = Error::new(Kind::Usage, "has no content to show").at(at());
+        let error = Error::new(Kind::Usage, "this entry has no content to show").at(at());
         return Err(error.expected(FileKind::File.name(), kind.name()));
     }
     if options.offset > entry.size {

@@ -1,7 +1,7 @@
-//! Keeping the catalog consistent with the store: updating, rebuilding, examining it.
+//! Keeps the catalog consistent with the store: updates, rebuilds and examines it.
 //!
-//! No backup and no restore needs it. Errors in the catalog are reported and repaired by rebuilding
-//! it from the snapshots, which are authoritative.
+//! Backups and restores do not need the catalog. Errors in the catalog are reported, and repaired
+//! by rebuilding the catalog from the snapshots.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,25 +20,25 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room};
 
-/// The number of versions after which the catalog is committed, so that an interrupted filling
+/// The number of versions after which the catalog is committed, so that an interrupted update
 /// resumes from there.
 const COMMIT_VERSIONS: u64 = 500_000;
 
-/// The stop of a search: its process ends instead.
+/// A stop flag that is never set: to stop a search, its process is ended.
 static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// Opens the catalog at `place` and brings it up to date.
 ///
 /// # Errors
-/// When the store's snapshots cannot be listed or the catalog not be written.
+/// Fails when the store's snapshots cannot be listed or the catalog cannot be written.
 pub fn current(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog> {
     current_unless(&NEVER, store, place, monitor)
 }
 
-/// The same for a process that continues after `stop` is set.
+/// Opens the catalog and brings it up to date, in a process that continues after `stop` is set.
 ///
 /// # Errors
-/// The errors of [`current`]; [`Kind::Interrupted`] when it was set.
+/// Fails with the errors of [`current`], or with [`Kind::Interrupted`] when `stop` was set.
 pub(crate) fn current_unless(
     stop: &AtomicBool,
     store: &Store,
@@ -63,11 +63,11 @@ pub(crate) fn current_unless(
     }
 }
 
-/// Runs a search. A catalog that shows its damage only now is rebuilt and searched again, unless
-/// something was shown already: the second value of `search` says so.
+/// Runs a search. If the catalog turns out to be damaged during the search, it is rebuilt and
+/// searched again, unless a result was shown already: the second value of `search` tells that.
 ///
 /// # Errors
-/// The errors of [`current`] and of `search`.
+/// Fails with the errors of [`current`] and of `search`.
 pub fn searched<T>(
     store: &Store,
     place: &Path,
@@ -88,15 +88,15 @@ pub fn searched<T>(
 /// Rebuilds the catalog from the store's snapshots.
 ///
 /// # Errors
-/// The errors of [`current`].
+/// Fails with the errors of [`current`].
 pub fn rebuild(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog> {
     rebuild_unless(&NEVER, store, place, monitor)
 }
 
-/// The same for a process that continues after `stop` is set.
+/// Rebuilds the catalog, in a process that continues after `stop` is set.
 ///
 /// # Errors
-/// The errors of [`current_unless`].
+/// Fails with the errors of [`current_unless`].
 pub(crate) fn rebuild_unless(
     stop: &AtomicBool,
     store: &Store,
@@ -113,18 +113,19 @@ pub(crate) fn rebuild_unless(
 pub struct CatalogStatus {
     /// The size of its content.
     pub size: Size,
-    /// Snapshots of the store that it does not have yet.
+    /// The number of the store's snapshots that the catalog does not have yet.
     pub missing: u64,
-    /// Snapshots that it has and the store has no more.
+    /// The number of snapshots that the catalog has but the store does not have any more.
     pub gone: u64,
 }
 
 /// Reads the state of the catalog without changing it.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is none, [`Kind::Corrupt`] when it is of no use.
+/// Fails with [`Kind::NotFound`] when there is no catalog, or with [`Kind::Corrupt`] when it cannot
+/// be used.
 pub fn status(store: &Store, place: &Path) -> Result<CatalogStatus> {
-    let advice = "it is created by a search, or by: pinstripe catalog rebuild";
+    let advice = "a search creates the catalog, and so does 'pinstripe catalog rebuild'";
     let catalog =
         Catalog::open_existing(place, store.config.store).map_err(|error| error.advice(advice))?;
     let (known, there) = (catalog.snapshots()?, listed(store)?);
@@ -136,16 +137,17 @@ pub fn status(store: &Store, place: &Path) -> Result<CatalogStatus> {
 }
 
 fn note_anew(place: &Path, why: &str, monitor: &Monitor) {
-    monitor.note(&format!("the catalog {} is rebuilt: {why}", place.display()));
+    monitor.note(&format!("the catalog {} is being rebuilt, because {why}", place.display()));
 }
 
-/// Whether the catalog itself is damaged, and not the store that it is made from.
+/// Whether an error means that the catalog itself is damaged, and not the store from which it is
+/// made.
 fn is_damage(error: &Error, place: &Path) -> bool {
     error.kind() == Kind::Corrupt && error.place() == Some(place)
 }
 
-/// Returns the existing snapshots that are not forgotten. It reads none of them, so that a search
-/// with nothing to take in costs only a listing.
+/// Returns the existing snapshots that are not forgotten. No snapshot is read, so a search in an
+/// up-to-date catalog costs only a listing.
 fn listed(store: &Store) -> Result<BTreeSet<SnapshotId>> {
     let there: Vec<_> = store.list(Room::Snapshots)?.into_keys().map(SnapshotId).collect();
     // Read last: a deletion removes the snapshot first and its mark afterwards, so a snapshot that
@@ -154,8 +156,8 @@ fn listed(store: &Store) -> Result<BTreeSet<SnapshotId>> {
     Ok(there.into_iter().filter(|id| !marks.is_forgotten(*id)).collect())
 }
 
-/// Whether a snapshot is still wanted, asked again when it could not be taken in: it may have been
-/// deleted meanwhile, or be the void of a session that was ended from outside.
+/// Whether a snapshot that could not be taken in is still wanted: it may have been deleted in the
+/// meantime, or be the void of a session that was ended from outside.
 fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
     Ok(listed(store)?.contains(&id) && !snapshots::is_void(store, id))
 }
@@ -237,15 +239,15 @@ fn take_in(
     Ok(())
 }
 
-/// Whether what cannot be read under this name is on too few members to be a snapshot that any backup
-/// finished.
+/// Whether the unreadable object of this name is on too few members to be a snapshot that any
+/// backup finished.
 fn is_stray(store: &Store, id: SnapshotId) -> Result<bool> {
     let holders = store.list(Room::Snapshots)?.get(&id.0).map_or(0, Vec::len);
     Ok(holders > 0 && holders < store.votes_on_damage())
 }
 
-/// Handles a snapshot that cannot be read: the answer has a hole. That is a loss, unless the
-/// snapshot is not wanted any more.
+/// Handles a snapshot that cannot be read: the catalog lacks it. The missing snapshot is a loss,
+/// unless it is not wanted any more.
 fn left_out(store: &Store, id: SnapshotId, error: Error, monitor: &Monitor) -> Result<()> {
     if is_wanted(store, id)? {
         monitor.loss(format!("snapshot {} is not in the catalog", id.short()), error);
@@ -253,7 +255,7 @@ fn left_out(store: &Store, id: SnapshotId, error: Error, monitor: &Monitor) -> R
     Ok(())
 }
 
-/// Access to the trees of snapshots.
+/// Reads the trees of snapshots.
 struct SnapshotTrees<'a> {
     packs: &'a PackReader<'a>,
     index: &'a Index<'a>,
@@ -265,8 +267,8 @@ impl<'a> SnapshotTrees<'a> {
         ChunkReader::new(self.packs, self.index)
     }
 
-    /// Takes a snapshot in by what differs from the one before it; when that one cannot be read
-    /// any more, as the first of a new series.
+    /// Takes in what differs between a snapshot and the one before it; if the one before cannot be
+    /// read any more, the snapshot becomes the first of a new series.
     fn take_in(&self, catalog: &Catalog, snapshot: &Snapshot) -> Result<u64> {
         let base = catalog.base(snapshot)?;
         let mut attempts = vec![None];

@@ -1,10 +1,10 @@
-//! The copies of one small object: the good bytes, and the members that have other ones.
+//! The copies of one small object: the good bytes, and the members whose copies differ.
 //!
 //! Invariant: bytes that are copied from member to member were made with the store's keys, or are
-//! the same on as many members as any writer must have reached. A snapshot of a store without
-//! encryption is the one exception: it commits with its first copy, so one is enough.
+//! equal on as many members as a writer must have reached. A snapshot of a store without encryption
+//! is the only exception: it is committed with its first copy, so one copy is enough.
 //!
-//! Not in this module: the consequences that a verb draws.
+//! Not in this module: what a verb does about the result.
 
 use std::collections::BTreeMap;
 
@@ -15,39 +15,39 @@ use pinstripe_member::forgotten::Mark;
 use pinstripe_member::label::{Encryption, Format};
 use pinstripe_member::{ExtentName, Room, SharedMember, envelope};
 
-/// The copies of one name on the present members.
+/// The copies of one object on the present members.
 pub(super) struct Copies<'a> {
     /// The bytes that every member should have; `None` when no copy can be trusted.
     pub good: Option<Vec<u8>>,
-    /// The members that have other bytes or none, with the defect.
+    /// The members that have other bytes or no copy, each with the defect.
     pub unsound: Vec<(usize, &'a SharedMember, Error)>,
-    /// There are intact copies, on fewer members than have to agree.
+    /// Intact copies exist, but on fewer members than must agree.
     pub are_too_few: bool,
     name: ExtentName,
 }
 
 impl<'a> Copies<'a> {
-    /// Reads all copies of an object that is the same on every member: anything but a label.
+    /// Reads all copies of an object that is equal on every member: anything but a label.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] when a newer version wrote one, [`Kind::KeysChanged`] when a process with
-    /// newer keys did: it is not damaged.
+    /// Fails with [`Kind::Unsupported`] when a newer version wrote a copy, or with
+    /// [`Kind::KeysChanged`] when a process with newer keys did: such a copy is not damaged.
     pub fn read(store: &'a Store, name: ExtentName) -> Result<Self> {
         Self::read_with(store, name, &mut ReadAhead::default())
     }
 
-    /// The same with what was read ahead.
+    /// Reads all copies of an object, using copies that were prefetched.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub fn read_with(store: &'a Store, name: ExtentName, ahead: &mut ReadAhead) -> Result<Self> {
         Self::read_by(store, name, store.votes(), ahead)
     }
 
-    /// The same where `votes` members have to agree.
+    /// Reads all copies of an object on which `votes` members have to agree.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub fn read_by(
         store: &'a Store,
         name: ExtentName,
@@ -86,7 +86,7 @@ impl<'a> Copies<'a> {
         };
         for (_, holders) in said.into_iter().filter(|(bytes, _)| Some(bytes) != says.as_ref()) {
             let differs = |(number, member, _)| {
-                let what = "too few members agree with this one";
+                let what = "too few members have the same copy of this object";
                 (number, member, Error::new(Kind::Corrupt, what))
             };
             unsound.extend(holders.into_iter().map(differs));
@@ -95,9 +95,9 @@ impl<'a> Copies<'a> {
         Ok(Copies { are_too_few: good.is_none() && is_any_sound, good, unsound, name })
     }
 
-    /// Whether the object is on no member at all: removed while this was at it. An object of the keys
-    /// that some members lack and no member can read was removed by a rotation, too: a disk that
-    /// fails keeps what it had.
+    /// Whether no member has the object any more: it was removed during the read. An object of the
+    /// key rooms that some members lack and no member can read was also removed, by a rotation: a
+    /// failing disk would keep its copy.
     pub fn is_gone(&self) -> bool {
         let is_key = matches!(self.name, ExtentName::In(Room::Keys, _));
         let kinds = || self.unsound.iter().map(|(_, _, error)| error.kind());
@@ -109,19 +109,19 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// The number of objects that are prefetched at once, from each member, and the greatest length of
-/// each: longer ones are read on their own. The product limits the memory that a malicious member
-/// can make a reader use.
+/// The largest number of objects that are prefetched at once from each member, and the largest
+/// length of each in bytes: longer objects are read one at a time. The product of the two limits
+/// bounds the memory that a malicious member can make a reader use.
 pub(super) const AHEAD_OBJECTS: usize = 64;
 const AHEAD_BYTES: u64 = 64 << 10;
 
-/// Objects that were read from members by one request each for many.
+/// Objects that were prefetched from members, many with each request.
 #[derive(Default)]
 pub(super) struct ReadAhead(BTreeMap<(usize, ExtentName), Vec<u8>>);
 
 impl ReadAhead {
-    /// Reads these objects of these members, at most [`AHEAD_OBJECTS`] of each. An object that
-    /// cannot be prefetched is read on request.
+    /// Prefetches these objects from these members, at most [`AHEAD_OBJECTS`] from each member. An
+    /// object that cannot be prefetched is read when it is needed.
     pub fn of(store: &Store, wanted: impl IntoIterator<Item = (usize, ExtentName)>) -> Self {
         let mut by_member: BTreeMap<usize, Vec<ExtentName>> = BTreeMap::new();
         for (number, name) in wanted {
@@ -140,10 +140,10 @@ impl ReadAhead {
         ahead
     }
 
-    /// An object of a member, once from what was read ahead.
+    /// Returns a member's copy of an object; a prefetched copy is used once.
     ///
     /// # Errors
-    /// The errors of [`read_small`].
+    /// Fails with the errors of [`read_small`].
     pub fn read(
         &mut self,
         number: usize,
@@ -154,16 +154,17 @@ impl ReadAhead {
     }
 }
 
-/// A member's number, the member, and the bytes that it has.
+/// A member's number, the member, and its copy.
 type Copy<'a> = (usize, &'a SharedMember, Vec<u8>);
 
-/// Whether this is a mark for a snapshot that is kept: it is copied to every member from any.
+/// Whether this is a mark that keeps a snapshot: such a mark is copied from any member to every
+/// member.
 fn keeps(name: ExtentName, says: &[u8]) -> bool {
     matches!(name, ExtentName::In(Room::Forgotten, _))
         && Mark::decode(says).is_ok_and(|mark| mark.counts_on_one())
 }
 
-/// Whether a copy that was judged sound proves by itself that it belongs there.
+/// Whether an intact copy proves by itself that the object belongs in the store.
 fn is_proof(store: &Store, name: ExtentName) -> bool {
     let is_snapshot = matches!(name, ExtentName::In(Room::Snapshots, _));
     match store.config.encryption {

@@ -10,50 +10,50 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 
-/// The change of a path from one snapshot to the other.
+/// How a path differs between the two snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
-    /// Only the second has it.
+    /// Only the second snapshot has the path.
     Added,
-    /// Only the first has it.
+    /// Only the first snapshot has the path.
     Deleted,
-    /// It is of another kind: a file became a directory.
+    /// The path has another file type: for example, a file became a directory.
     Retyped,
-    /// It holds or points to something else.
+    /// The path has other content or another target.
     Modified,
-    /// It holds the same; owner, mode, times or attributes differ.
+    /// The content is the same, but owner, mode, times or attributes differ.
     Metadata,
 }
 
-/// The total of differences.
+/// Totals of the differences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Paths that only the second has.
+    /// Paths that only the second snapshot has.
     pub added: u64,
-    /// Paths that only the first has.
+    /// Paths that only the first snapshot has.
     pub deleted: u64,
-    /// Paths of another kind.
+    /// Paths with another file type.
     pub retyped: u64,
     /// Paths with other content.
     pub modified: u64,
-    /// Paths with other metadata only.
+    /// Paths whose metadata alone differ.
     pub metadata: u64,
-    /// Bytes in files that only the second has, or that it has otherwise.
+    /// Bytes in files that only the second snapshot has, or whose content there differs.
     pub new_bytes: u64,
-    /// Bytes in files that only the first has, or that it has otherwise.
+    /// Bytes in files that only the first snapshot has, or whose content there differs.
     pub old_bytes: u64,
 }
 
-/// Takes what differs: the sort, the old and the new entry.
+/// Receives a difference: its kind, the old entry and the new entry.
 pub type Show<'a> = dyn FnMut(Sort, Option<&Entry>, Option<&Entry>) -> Result<()> + 'a;
 
-/// Gives everything that differs to `show`, in path order: the sort, then the old and the new
-/// entry as far as there is one.
+/// Passes every difference to `show`, in path order: its kind, then the old and the new entry, if
+/// they exist.
 ///
 /// # Errors
-/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such snapshot; when a
-/// tree cannot be begun; the errors of `show`. A page that is lost is a loss in the ledger, and the
-/// paths that it may have held are not compared.
+/// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such
+/// snapshot, when the root of a tree cannot be read, or with the errors of `show`. A page that
+/// cannot be read is a loss in the ledger, and the paths that it may have held are not compared.
 pub fn run(
     store: &Store,
     old: &str,
@@ -91,8 +91,8 @@ pub fn run(
     }
 }
 
-const NOT_COMPARED: &str = "this path of the other snapshot is not compared; see what else is lost \
-                            with: pinstripe check --read-data";
+const NOT_COMPARED: &str = "this path of the other snapshot is not compared; 'pinstripe check \
+                            --read-data' lists what else is lost";
 
 fn sort(old: Option<&Entry>, new: Option<&Entry>) -> Option<Sort> {
     let (old, new) = match (old, new) {

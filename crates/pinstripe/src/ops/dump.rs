@@ -1,4 +1,4 @@
-//! `dump`: a snapshot, or a subtree of it, as one tar archive.
+//! `dump`: writes a snapshot, or a subtree of it, as one tar archive.
 
 use std::collections::HashMap;
 
@@ -19,23 +19,24 @@ use pinstripe_member::tar::{self, TarEntry};
 
 /// Options of `dump`.
 pub struct DumpOptions<'a> {
-    /// `latest` or the beginning of an id.
+    /// The snapshot: `latest`, or the beginning of an id.
     pub snapshot: &'a str,
-    /// A path in the snapshot; empty for everything. It becomes the top of the archive.
+    /// A path in the snapshot, which becomes the top of the archive; empty for everything.
     pub path: &'a [u8],
-    /// Write holes as zeros, for readers that do not know GNU's sparse files.
+    /// Write holes as zeros, for readers that do not support GNU's sparse files.
     pub fill_holes: bool,
     /// Threads and memory.
     pub limits: Limits,
 }
 
-/// Writes the archive to `out`, which is given pieces of any length.
+/// Writes the archive to `out` in pieces of any length.
 ///
 /// An entry with lost content is a loss in the ledger; zeros fill its content to the length in its
 /// header, so that the rest of the archive can be read.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such snapshot or path; the errors of `out`.
+/// Fails with [`Kind::NotFound`] when there is no such snapshot or path, or with the errors of
+/// `out`.
 pub fn run(
     store: &Store,
     options: &DumpOptions<'_>,
@@ -65,10 +66,10 @@ pub fn run(
     Ok(snapshot)
 }
 
-/// The marks between content.
+/// The marks between pieces of content.
 enum OutputMark {
-    /// An entry, with its name in the archive, and the name of an earlier entry if it is a hard
-    /// link to it.
+    /// The beginning of an entry, with its name in the archive and, if it is a hard link, the name
+    /// of the earlier entry that it links to.
     Begin { entry: Box<Entry>, name: Vec<u8>, link_to: Option<Vec<u8>> },
     /// The end of a file's content.
     End,
@@ -131,7 +132,7 @@ struct Archive<'a> {
     monitor: &'a Monitor,
     out: &'a mut dyn FnMut(&[u8]) -> Result<()>,
     written_bytes: u64,
-    /// The path of the entry whose content comes now.
+    /// The path of the entry whose content is being written.
     path: Vec<u8>,
     is_damaged: bool,
 }
@@ -154,7 +155,8 @@ impl Archive<'_> {
                 // Reported once for each file.
                 if !std::mem::replace(&mut self.is_damaged, true) {
                     let place = shown_from_root(&self.path);
-                    let advice = "its lost content is replaced by zeros in the archive";
+                    let advice =
+                        "the lost content of this file is replaced by zeros in the archive";
                     self.monitor.loss(place, error.advice(advice));
                 }
                 self.zeros(bytes)
@@ -199,12 +201,13 @@ impl Archive<'_> {
     }
 }
 
-/// The data runs of a file without holes.
+/// Returns the data ranges of a file without holes: one range.
 fn whole(size: u64) -> Vec<std::ops::Range<u64>> {
     if size == 0 { Vec::new() } else { std::iter::once(0..size).collect() }
 }
 
-/// The name of an entry in the archive: the one that `restore` gives it below its target.
+/// Returns the name of an entry in the archive, which is the name that `restore` would give it
+/// below its target.
 fn name_of(strip: &[u8], entry: &Entry) -> Vec<u8> {
     let rest = if strip.is_empty() { &entry.path[..] } else { &entry.path[strip.len()..] };
     let rest = rest.strip_prefix(b"/").unwrap_or(rest);

@@ -1,4 +1,4 @@
-//! `find`: paths by name or path over all snapshots.
+//! `find`: searches all snapshots for paths, by name or path.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use crate::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 
-/// Brings the catalog at `place` up to date and gives every version that matches to `show`.
+/// Brings the catalog at `place` up to date and passes every matching version to `show`.
 ///
 /// # Errors
-/// When the catalog cannot be brought up to date; the errors of `show`.
+/// Fails when the catalog cannot be brought up to date, or with the errors of `show`.
 pub fn run(
     store: &Store,
     place: &Path,

@@ -1,7 +1,7 @@
-//! `forget` and `undelete`: marking snapshots as wanted no more, and taking that back.
+//! `forget` and `undelete`: mark snapshots as not wanted any more, and undo that.
 //!
-//! Forgetting deletes nothing: a mark is put, and the snapshot is shown no more and kept from being
-//! a parent. As long as its packs are present, `undelete` takes the mark back.
+//! Forgetting deletes nothing: it puts a mark, and the snapshot is not shown any more and not used
+//! as a parent. As long as the snapshot's packs exist, `undelete` reverses the mark.
 
 use crate::store::deletion::decide;
 use crate::store::objects::Quorum;
@@ -14,20 +14,21 @@ use pinstripe_member::session::Work;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::{Candidate, KeepReason, Policy, keep_reasons, retention_groups};
 
-/// The choice of snapshots to forget.
+/// Which snapshots to forget.
 pub enum ForgetChoice<'a> {
-    /// All that no rule keeps.
+    /// All snapshots that no rule keeps.
     Policy {
         /// The rules.
         policy: &'a Policy,
-        /// Only snapshots of this machine are judged; the others stay.
+        /// Only snapshots of this host are examined; the others are kept.
         host: Option<&'a [u8]>,
-        /// Seconds east of UTC at which days begin.
+        /// The time zone in which days begin, in seconds east of UTC.
         offset_seconds: i32,
-        /// Seconds since 1970 and nanoseconds: a later snapshot is from the future.
+        /// The current time, as seconds since 1970 and nanoseconds: a later snapshot is from the
+        /// future.
         now: (i64, u32),
     },
-    /// These, by the beginning of their ids, or `latest`.
+    /// The snapshots given by the beginning of their ids, or by `latest`.
     Named(&'a [String]),
 }
 
@@ -37,15 +38,15 @@ pub struct ForgetOptions<'a> {
     pub choice: ForgetChoice<'a>,
     /// Decide only.
     pub dry_run: bool,
-    /// Allow that nothing is left of the store, or of what one host backed up.
+    /// Allow that no snapshot is left in the store, or of one host.
     pub allow_empty: bool,
 }
 
-/// The verdict about one snapshot.
+/// The decision about one snapshot.
 pub struct Verdict {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// The reasons why it stays; empty when it goes.
+    /// The reasons why the snapshot is kept; empty if it is to be forgotten.
     pub reasons: Vec<KeepReason>,
 }
 
@@ -56,20 +57,22 @@ impl Verdict {
     }
 }
 
-/// Judges the snapshots, oldest first, and marks those that go unless it is a dry run.
+/// Applies the rules to the snapshots, oldest first, and marks those to be forgotten unless it is a
+/// dry run.
 ///
 /// # Errors
-/// [`Kind::Usage`] when there is no rule, [`Kind::NotFound`] when no snapshot has the name,
-/// [`Kind::Refused`] when nothing would be left.
+/// Fails with [`Kind::Usage`] when there is no rule, with [`Kind::NotFound`] when no snapshot has
+/// the name, with [`Kind::Refused`] when nothing would be left.
 pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Result<Vec<Verdict>> {
     let known = snapshots::load(store, monitor)?;
     let verdicts = match &options.choice {
         ForgetChoice::Policy { policy, host, offset_seconds, now } => {
             if policy.is_empty() {
-                return Err(Error::new(Kind::Usage, "no rule says what to keep").advice(
-                    "give at least one --keep-... option, write rules under [retention] in the \
+                return Err(Error::new(Kind::Usage, "no rule says which snapshots to keep")
+                    .advice(
+                        "give at least one --keep-... option, write rules under [retention] in the \
                          config file, or name the snapshots",
-                ));
+                    ));
             }
             let asked = |it: &Snapshot| host.is_none_or(|host| host == it.host);
             let judged: Vec<_> = known.into_iter().filter(asked).collect();
@@ -85,8 +88,11 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
             let verdicts = named(store, &known, names)?;
             let left = known.len().saturating_sub(verdicts.len());
             if left == 0 && !known.is_empty() && !options.allow_empty {
-                return Err(Error::new(Kind::Refused, "no snapshot of the store would be left")
-                    .advice("if that is intended, add --allow-empty"));
+                return Err(Error::new(
+                    Kind::Refused,
+                    "the rules would leave no snapshot of the store",
+                )
+                .advice("if that is intended, add --allow-empty"));
             }
             verdicts
         }
@@ -135,21 +141,21 @@ fn named(store: &Store, known: &[Snapshot], names: &[String]) -> Result<Vec<Verd
     Ok(verdicts)
 }
 
-/// Forgets a snapshot without an intact object on any member: only its id is known.
+/// Forgets a snapshot that has no intact object on any member, so that only its id is known.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when no member has an object of this name.
+/// Fails with [`Kind::NotFound`] when no member has an object of this name.
 pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
     let listed = store.list(pinstripe_member::Room::Snapshots)?;
     if !listed.contains_key(&id.0) {
         return Err(Error::new(Kind::NotFound, format!("no snapshot '{id}'"))
-            .advice("list them with: pinstripe snapshots"));
+            .advice("'pinstripe snapshots' lists the snapshots"));
     }
     mark_all(store, std::iter::once(id))
 }
 
-/// Times that marks are put. A repair sets a mark aside that it finds on too few members, and puts
-/// it back if it then counts: so the mark is read again.
+/// The number of times that marks are put. A repair sets aside a mark that it finds on too few
+/// members, and restores it if it counts later: so the mark is read again after it was put.
 const MARK_TRIES: usize = 3;
 
 /// Marks snapshots as forgotten.
@@ -170,19 +176,20 @@ fn mark_all(store: &Store, ids: impl Iterator<Item = SnapshotId>) -> Result<()> 
         }
     }
     Err(Error::new(Kind::Busy, "another process removed the new marks")
-        .advice("let it finish, then run this again"))
+        .advice("let the other process finish, then run this command again"))
 }
 
-/// Makes sure that the members that took a mark are still those of the store, and that its format is
-/// still that of the mark: a mark counts by the votes of the table that others know, and after an
-/// upgrade by its MAC.
+/// Verifies that the members that have the mark are still those of the store, and that the store's
+/// format is still that of the mark: a mark counts by the votes of the members in the current
+/// table, and after an upgrade by its MAC.
 fn confirm_members(store: &Store) -> Result<()> {
     store.confirm_takers()?;
     store.refuse_upgrade()?;
     store.confirm_table()
 }
 
-/// Puts marks until one says what is wanted. A generation may be in use already ([`is_taken`]).
+/// Puts marks of rising generations until one has the wanted effect. A generation may be in use
+/// already ([`is_taken`]).
 fn mark(
     store: &Store,
     marks: &forgotten::Marks,
@@ -202,18 +209,18 @@ fn mark(
     Ok(())
 }
 
-/// Whether the name of a mark is in use: by the void of a session that was ended from outside, or on
-/// too many members by objects that count for nothing, as a mark of format version 1 that was put
-/// during an upgrade.
+/// Whether the name of a mark is in use: by the same mark of another process, by the void of a
+/// session that was ended from outside, or on too many members by objects that count for nothing, as
+/// a mark of format version 1 that was put during an upgrade.
 fn is_taken(error: &Error) -> bool {
     matches!(error.kind(), Kind::Exists | Kind::Corrupt)
 }
 
-/// Brings a forgotten snapshot back.
+/// Makes a forgotten snapshot wanted again.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such snapshot or it is deleted, [`Kind::Busy`] when it is
-/// being deleted, [`Kind::Usage`] when its name is ambiguous.
+/// Fails with [`Kind::NotFound`] when there is no such snapshot or it is deleted, with
+/// [`Kind::Busy`] when it is being deleted, with [`Kind::Usage`] when its name is ambiguous.
 pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot> {
     let known = snapshots::load_all(store, monitor)?;
     let id = find_forgotten(&known, name)?;
@@ -259,10 +266,10 @@ fn gone(id: SnapshotId) -> Error {
         Kind::NotFound,
         format!("the packs of snapshot {} are being deleted, or are gone", id.short()),
     )
-    .advice("it is too late to bring it back")
+    .advice("it is too late to bring the snapshot back")
 }
 
-/// Picks a forgotten snapshot by the beginning of its id, or `latest` for the latest of them.
+/// Finds a forgotten snapshot by the beginning of its id; `latest` means the latest forgotten one.
 fn find_forgotten(known: &[Known], name: &str) -> Result<SnapshotId> {
     let forgotten: Vec<_> = (known.iter().filter(|known| known.is_forgotten))
         .map(|known| known.snapshot.clone())
@@ -277,10 +284,10 @@ fn find_forgotten(known: &[Known], name: &str) -> Result<SnapshotId> {
             let what = if is_kept {
                 format!("snapshot {name} is not forgotten")
             } else {
-                format!("no forgotten snapshot '{name}'")
+                format!("there is no forgotten snapshot '{name}'")
             };
             Err(Error::new(Kind::NotFound, what)
-                .advice("list them with: pinstripe snapshots --all"))
+                .advice("'pinstripe snapshots --all' lists the forgotten snapshots too"))
         }
         Err(error) => Err(error),
     }

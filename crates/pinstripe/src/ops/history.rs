@@ -14,7 +14,7 @@ use pinstripe_io::beneath::shown_from_root;
 /// host with its sources, oldest first.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when no snapshot has the path.
+/// Fails with [`Kind::NotFound`] when no snapshot has the path.
 pub fn run(
     store: &Store,
     place: &Path,
@@ -26,7 +26,7 @@ pub fn run(
     if history.is_empty() {
         return Err(Error::new(Kind::NotFound, "no snapshot has this path")
             .at(shown_from_root(&path))
-            .advice("give an absolute path, or search for a name with: pinstripe find NAME"));
+            .advice("give an absolute path, or search for a name with 'pinstripe find NAME'"));
     }
     Ok(history)
 }

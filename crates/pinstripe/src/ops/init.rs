@@ -1,7 +1,8 @@
-//! `init`: make a store over member directories.
+//! `init`: makes a store over member directories.
 //!
-//! Order: rooms, then keys, then labels. A directory without a label is not a member, so an
-//! interrupted init leaves directories that the next one refuses as not empty, never half a store.
+//! The rooms are made first, then the keys, then the labels. A directory without a label is not a
+//! member, so an interrupted init leaves directories that the next one refuses as not empty, but
+//! never part of a store.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -24,28 +25,28 @@ use pinstripe_stripe::{Chunking, Codec, NewSlot, RootKey, Voucher};
 
 /// Default for `--strip-size` (decision 0006).
 pub const STRIP_BYTES_DEFAULT: u32 = 256 * KIB as u32;
-/// Default for `--chunk-size`, as it is written there.
+/// Default for `--chunk-size`, in the form in which users write it.
 pub const CHUNKING_DEFAULT: &str = "256K";
 /// Default for `--encryption` (decision 0008).
 pub const ENCRYPTION_DEFAULT: Encryption = Encryption::Aes256Gcm;
-/// Most parity strips that `init` offers; the format has room for more.
+/// The largest number of parity strips that `init` offers; the format allows more.
 pub(crate) const PARITY_OFFERED: u8 = 2;
 
 /// Options of a new store.
 pub struct InitOptions {
-    /// One directory per member: missing or empty.
+    /// One directory per member: it must be missing or empty.
     pub members: Vec<PathBuf>,
-    /// Members that may be lost.
+    /// The number of members that may be lost.
     pub parity: u8,
-    /// Bytes per member per row.
+    /// Bytes of each member in a row.
     pub strip_bytes: u64,
-    /// The chunking of content.
+    /// How content is cut into chunks.
     pub chunking: Chunking,
-    /// The compression of records.
+    /// How records are compressed.
     pub codec: Codec,
-    /// The encryption of content.
+    /// How content is encrypted.
     pub seal: Seal,
-    /// Members may share a disk, or an endpoint.
+    /// Allow members on the same disk, or at the same endpoint.
     pub same_disk: bool,
     /// Seconds since 1970.
     pub now_seconds: i64,
@@ -53,7 +54,7 @@ pub struct InitOptions {
 
 #[cfg(test)]
 impl InitOptions {
-    /// A store of small strips for unit tests, which is neither compressed nor sealed.
+    /// Options for a store with small strips for unit tests, without compression and encryption.
     pub(crate) fn plain(members: Vec<PathBuf>, parity: u8) -> Self {
         InitOptions {
             members,
@@ -68,17 +69,18 @@ impl InitOptions {
     }
 }
 
-/// Whether and how a new store seals.
+/// Whether and how a new store is encrypted.
 pub struct Seal {
     /// The encryption of records and snapshots.
     pub encryption: Encryption,
-    /// The source of the gear table that cuts content.
+    /// Where the gear table that cuts content comes from.
     pub chunker: Chunker,
     /// The padding of encrypted records.
     pub padding: Padding,
-    /// The first key slot; needed with encryption, refused without.
+    /// The first key slot; required with encryption, refused without.
     pub slot: Option<NewSlot>,
-    /// The id of the new store, where a key file is already named so; otherwise a random one.
+    /// The id of the new store if a key file was named after it already; otherwise the id is
+    /// random.
     pub store: Option<StoreId>,
 }
 
@@ -99,16 +101,16 @@ impl Seal {
 /// Makes the store.
 ///
 /// # Errors
-/// [`Kind::Usage`] for settings that make no sense, [`Kind::Refused`] for members on one disk or
-/// directories that are not empty.
+/// Fails with [`Kind::Usage`] for impossible settings, or with [`Kind::Refused`] for members on one
+/// disk or directories that are not empty.
 pub fn run(options: &InitOptions) -> Result<StoreConfig> {
     run_with(options, &Places::default())
 }
 
-/// [`run`] with members wherever `places` can make them.
+/// Like [`run`], with members wherever `places` can make them.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Fails with the errors of [`run`].
 pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
     let members = options.members.len();
     let parity = usize::from(options.parity);
@@ -118,8 +120,8 @@ pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
     }
     if members <= parity || members > MEMBERS_MAX {
         return Err(Error::new(Kind::Usage, "the number of members does not suit the parity")
-            .expected(format!("{} to {MEMBERS_MAX} members", parity + 1), members)
-            .advice("each member is named by its own --member DIR"));
+            .expected(format!("a store of {} to {MEMBERS_MAX} members", parity + 1), members)
+            .advice("give one --member DIR for each member"));
     }
     let strip_bytes = u32::try_from(options.strip_bytes)
         .ok()
@@ -127,7 +129,7 @@ pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
             bytes.is_power_of_two() && (4 * KIB..=16 * MIB).contains(&u64::from(*bytes))
         })
         .ok_or_else(|| {
-            Error::new(Kind::Usage, "this is not a strip size")
+            Error::new(Kind::Usage, "this is not a possible strip size")
                 .expected("a power of two from 4K to 16M", options.strip_bytes)
         })?;
     Geometry::new((members - parity) as u8, options.parity, strip_bytes)?;
@@ -156,7 +158,7 @@ pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
 /// Names and bytes of the objects in the key rooms of a new store.
 type KeyObjects = Vec<(ExtentName, Vec<u8>)>;
 
-/// The objects of a new store's key rooms, and the voucher for its labels.
+/// Returns the objects of a new store's key rooms, and the voucher for its labels.
 fn key_objects(
     config: &StoreConfig,
     slot: Option<&NewSlot>,
@@ -224,17 +226,17 @@ pub(super) fn refuse_twins(places: &[PathBuf]) -> Result<()> {
     for (at, place) in places.iter().enumerate() {
         for other in &places[..at] {
             if place.starts_with(other) || other.starts_with(place) {
-                return Err(Error::new(Kind::Usage, "a member lies within another member")
+                return Err(Error::new(Kind::Usage, "this member is inside another member")
                     .at(place)
-                    .advice(format!("the other one is {}", other.display())));
+                    .advice(format!("the other member is {}", other.display())));
             }
         }
     }
     Ok(())
 }
 
-/// Members on one disk, or at one endpoint, are lost together and wait for one another: parity
-/// would be for show.
+/// Members on one disk, or at one endpoint, fail together and slow each other down, so parity would
+/// not protect anything.
 pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
     let fates = places.iter().map(|place| fate(to, place)).collect::<Result<Vec<_>>>()?;
     for (at, fate) in fates.iter().enumerate() {
@@ -246,8 +248,8 @@ pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
         let (what, advice) = match fate {
             FailureDomain::Disk(name) => (
                 format!("this member is on the same disk ({name}) as {other}"),
-                "if that disk is lost, both members are lost, and they share its speed; name a \
-                 directory on another disk, or accept this with --same-disk",
+                "if that disk is lost, both members are lost, and both members share its speed; \
+                 name a directory on another disk, or accept this with --same-disk",
             ),
             FailureDomain::Endpoint(name) => (
                 format!("this member is at the same endpoint ({name}) as {other}"),
@@ -260,7 +262,7 @@ pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// A common cause of loss of several members.
+/// A common cause of failure of several members.
 #[derive(PartialEq)]
 enum FailureDomain {
     Disk(String),
@@ -274,12 +276,12 @@ fn fate(to: &Places, place: &Path) -> Result<Option<FailureDomain>> {
     Ok(physical_disk(existing(place)).map(|disk| FailureDomain::Disk(disk.name().to_string())))
 }
 
-/// The place itself, or the closest directory above it that exists.
+/// Returns the place itself, or the closest existing directory above it.
 fn existing(place: &Path) -> &Path {
     place.ancestors().find(|place| paths::exists(place)).unwrap_or(Path::new("/"))
 }
 
-/// Refuses a directory on the disk of a present member other than the one that it replaces.
+/// Refuses a directory on the disk of a present member, except the member that it replaces.
 pub(super) fn refuse_disk(store: &Store, place: &Path, leaves: Option<usize>) -> Result<()> {
     let place = absolute(place)?;
     let stays = |(number, _): &(usize, &SharedMember)| {

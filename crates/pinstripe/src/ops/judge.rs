@@ -1,4 +1,4 @@
-//! Whether a small object is what its name says.
+//! Decides whether a small object is what its name says.
 
 use crate::store::{
     Store, checkpoints, deletion, forgotten, judge_key_object, sessions, snapshots,
@@ -11,7 +11,7 @@ use pinstripe_member::{ExtentName, Room, snapshot};
 /// Whether the bytes of a small object are what member `number` should have under this name.
 ///
 /// # Errors
-/// The defect.
+/// Fails with the defect.
 pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Result<()> {
     let wrong = |what| Err(Error::new(Kind::Corrupt, what));
     match name {
@@ -22,7 +22,7 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
                 || usize::from(label.member) != number
                 || label.table.generation < store.table.generation
             {
-                return wrong("the label belongs to another member");
+                return wrong("this label belongs to another member");
             }
         }
         ExtentName::In(Room::Checkpoints, _) => {
@@ -35,13 +35,13 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
         ExtentName::In(Room::Scrub, _) => {
             store.verify(name, bytes)?;
             if ScrubState::decode(bytes)?.store != store.config.store {
-                return wrong("the scrub state of another store");
+                return wrong("this is the scrub state of another store");
             }
         }
         ExtentName::In(_, id) => {
             let snapshot = snapshot::parse(bytes)?;
             if snapshot.id.0 != id || snapshot.store != store.config.store {
-                return wrong("this snapshot has another name");
+                return wrong("the content of this snapshot object does not match its name");
             }
             if !store.is_locked() {
                 checkpoints::refuse(&snapshots::open(store, bytes)?)?;

@@ -1,4 +1,4 @@
-//! `key`: the ways to open an encrypted store, and changing its keys.
+//! `key`: manages the ways to open an encrypted store, and changes its keys.
 
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -11,17 +11,17 @@ use pinstripe_stripe::NewSlot;
 /// A key slot, without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Slot {
-    /// The id, as hex digits.
+    /// The slot's id, as hex digits.
     pub slot: String,
-    /// `password` or `key file`.
+    /// The kind of the slot: `password` or `key file`.
     pub way: &'static str,
     /// The name for people.
     pub label: String,
-    /// When it was made, seconds since 1970.
+    /// When the slot was made, in seconds since 1970.
     pub created_seconds: i64,
     /// The cost of trying a password: memory in KiB.
     pub memory_kib: Option<u32>,
-    /// Passes over the memory.
+    /// The cost of trying a password: passes over the memory.
     pub passes: Option<u32>,
     /// Lanes.
     pub lanes: Option<u32>,
@@ -45,10 +45,11 @@ impl Slot {
     }
 }
 
-/// The slots that open the store, oldest first; that needs no key. Damaged ones are reported.
+/// Returns the slots that open the store, oldest first; this requires no key. Damaged slots are
+/// reported.
 ///
 /// # Errors
-/// When a member cannot be listed; [`Kind::Usage`] for a store that is not encrypted.
+/// Fails when a member cannot be listed, or with [`Kind::Usage`] for a store that is not encrypted.
 pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
     if store.config.encryption == Encryption::None {
         return Err(Error::new(Kind::Usage, "this store is not encrypted: it has no key slots"));
@@ -58,8 +59,9 @@ pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
     let slots = slots.into_iter().map(Slot::of).collect();
     for (name, error) in room.damaged {
         let error = error.advice(
-            "no member has an intact copy of it; the other slots still work. Add another with \
-             'pinstripe key add', and remove this one by its id: pinstripe key remove",
+            "no member has an intact copy of this key slot; the other slots still work. Add \
+             another with 'pinstripe key add', and remove this one by its id with 'pinstripe key \
+             remove'",
         );
         monitor.warning(name.path(), error);
     }
@@ -69,17 +71,18 @@ pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
 /// Adds a way to open the store.
 ///
 /// # Errors
-/// The errors of [`Store::add_slot`].
+/// Fails with the errors of [`Store::add_slot`].
 pub fn add(store: &Store, new: &NewSlot) -> Result<Slot> {
     store.add_slot(new).map(|slot| Slot::of(&slot))
 }
 
-/// Removes the slot of this name: the beginning of its id, or its label. One that is damaged on all
-/// members has only its id. Returns the id, and the slot where it was intact.
+/// Removes the slot that is named by the beginning of its id or by its label. A slot that is
+/// damaged on all members can only be named by its id. Returns the slot's id, and the slot itself
+/// if it was intact.
 ///
 /// # Errors
-/// [`Kind::NotFound`] and [`Kind::Usage`] when none or several have the name; the errors of
-/// [`Store::remove_slot`].
+/// Fails with [`Kind::NotFound`] when no slot has the name, with [`Kind::Usage`] when several have
+/// it, or with the errors of [`Store::remove_slot`].
 pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
     store.keys()?;
     let room = store.key_room()?;
@@ -96,17 +99,18 @@ pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
         }
         (Some(_), Some(_)) => {
             Err(Error::new(Kind::Usage, format!("'{name}' matches several key slots"))
-                .advice("name one by its id: pinstripe key list"))
+                .advice("name a key slot by its id, which 'pinstripe key list' shows"))
         }
-        (None, _) => Err(Error::new(Kind::NotFound, format!("no key slot '{name}'"))
-            .advice("list them with: pinstripe key list")),
+        (None, _) => Err(Error::new(Kind::NotFound, format!("there is no key slot '{name}'"))
+            .advice("'pinstripe key list' lists the key slots")),
     }
 }
 
-/// Gives the store new keys, opened by this slot alone; returns it and how many slots went.
+/// Gives the store new keys that only this slot opens; returns the slot and the number of slots
+/// that were removed.
 ///
 /// # Errors
-/// The errors of [`Store::rotate_keys`].
+/// Fails with the errors of [`Store::rotate_keys`].
 pub fn rotate(store: &mut Store, new: &NewSlot) -> Result<(Slot, usize)> {
     let room = store.key_room()?;
     let before = room.current().map_or(0, |(_, slots)| slots.len());

@@ -1,4 +1,4 @@
-//! `ls`: the entries of a snapshot at and below a path.
+//! `ls`: lists the entries of a snapshot at and below a path.
 
 use super::select::{Selected, no_such_path, select};
 use crate::store::Store;
@@ -9,11 +9,12 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::entry::Entry;
 
-/// Gives every entry at and below `path` to `show`, in path order.
+/// Passes every entry at and below `path` to `show`, in path order.
 ///
 /// # Errors
-/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such snapshot or
-/// path; the errors of `show`. A page that cannot be read is a loss in the ledger.
+/// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such
+/// snapshot or path, or with the errors of `show`. A page that cannot be read is a loss in the
+/// ledger.
 pub fn run(
     store: &Store,
     snapshot: &str,

@@ -1,4 +1,4 @@
-//! `members`: the members of the store, with their places and contents.
+//! `members`: lists the members of the store, with their places and contents.
 
 use std::path::PathBuf;
 
@@ -12,31 +12,31 @@ use pinstripe_member::label::MemberState as State;
 /// One member of the store.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct MemberStatus {
-    /// The number, from 0.
+    /// The member's number, from 0.
     pub member: usize,
-    /// The path, or the last known one.
+    /// The member's path, or the last known one.
     #[serde(serialize_with = "pinstripe_base::units::lossy_path")]
     pub place: PathBuf,
-    /// Whether it was found.
+    /// Whether the member was found.
     pub present: bool,
-    /// Why it was not found, or why it cannot be listed.
+    /// Why the member was not found, or why it cannot be listed.
     pub absence: Option<String>,
-    /// Whether it is being emptied: it gets nothing new.
+    /// Whether the member is being emptied and gets nothing new.
     pub leaving: bool,
-    /// Whether it has no room for another pack.
+    /// Whether the member has no space for another pack.
     pub full: bool,
     /// Extents of packs.
     pub packs: u64,
-    /// Bytes in all rooms.
+    /// Bytes in all rooms of the member.
     pub stored_bytes: u64,
-    /// Bytes still free on its file system, if that is known.
+    /// Bytes free on the member's file system, if known.
     pub free_bytes: Option<u64>,
 }
 
-/// Returns the redundancy that is left; `None` without the keys, which the index needs.
+/// Returns the remaining redundancy, or `None` without the keys, which reading the index requires.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub fn redundancy(store: &Store, monitor: &Monitor) -> Result<Option<Redundancy>> {
     if store.is_locked() {
         return Ok(None);
@@ -45,10 +45,10 @@ pub fn redundancy(store: &Store, monitor: &Monitor) -> Result<Option<Redundancy>
     redundancy::count(store, &index, monitor).map(Some)
 }
 
-/// The state of every member.
+/// Returns the state of every member.
 ///
 /// # Errors
-/// None so far: a member that fails reports it in its state.
+/// Never fails at present: the error of a member is part of its state.
 pub fn run(store: &Store) -> Result<Vec<MemberStatus>> {
     let mut states = Vec::with_capacity(store.member_slots.len());
     let member_slots = store.member_slots.iter().enumerate().filter(|(_, slot)| slot.row.is_some());

@@ -1,10 +1,10 @@
-//! Rewriting slots of a stripe set: the choice of members, and the writing.
+//! Rewrites slots of a stripe set: chooses the members, and writes the extents.
 //!
-//! Invariants: no member gets two slots of one set; a member's copy of a slot is given up for
-//! another slot only when an intact copy stays on another member; a place that the plan counts as
+//! Invariants: no member gets two slots of one set. A member's copy of a slot is replaced by
+//! another slot only when an intact copy remains on another member. A place that the plan treats as
 //! free is never overwritten.
 //!
-//! Not in this module: the report of a verb, and the question whether a set may be touched at all.
+//! Not in this module: what a verb reports, and whether a set may be changed at all.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,43 +17,43 @@ use pinstripe_stripe::{ExtentDamage, ExtentPart, SetReader};
 pub(super) struct Mender<'a> {
     pub(super) store: &'a Store,
     pub(super) reader: &'a SetReader,
-    /// Without it no copy is given up: another process may be moving the other one.
+    /// Without a claim no copy is given up, because another process may be moving the other copy.
     pub(super) claim: Option<&'a Claim>,
 }
 
 /// A slot to be written on one member.
 pub(super) struct Job<'a> {
     pub(super) slot: usize,
-    /// The member. `None` when every member that could take it has another slot of the set.
+    /// The member. `None` when every member that could take the slot has another slot of the set.
     pub(super) to: Option<usize>,
-    /// The damage to it.
+    /// The damage of the slot.
     pub(super) damage: Vec<&'a ExtentDamage>,
     onto: Onto,
 }
 
-/// The present content of the place.
+/// The present content of the place that is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Onto {
     /// The same slot, damaged.
     Itself,
     /// Nothing.
     Nothing,
-    /// A slot that another member has too.
+    /// A slot that another member has a copy of.
     Twin,
 }
 
-/// The outcome of a job.
+/// The result of a job.
 pub(super) enum Done {
     Written,
-    /// No member can take it.
+    /// No member can take the slot.
     Homeless,
     Failed(Error),
 }
 
 impl Mender<'_> {
-    /// Decides where every damaged slot is written: on its member, if it has one; else on a member
-    /// without an extent of the set; else on one whose extent another member has too. `first` is
-    /// the first to get one of the slots that are on no member.
+    /// Decides where every damaged slot is written: to its member, if it has one; otherwise to a
+    /// member without an extent of the set; otherwise to a member of whose extent another member
+    /// has a copy. `first` is the first member to get a slot that no member has.
     pub(super) fn plan<'d>(
         &self,
         damage: impl Iterator<Item = &'d ExtentDamage>,
@@ -100,8 +100,8 @@ impl Mender<'_> {
         hurt.map(in_place).chain(jobs).collect()
     }
 
-    /// Returns members with a slot that another member has too; the copy that stays is an intact
-    /// one, if any is.
+    /// Returns members with a slot that another member has a copy of; the copy that remains is an
+    /// intact one, if there is any.
     fn spare(&self, is_hurt: impl Fn(usize) -> bool) -> Vec<usize> {
         let mut spare = Vec::new();
         if self.claim.is_none() {
@@ -115,10 +115,10 @@ impl Mender<'_> {
         spare
     }
 
-    /// Does the jobs of a plan in order; `told` gets the outcome of each.
+    /// Carries out the jobs of a plan in order; `told` receives the result of each.
     ///
     /// # Errors
-    /// The errors of `told`; [`Kind::Busy`] when the claim was ended.
+    /// Fails with the errors of `told`, or with [`Kind::Busy`] when the claim was ended.
     pub(super) fn mend(
         &self,
         jobs: &[Job<'_>],
@@ -168,11 +168,12 @@ impl Mender<'_> {
     }
 }
 
-/// Writes a slot's extent on a member, durably: its own strips where they match their checksums,
-/// the others rebuilt.
+/// Durably writes a slot's extent to a member: its own strips where they match their checksums,
+/// rebuilt strips elsewhere.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] when strips of it are beyond repair; the errors of the member.
+/// Fails with [`Kind::TooManyLosses`] when strips of it are beyond repair, or with the errors of
+/// the member.
 pub(super) fn lay(
     reader: &SetReader,
     slot: usize,
@@ -184,12 +185,13 @@ pub(super) fn lay(
     writer.seal()
 }
 
-/// Writes durably what is left of a slot with strips beyond repair: every other row then has its
-/// parity. Returns the number of rows beyond repair. Nothing is written where all are, or where an
-/// existing extent would be replaced by one with less readable data.
+/// Durably writes what is left of a slot with strips that cannot be repaired, so that every other
+/// row has its parity again. Returns the number of rows that cannot be repaired. Nothing is written
+/// if no row can be repaired, or if an existing extent would be replaced by one with less readable
+/// data.
 ///
 /// # Errors
-/// The errors of the member.
+/// Fails with the errors of the member.
 pub(super) fn salvage(
     reader: &SetReader,
     slot: usize,
@@ -205,7 +207,7 @@ pub(super) fn salvage(
     Ok(salvaged.copied_rows + salvaged.lost_rows)
 }
 
-/// A slot that no present member has: `first` if it is one.
+/// Returns a slot that no present member has: `first` if it is such a slot.
 pub(super) fn open_slot(reader: &SetReader, first: usize) -> Option<usize> {
     let slots = 0..reader.geometry().members();
     let first = Some(first).filter(|slot| slots.contains(slot));

@@ -1,8 +1,8 @@
-//! The verbs, one file each, to be read top to bottom.
+//! The verbs, with one source file each.
 //!
-//! An op takes an open store and plain options and returns a plain outcome; events on the way go to
-//! the [`Monitor`](pinstripe_base::monitor::Monitor). Not in this module: flags, terminals, exit
-//! codes.
+//! Each verb takes an open store and plain options and returns a plain outcome; events during the
+//! work go to the [`Monitor`](pinstripe_base::monitor::Monitor). Not in this module: command-line
+//! options, terminals, exit codes.
 
 pub mod analyze;
 pub mod backup;

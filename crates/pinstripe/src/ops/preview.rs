@@ -20,46 +20,47 @@ use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::snapshot::Snapshot;
 
-/// The action for one entry.
+/// What a restore does with one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// It is missing.
     Make,
-    /// Something else is present, or it differs in content or metadata.
+    /// The target has an entry that differs in kind, content or metadata.
     Change,
-    /// It is as it should be.
+    /// The target has the same entry already.
     Keep,
-    /// The snapshot does not have it.
+    /// The target has an entry that the snapshot does not have.
     Remove,
 }
 
-/// Entries and bytes of one act.
+/// The number of entries and bytes of one kind of action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ActTally {
     /// Entries of all kinds.
     pub entries: u64,
-    /// Content bytes that would be written, kept or removed.
+    /// Bytes of content that would be written, kept or removed.
     pub bytes: u64,
 }
 
 /// The actions of a restore, counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preview {
-    /// Entries that are missing.
+    /// Entries that the target lacks.
     pub make: ActTally,
-    /// Entries that differ; their bytes are those that differ.
+    /// Entries that differ; the bytes are those that would be written.
     pub change: ActTally,
-    /// Entries that stay, and bytes that stay in them and in entries that change.
+    /// Entries that are kept, and bytes that are kept in them and in entries that change.
     pub keep: ActTally,
     /// Entries that the snapshot does not have.
     pub remove: ActTally,
 }
 
-/// Compares, and shows every entry that a restore would change. It refuses what a restore would
-/// refuse, and reports what a restore would lose as a loss in the ledger.
+/// Compares the target with the snapshot, and passes every entry that a restore would change to
+/// `show`. The preview refuses what a restore would refuse, and reports what a restore could not
+/// restore as a loss in the ledger.
 ///
 /// # Errors
-/// Those with which the restore itself would not begin; the errors of `show`.
+/// Fails with the errors that would keep the restore from beginning, or with the errors of `show`.
 pub fn run(
     store: &Store,
     options: &RestoreOptions<'_>,
@@ -99,7 +100,7 @@ pub fn run(
     Ok((snapshot, preview))
 }
 
-/// A target that does not exist: everything would be created.
+/// Handles a target that does not exist: everything would be created.
 fn make_all(
     selection: &Selection<'_>,
     monitor: &Monitor,
@@ -121,7 +122,7 @@ fn make_all(
     Ok(())
 }
 
-/// Counts and shows what would be removed.
+/// Counts what would be removed, and passes it to `show`.
 fn remove(
     plan: &RestorePlan<'_>,
     selection: &Selection<'_>,
@@ -183,7 +184,7 @@ fn size_of(entry: &Entry) -> u64 {
     if entry.meta.kind == FileKind::File { entry.size } else { 0 }
 }
 
-/// The bytes to write for all of a file: those that are not in holes.
+/// The number of bytes to write for a complete file: its length without holes.
 fn data_of(entry: &Entry) -> u64 {
     entry.data_extents().iter().map(|range| range.end - range.start).sum()
 }
@@ -200,20 +201,20 @@ fn next(tree: &mut ChosenReader<'_>, monitor: &Monitor) -> Option<Entry> {
     }
 }
 
-/// The name to which later names of a file would be linked.
+/// The first name of a file, to which its later names would be linked.
 struct PreviewName {
     path: Vec<u8>,
-    /// It would be a file of its own: the present one has other names, or other content.
+    /// The restore would make a new file: the present one has other names or other content.
     is_new: bool,
 }
 
 type PreviewNames = HashMap<(u64, u64), PreviewName>;
 
-/// The action for an entry, and the bytes of its content to write. `None` for the target itself, if
-/// it stays as it is.
+/// Returns the action for an entry, and the number of content bytes to write. Returns `None` for
+/// the target directory itself, if it is not changed.
 ///
 /// # Errors
-/// Why the entry would be lost.
+/// Fails with the reason why the entry would be lost.
 fn judge(
     plan: &RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,
@@ -261,7 +262,8 @@ fn directory(plan: &RestorePlan<'_>, entry: &Entry, path: &[u8]) -> Option<Act> 
     }
 }
 
-/// The action for a file under its first name, the bytes to write, and whether a new file is made.
+/// Returns the action for a file under its first name, the number of bytes to write, and whether a
+/// new file is made.
 fn file(
     plan: &RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,

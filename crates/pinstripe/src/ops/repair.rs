@@ -3,8 +3,9 @@
 //! Every strip is read and verified; an extent with damage is rebuilt completely next to the old
 //! one and replaces it only when it is durable. Snapshot objects, keys and labels are copied from a
 //! member with an intact copy. An index run that cannot be read is rebuilt from the packs. The
-//! label of a rebuilt member comes last: before that, the directory is not a member. If parity
-//! cannot repair a pack, its readable data is rewritten, and the rest is given up ([`anew`]).
+//! label of a rebuilt member is written last: until then, the directory is not a member. If parity
+//! cannot repair a pack, its readable data is rewritten into new packs, and the rest is given up
+//! ([`anew`]).
 
 pub(super) mod anew;
 
@@ -27,14 +28,15 @@ use pinstripe_member::label::Encryption;
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::{ExtentPart, SetReader};
 
-/// Bytes collected of an extent that is rewritten: a bucket gets it when it is complete.
+/// The number of bytes of a rewritten extent that are collected before a write: a bucket gets an
+/// extent when it is complete.
 const COLLECTED_BYTES: u64 = 16 << 20;
 
 /// Options of a repair.
 pub struct RepairOptions {
-    /// Rebuild this member into this directory, which must be missing or empty.
+    /// Rebuild this member in this directory, which must be missing or empty.
     pub replace: Option<(usize, PathBuf)>,
-    /// Allow that this directory is on the disk of another member.
+    /// Allow the new directory to be on the disk of another member.
     pub same_disk: bool,
     /// Threads.
     pub limits: Limits,
@@ -49,20 +51,21 @@ pub struct RepairOutcome {
     pub repaired_extents: u64,
     /// Small objects copied.
     pub repaired_objects: u64,
-    /// Objects that no process of this store can have finished putting, and that were set aside.
+    /// Objects that were set aside because no process of this store can have finished writing them.
     pub strays: u64,
-    /// Packs rewritten from data that other packs have or that can still be read.
+    /// Packs that were replaced by new packs with the data that is in other packs or can still be
+    /// read.
     pub relaid_packs: u64,
     /// Index runs rebuilt.
     pub rebuilt_runs: u64,
-    /// Extents with rows that nothing can bring back.
+    /// Extents with rows that cannot be repaired.
     pub lost_extents: u64,
-    /// Chunks that nothing can bring back, and that the store no longer counts as stored: a backup
+    /// Chunks that cannot be recovered, and that the store no longer counts as stored: a backup
     /// stores them again if its sources still have them.
     pub given_up_chunks: u64,
-    /// Extents for which there is no member: every present member has another one of the set.
+    /// Extents that no member can take, because every present member has another extent of the set.
     pub homeless_extents: u64,
-    /// The number of the new member, if one was replaced.
+    /// The number of the new member, if a member was replaced.
     pub replaced_by: Option<usize>,
     /// The store is encrypted and its key was not given: index runs were not rebuilt.
     pub without_key: bool,
@@ -71,8 +74,8 @@ pub struct RepairOutcome {
 /// Repairs the store.
 ///
 /// # Errors
-/// Only the reasons why it cannot run: a target that is not empty, a member number that does not
-/// exist, a member that cannot be written; [`Kind::Busy`] while another process moves extents or
+/// Fails only if the repair cannot run: the target is not empty, the member number does not exist,
+/// or a member cannot be written; or with [`Kind::Busy`] while another process moves extents or
 /// repairs.
 pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Result<RepairOutcome> {
     let mut outcome = RepairOutcome::default();
@@ -123,7 +126,8 @@ fn drop_superseded(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<()
     index::drop_superseded(store, Some(claim.session())).map(drop)
 }
 
-/// Puts a new, empty member on a slot. Returns its number, and the objects that it was given.
+/// Makes a new, empty member the replacement of a member. Returns the new member's number, and the
+/// objects that were copied to it.
 fn assign_replacement(
     store: &mut Store,
     number: usize,
@@ -134,12 +138,15 @@ fn assign_replacement(
         store.member_slots.get(number).filter(|member_slot| member_slot.row.is_some())
     else {
         return Err(Error::new(Kind::Usage, format!("there is no member {number}"))
-            .advice("list the members with: pinstripe members"));
+            .advice("'pinstripe members' lists the members"));
     };
     if member_slot.member.is_some() {
         return Err(Error::new(Kind::Refused, format!("member {number} is present"))
             .at(&member_slot.place)
-            .advice("repair without --member repairs what is damaged on it; to replace it, detach it first"));
+            .advice(
+                "'pinstripe repair' without --member repairs damage on a present member; to \
+                 replace the member, detach it first",
+            ));
     }
     if !same_disk {
         refuse_disk(store, place, Some(number))?;
@@ -152,7 +159,7 @@ fn assign_replacement(
     Ok((new, carried))
 }
 
-/// Copies small objects to members that lack them or have them damaged.
+/// Copies small objects to members that lack them or have damaged copies.
 pub(super) fn small_objects(
     store: &Store,
     monitor: &Monitor,
@@ -180,7 +187,7 @@ pub(super) fn small_objects(
             (_, None) => {
                 monitor.loss(
                     name.path(),
-                    Error::new(Kind::TooManyLosses, "no member has an intact copy"),
+                    Error::new(Kind::TooManyLosses, "no member has an intact copy of this object"),
                 );
                 outcome.lost_extents += 1;
                 continue;
@@ -237,16 +244,16 @@ fn stripe_sets(
     Ok(unmended)
 }
 
-/// A pack with extents that parity cannot bring back.
+/// A pack with extents that parity cannot repair.
 pub(super) struct Unmended {
     pub(super) set: SetId,
-    /// Whether a run names it: otherwise it may be a leftover of an interrupted backup.
+    /// Whether an index run names the pack: otherwise it may be left from an interrupted backup.
     pub(super) is_known: bool,
     /// The damaged parts with their places and the reasons.
     pub(super) damage: Vec<(PathBuf, Error)>,
 }
 
-/// The outcome for the damaged extents of one set.
+/// The result for the damaged extents of one set.
 #[derive(Default)]
 struct Repaired {
     repaired: u64,
@@ -254,8 +261,8 @@ struct Repaired {
     homeless: u64,
 }
 
-/// Rewrites the damaged extents of one set where they are, and writes missing ones on members that
-/// have none of the set, or that have an extent which another member has too.
+/// Rewrites the damaged extents of one set in place, and writes missing extents to members that
+/// have none of the set, or to members of whose extent another member has a copy.
 fn repair_set(
     store: &Store,
     claim: &Claim,
@@ -315,10 +322,10 @@ fn repair_set(
     Ok(done)
 }
 
-/// Writes the missing slots of a set in one pass if nothing else can be wrong with it: as many are
-/// missing as parity replaces, so that writing them reads every existing strip, and verifies each.
-/// Returns the number written, and whether the set is now known to be complete; if not, the caller
-/// checks it strip by strip.
+/// Writes the missing slots of a set in one pass if nothing else can be wrong with the set: as many
+/// slots are missing as parity replaces, so that rebuilding them reads and verifies every existing
+/// strip. Returns the number of slots written, and whether the set is now known to be complete; if
+/// not, the caller verifies it strip by strip.
 fn write_missing(
     store: &Store,
     claim: &Claim,
@@ -357,8 +364,8 @@ fn write_missing(
     Ok((repaired, repaired > 0 && is_whole))
 }
 
-/// Writes a run for packs that no readable run lists, and removes runs that cannot be read or that
-/// list packs that no member has: runs are derived, and packs have an index of their own.
+/// Writes an index run for packs that no readable run lists, and removes runs that are unreadable
+/// or list packs that no member has; this is possible because packs have an index of their own.
 fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut RepairOutcome) -> Result<()> {
     let mended = Index::load(store, monitor)?.mend()?;
     outcome.rebuilt_runs += mended.written;

@@ -1,4 +1,4 @@
-//! `restore`: bring a snapshot, or a subtree of it, back below a directory, or to its own place.
+//! `restore`: writes a snapshot, or a subtree of it, below a directory or to its original place.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -27,7 +27,7 @@ use pinstripe_member::tree::is_at_or_below;
 /// Options of a restore.
 #[derive(Clone)]
 pub struct RestoreOptions<'a> {
-    /// `latest` or the beginning of an id.
+    /// The snapshot: `latest`, or the beginning of an id.
     pub snapshot: &'a str,
     /// A path in the snapshot; empty for everything.
     pub path: &'a [u8],
@@ -35,25 +35,27 @@ pub struct RestoreOptions<'a> {
     pub to: &'a Path,
     /// Replace existing files with restored ones. Implied by `reuse`.
     pub overwrite: bool,
-    /// Take over content that is in the target already, and replace the rest.
+    /// Keep content that the target already has, and replace the rest.
     pub reuse: Option<Reuse>,
-    /// Keep full paths below the target also when a path in the snapshot is named: with the
-    /// target `/`, everything returns to its own place.
+    /// Keep full paths below the target even when a path in the snapshot is given: with the target
+    /// `/`, everything returns to its original place.
     pub full_paths: bool,
-    /// Remove what the target has and the snapshot has not. Only with `reuse` and without `filter`.
+    /// Remove what the target has but the snapshot does not have. Allowed only with `reuse` and
+    /// without `filter`.
     pub delete: Option<Delete>,
     /// Which entries.
     pub filter: PathFilter,
-    /// The owners of restored entries.
+    /// Which owners restored entries get.
     pub owners: Owners,
-    /// Read everything again when it is written.
+    /// Read everything again after it was written.
     pub verify: bool,
     /// Threads and queues.
     pub limits: Limits,
 }
 
 impl<'a> RestoreOptions<'a> {
-    /// Everything as it was, into an empty directory, and not read again.
+    /// Options for a restore of everything, unchanged, into an empty directory, without reading it
+    /// again.
     pub fn new(snapshot: &'a str, path: &'a [u8], to: &'a Path, limits: Limits) -> Self {
         RestoreOptions {
             snapshot,
@@ -71,20 +73,22 @@ impl<'a> RestoreOptions<'a> {
     }
 
     /// # Errors
-    /// [`Kind::Usage`] for what does not go together; [`Kind::Refused`] for a target inside a
-    /// member of a store.
+    /// Fails with [`Kind::Usage`] for options that exclude each other, or with [`Kind::Refused`]
+    /// for a target inside a member of a store.
     pub(super) fn check(&self) -> Result<()> {
         let is_filtered = self.filter.include.is_some() || self.filter.exclude.is_some();
         if self.delete.is_some() && (self.reuse.is_none() || is_filtered) {
-            let what =
-                "--delete works only when restoring in place, and without --include or --exclude";
-            return Err(Error::new(Kind::Usage, what)
-                .advice("add --in-place, and use a path instead of --include and --exclude"));
+            let what = "--delete works only with --in-place, and only without --include or \
+                        --exclude";
+            return Err(Error::new(Kind::Usage, what).advice(
+                "add --in-place, and name a path of the snapshot instead of using --include or \
+                 --exclude",
+            ));
         }
         refuse_inside_member(self.to, self.to)
     }
 
-    /// The rules for the target.
+    /// Returns the rules for writing the target.
     fn rules(&self) -> Rules {
         Rules {
             overwrite: self.overwrite || self.reuse.is_some(),
@@ -94,22 +98,23 @@ impl<'a> RestoreOptions<'a> {
         }
     }
 
-    /// The rules for a target that is only read.
+    /// Returns the rules for a target that is only read.
     pub(super) fn rules_to_look(&self) -> Rules {
         Rules { durable: false, ..self.rules() }
     }
 }
 
-/// The limit of removing.
+/// How much a restore may remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delete {
-    /// Only when no more entries go than the snapshot has there, and the snapshot is complete.
+    /// Remove only if the snapshot is complete and no more entries would be removed than it has at
+    /// the target.
     WithinReason,
     /// No limit.
     Whatever,
 }
 
-/// The input of a restore: everything at and below a path in a snapshot. Each pass over the entries
+/// The entries to restore: everything at and below a path in a snapshot. Each pass over the entries
 /// has a reader of its own.
 pub(super) struct Selection<'a> {
     pub packs: &'a PackReader<'a>,
@@ -120,25 +125,25 @@ pub(super) struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    /// All entries, wanted or not.
+    /// Returns a reader of all entries, selected or not.
     fn all_entries(&self) -> Result<TreeReader<'a>> {
         let chunks = ChunkReader::below(self.packs, self.index, self.below);
         TreeReader::new(chunks, &self.snapshot.root, self.below)
     }
 
-    /// The entries that are wanted.
+    /// Returns a reader of the selected entries.
     ///
     /// # Errors
-    /// When the tree cannot be read.
+    /// Fails when the tree cannot be read.
     pub fn entries(&self) -> Result<ChosenReader<'a>> {
         let RestoreOptions { filter, owners, .. } = self.options;
         Ok(ChosenReader::new(self.all_entries()?, filter, owners))
     }
 
-    /// Requires that the snapshot has the path.
+    /// Fails unless the snapshot has the path.
     ///
     /// # Errors
-    /// The errors of [`first_entry`].
+    /// Fails with the errors of [`first_entry`].
     pub(crate) fn require(&self) -> Result<()> {
         if !self.below.is_empty() {
             first_entry(&mut self.all_entries()?, self.below)?;
@@ -146,13 +151,13 @@ impl<'a> Selection<'a> {
         Ok(())
     }
 
-    /// The part that is removed from the paths of entries.
+    /// Returns the leading part that is removed from the paths of entries.
     pub fn strip(&self) -> &'a [u8] {
         if self.options.full_paths { b"" } else { self.below }
     }
 
-    /// The paths in the target that correspond to what was named: to the sources of the snapshot,
-    /// and to the path that is restored.
+    /// Returns the paths in the target that correspond to what the user named: the sources of the
+    /// snapshot, and the path that is restored.
     pub fn named(&self) -> Vec<Vec<u8>> {
         let strip = self.strip();
         let sources = self.snapshot.sources.iter().map(|it| it.strip_prefix(b"/").unwrap_or(it));
@@ -164,28 +169,31 @@ impl<'a> Selection<'a> {
         named
     }
 
-    /// Refuses a target with another kind of entry where the snapshot has a directory above its
-    /// sources, such as a symlink to another disk: that directory would replace it, and the data
-    /// behind the symlink would be out of reach.
+    /// Refuses a target with an entry of another type where the snapshot has a directory above its
+    /// sources, such as a symlink to another disk: the directory would replace it, and the data
+    /// behind the symlink could not be reached any more.
     ///
     /// # Errors
-    /// [`Kind::Refused`], naming the first.
+    /// Fails with [`Kind::Refused`] and the first entry that is in the way.
     pub(crate) fn check_above(&self, sink: &TreeSink) -> Result<()> {
         let is_above = |named: &Vec<u8>, at: usize| sink.is_in_the_way(&named[..at]);
         for named in self.named() {
             let mut ends = named.iter().enumerate().filter(|(_, byte)| **byte == b'/');
             if let Some((at, _)) = ends.find(|(at, _)| is_above(&named, *at)) {
-                let what =
-                    "is not a directory here, but is a parent directory of what was backed up";
+                let what = "this path is not a directory, but it is a parent directory of the \
+                            backed-up paths";
                 return Err(Error::new(Kind::Refused, what)
                     .at(self.options.to.join(shown(&named[..at])))
-                    .advice("name what is to be restored as SNAPSHOT:PATH, and --to a directory"));
+                    .advice(
+                        "name the path to restore as SNAPSHOT:PATH, and a target directory with \
+                         --to",
+                    ));
             }
         }
         Ok(())
     }
 
-    /// Returns the plan of a restore, also for verbs that only read.
+    /// Returns the plan of a restore, which verbs that only read use as well.
     pub fn plan<'p>(
         &'p self,
         sink: &'p TreeSink,
@@ -217,9 +225,9 @@ impl<'a> Selection<'a> {
 /// Restores. An entry that could not be restored is a loss in the ledger.
 ///
 /// # Errors
-/// [`Kind::Refused`] when the target is not empty and may not be overwritten, or when more would be
-/// removed than is within reason; [`Kind::Usage`] for options that exclude each other; otherwise
-/// the error that prevents the restore from beginning, or a full target.
+/// Fails with [`Kind::Refused`] when the target is not empty and may not be overwritten, or when
+/// too much would be removed, with [`Kind::Usage`] for options that exclude each other, or with the
+/// error that keeps the restore from beginning, or when the target is full.
 pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Result<Snapshot> {
     options.check()?;
     let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
@@ -260,7 +268,8 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
     Ok(snapshot)
 }
 
-/// The passes that write: files, what is in the way, everything else, and a last one that reads.
+/// Runs the passes that write: first files, then the removal of what is in the way, then everything
+/// else, and finally one that reads everything again.
 fn write_tree(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
     let Selection { snapshot, options, .. } = *selection;
     let mut first = plan.files(&mut selection.entries()?)?;
@@ -282,7 +291,7 @@ fn write_tree(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
             "restored entries belong",
         );
         let what = format!("{entries} to you, not to the original owner");
-        let advice = "only root can change owners: restore as root to keep them";
+        let advice = "only root can change owners: restore as root to keep the original owners";
         plan.monitor.warning(options.to, Error::new(Kind::Refused, what).advice(advice));
     }
     if options.verify {
@@ -292,15 +301,15 @@ fn write_tree(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The mark that an empty target carries until the restore has finished.
+/// Returns the mark that an initially empty target has until the restore has finished.
 #[must_use]
 pub fn mark_of(snapshot: &Snapshot, below: &[u8]) -> Vec<u8> {
     let what =
-        format!("pinstripe restores snapshot {} here and has not ended; path: /", snapshot.id);
+        format!("a restore of snapshot {} into this directory has not ended; path: /", snapshot.id);
     [what.as_bytes(), below, b"\n"].concat()
 }
 
-/// Makes the directories above `below` that are missing.
+/// Creates the missing directories above `below`.
 fn make_way(sink: &TreeSink, below: &[u8]) -> Result<()> {
     for (at, _) in below.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
         if !sink.has(&below[..at]) {
@@ -311,21 +320,25 @@ fn make_way(sink: &TreeSink, below: &[u8]) -> Result<()> {
 }
 
 /// The advice for a refused removal.
-const OVERRIDE_IT: &str = "check with --dry-run; if that is intended, add --yes";
+const OVERRIDE_IT: &str = "check the removals with --dry-run; if they are intended, add --yes";
 
-/// Refuses to remove what a snapshot with losses lacks.
+/// Refuses to remove anything by the entries of a snapshot with losses, which may lack them for
+/// that reason.
 pub(super) fn refuse_losses(snapshot: &Snapshot) -> Result<()> {
     let lost = snapshot.count("losses").unwrap_or(0);
     if lost > 0 {
         let lost = pinstripe_base::units::counted(lost, "entry", "entries");
-        let what =
-            format!("{lost} could not be backed up: --delete would remove what the snapshot lacks");
+        let what = format!(
+            "{lost} could not be backed up: --delete would remove these paths, because the \
+             snapshot lacks them"
+        );
         return Err(Error::new(Kind::Refused, what).advice(OVERRIDE_IT));
     }
     Ok(())
 }
 
-/// Refuses to remove more than there is: a wrong target has little in common with the snapshot.
+/// Refuses to remove more than the snapshot has: a wrong target has little in common with the
+/// snapshot.
 pub(super) fn refuse_beyond_reason(selection: &Selection<'_>, removed: RemovedCount) -> Result<()> {
     let Selection { snapshot, below, .. } = *selection;
     let mut entries = 0;
@@ -338,7 +351,7 @@ pub(super) fn refuse_beyond_reason(selection: &Selection<'_>, removed: RemovedCo
         }
     }
     if removed.entries > entries {
-        let what = "more entries would be removed than the snapshot has there";
+        let what = "more entries would be removed than the snapshot has under this path";
         return Err(Error::new(Kind::Refused, what)
             .at(selection.options.to)
             .expected(format!("at most {entries}"), removed.entries)

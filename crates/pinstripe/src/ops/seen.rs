@@ -1,8 +1,8 @@
-//! The state of a store as this host saw it last, compared with the present one: a member, or a
-//! complete store, that was put back to an earlier state looks sound in itself. Only a host that
-//! saw it later can find out.
+//! The newest state of a store that this host has seen, compared with the present one: a member, or
+//! a complete store, that was reset to an earlier state looks intact by itself. Only a host that
+//! saw a later state can detect this.
 //!
-//! Not in this module: where a host keeps that (the callers know).
+//! Not in this module: where a host stores what it has seen (the callers know).
 
 use crate::store::snapshots::{Known, load_all};
 use crate::store::{Store, deletion};
@@ -12,7 +12,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room};
 
-/// Names what backups of the same host and sources have in common.
+/// Identifies the group of backups of the same host and sources.
 const GROUP_CONTEXT: &str = "pinstripe 2026 group of a snapshot that a host has seen";
 
 /// The newest snapshot that a host has seen.
@@ -20,16 +20,16 @@ const GROUP_CONTEXT: &str = "pinstripe 2026 group of a snapshot that a host has 
 pub struct SeenSnapshot {
     /// The snapshot.
     pub id: SnapshotId,
-    /// When it was made: seconds since 1970 and nanoseconds.
+    /// When the snapshot was made: seconds since 1970 and nanoseconds.
     pub created: (i64, u32),
-    /// Host and sources, without telling them.
+    /// A hash of host and sources, which does not reveal them.
     pub group: [u8; 32],
-    /// Whether it had a parent.
+    /// Whether the snapshot had a parent.
     pub has_parent: bool,
 }
 
 impl SeenSnapshot {
-    /// The part of a snapshot to keep.
+    /// Returns the part of a snapshot that a host remembers.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(GROUP_CONTEXT);
         for part in std::iter::once(&snapshot.host).chain(&snapshot.sources) {
@@ -43,31 +43,32 @@ impl SeenSnapshot {
         }
     }
 
-    /// The newest snapshot that is not forgotten.
+    /// Returns the newest snapshot that is not forgotten.
     pub fn newest(known: &[Known]) -> Option<Self> {
         let wanted = known.iter().filter(|it| !it.is_forgotten).map(|it| Self::of(&it.snapshot));
         wanted.max_by_key(|seen| (seen.created, seen.id))
     }
 }
 
-/// The state of a store compared with what was seen of it.
+/// How a store compares with what this host has seen of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// The snapshot is present, or none was seen yet.
+    /// The snapshot exists, or the host has not seen any snapshot yet.
     There,
-    /// It is gone, and later snapshots show that it was there when they were made.
+    /// The snapshot was removed: later snapshots show that it existed when they were made.
     Removed,
-    /// It is gone for an unknown reason; with the newest one that exists instead.
+    /// The snapshot is missing for an unknown reason; the newest existing snapshot is given
+    /// instead.
     Older(Option<SeenSnapshot>),
-    /// It is gone, and without the key the reason is unknown.
+    /// The snapshot is missing, and without the key the reason is unknown.
     Unknown,
 }
 
-/// Whether the newest snapshot that was seen is still there, and if not, whether it was removed in
-/// order. Reads snapshots only when it is gone.
+/// Whether the newest snapshot that this host has seen still exists, and if not, whether it was
+/// removed regularly. Other snapshots are read only when the newest seen snapshot is missing.
 ///
 /// # Errors
-/// Those of listing and reading snapshots.
+/// Fails with the errors of listing and reading snapshots.
 pub fn compare(store: &Store, seen: Option<&SeenSnapshot>) -> Result<Standing> {
     let Some(seen) = seen else { return Ok(Standing::There) };
     // One name is queried instead of listing all: there may be thousands.
@@ -83,7 +84,7 @@ pub fn compare(store: &Store, seen: Option<&SeenSnapshot>) -> Result<Standing> {
     Ok(judge(seen, &load_all(store, &Monitor::default())?))
 }
 
-/// Whether later snapshots show that it was removed after they were made.
+/// Decides whether later snapshots show that the snapshot was removed after they were made.
 fn judge(seen: &SeenSnapshot, known: &[Known]) -> Standing {
     let is_child = |it: &Known| it.snapshot.parent == Some(seen.id);
     if known.iter().any(is_child) {

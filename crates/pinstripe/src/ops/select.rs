@@ -1,4 +1,4 @@
-//! Resolving the arguments of a command: a snapshot, and a path in it.
+//! Resolves the arguments of a command: a snapshot, and a path in it.
 
 use crate::store::tree::TreeReader;
 use crate::store::{Store, snapshots};
@@ -8,35 +8,37 @@ use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::entry::Entry;
 use pinstripe_member::snapshot::Snapshot;
 
-/// A snapshot and a path in it, as a command named them.
+/// A snapshot and a path in it, as given to a command.
 pub(crate) struct Selected {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// The path from the file system's root, without slashes at its ends.
+    /// The path from the file system's root, without leading or trailing slashes.
     pub below: Vec<u8>,
 }
 
-/// Finds the snapshot and cleans the path.
+/// Finds the snapshot and normalizes the path.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such snapshot, [`Kind::Usage`] for an ambiguous name.
+/// Fails with [`Kind::NotFound`] when there is no such snapshot, with [`Kind::Usage`] for an
+/// ambiguous name.
 pub fn select(store: &Store, name: &str, path: &[u8], monitor: &Monitor) -> Result<Selected> {
     let known = snapshots::load(store, monitor)?;
     let snapshot = snapshots::find(&known, name)?.clone();
     Ok(Selected { snapshot, below: clean(path) })
 }
 
-/// A path as trees have it: without slashes at its ends or twice.
+/// Returns a path in the form of trees: without leading, trailing or double slashes.
 pub fn clean(path: &[u8]) -> Vec<u8> {
     let parts: Vec<_> = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).collect();
     parts.join(&b'/')
 }
 
-/// Returns the first entry at or below a path that a command named; the reader is behind it then.
+/// Returns the first entry at or below a path given to a command; the reader is positioned after
+/// it.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when the snapshot does not have the path, [`Kind::TooManyLosses`] when pages
-/// that could have held it are lost and no part of it was found.
+/// Fails with [`Kind::NotFound`] when the snapshot does not have the path, or with
+/// [`Kind::TooManyLosses`] when pages that could have held it are lost and no part of it was found.
 pub(crate) fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Entry> {
     let mut lost = None;
     loop {
@@ -52,8 +54,8 @@ pub(crate) fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Ent
         Some(error) => {
             let what = format!("nothing under this path can be read: {}", error.what());
             Err(Error::new(Kind::TooManyLosses, what).at(shown_from_root(below)).advice(
-                "the snapshot may have contained it: try an earlier snapshot, and see what else is \
-                 lost with: pinstripe check --read-data",
+                "the snapshot may have contained this path: try an earlier snapshot; 'pinstripe \
+                 check --read-data' lists what else is lost",
             ))
         }
     }
@@ -61,7 +63,7 @@ pub(crate) fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Ent
 
 /// The error for a path that a snapshot does not have.
 pub(crate) fn no_such_path(path: &[u8]) -> Error {
-    Error::new(Kind::NotFound, "the snapshot has nothing at this path")
+    Error::new(Kind::NotFound, "the snapshot has no entry at this path")
         .at(shown_from_root(path))
-        .advice("list its paths with: pinstripe ls SNAPSHOT; they begin at the root")
+        .advice("'pinstripe ls SNAPSHOT' lists the paths of the snapshot; they begin at the root")
 }

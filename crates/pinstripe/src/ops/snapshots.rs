@@ -1,4 +1,4 @@
-//! `snapshots`: the list of backups, with times and sizes.
+//! `snapshots`: lists the backups, with times and sizes.
 
 pub use crate::store::snapshots::Known;
 use crate::store::{Store, snapshots};
@@ -6,18 +6,18 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::snapshot::Snapshot;
 
-/// All snapshots, forgotten ones too, oldest first.
+/// Returns all snapshots, including forgotten ones, oldest first.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Fails with the errors of [`run`].
 pub fn all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     snapshots::load_all(store, monitor)
 }
 
-/// All snapshots that are not forgotten, oldest first.
+/// Returns all snapshots that are not forgotten, oldest first.
 ///
 /// # Errors
-/// When a member cannot be listed. Damaged snapshot objects are reported as losses.
+/// Fails when a member cannot be listed. Damaged snapshot objects are reported as losses.
 pub fn run(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
     snapshots::load(store, monitor)
 }

@@ -1,4 +1,4 @@
-//! Reports of members that were absent and are back.
+//! Reports members that were absent and have returned.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use crate::store::index::Stale;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::monitor::Monitor;
 
-/// The superseded index runs were removed; the rest is for others.
+/// Advice: the superseded index runs were removed; other verbs handle the rest.
 pub(super) const REMOVED: &str = "the superseded index runs were removed; 'pinstripe scrub' or \
-     'pinstripe repair' restores what the member lacks";
-/// Nothing was done about it.
-pub(super) const UNTOUCHED: &str =
-    "the other members are intact; 'pinstripe scrub' or 'pinstripe repair' updates this one";
-/// All is being done about it.
-pub(super) const UPDATED: &str = "it is being brought up to date";
+                                  'pinstripe repair' restores the objects that the member lacks";
+/// Advice: nothing was changed on the returned member.
+pub(super) const UNTOUCHED: &str = "the other members are intact; 'pinstripe scrub' or 'pinstripe \
+                                    repair' updates this member";
+/// Advice: the returned member is being brought up to date completely.
+pub(super) const UPDATED: &str = "this member is being brought up to date";
 
-const BEHIND: &str = "its listings are outdated or incomplete: check again later; 'pinstripe probe \
-                      PLACE' tests what the endpoint supports";
+const BEHIND: &str = "the listings of this member's endpoint are outdated or incomplete: check \
+                      again later; 'pinstripe probe PLACE' tests what the endpoint supports";
 
-/// Reports each member that was absent, with its extra and its missing objects.
+/// Reports each member that was absent, with its superfluous and its missing objects.
 pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {
     for (number, one) in stale {
         let advice = if one.lists_too_little() { BEHIND } else { advice };

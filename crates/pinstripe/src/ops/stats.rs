@@ -1,7 +1,8 @@
-//! `stats`: the content of the store, its size, and the contribution of each kind of deduplication.
+//! `stats`: reports the content of the store, its size, and the contribution of each kind of
+//! deduplication.
 //!
-//! Computed from chunk lists alone: no content is read unless that is asked for, to compare with
-//! blocks and chunks of other lengths. Two files with equal lists have equal content.
+//! The figures are computed from chunk lists alone: content is read only on request, to compare
+//! with blocks and chunks of other lengths. Two files with equal chunk lists have equal content.
 
 use std::collections::HashSet;
 
@@ -26,41 +27,41 @@ use pinstripe_stripe::{Count, Distinct, distinct_key};
 pub struct Holds {
     /// Entries of all kinds.
     pub entries: u64,
-    /// Regular files; names of one inode in one snapshot count once.
+    /// Regular files; several names of one inode in the same snapshot count once.
     pub files: u64,
-    /// Bytes of those files, holes included.
+    /// Bytes of the regular files, including holes.
     pub logical_bytes: u64,
-    /// Files with the same name, length and content are one.
+    /// Counts files with the same name, length and content once.
     pub by_name: Count,
-    /// Files with the same content are one.
+    /// Counts files with the same content once.
     pub by_content: Count,
-    /// Equal chunks count once, as in the store.
+    /// Counts equal chunks once, as the store does.
     pub by_chunk: Count,
 }
 
-/// The content of the members.
+/// Totals of what the members store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredTotals {
     /// Packs.
     pub packs: u64,
     /// Chunks that are in packs: content, pages and lists.
     pub chunks: u64,
-    /// The bytes before compression.
+    /// The bytes of the chunks before compression.
     pub raw_bytes: u64,
-    /// The records: after compression, with heads.
+    /// The bytes of records: after compression, including heads.
     pub record_bytes: u64,
-    /// All that packs and index take on the members that are present, with parity.
+    /// The bytes that packs and index take on the present members, including parity.
     pub member_bytes: u64,
 }
 
 /// The result of `stats`.
 #[derive(Debug, Clone)]
 pub struct Stats {
-    /// Each snapshot by itself, oldest first.
+    /// Each snapshot on its own, oldest first.
     pub snapshots: Vec<(Snapshot, Holds)>,
-    /// All of them together.
+    /// All snapshots together.
     pub all: Holds,
-    /// All content cut in every way, where it was read: blocks and chunks only.
+    /// If content was read: all content, cut by every method into blocks or chunks.
     pub survey: Option<Survey>,
     /// The store.
     pub stored: StoredTotals,
@@ -68,18 +69,18 @@ pub struct Stats {
 
 /// Options of `stats`.
 pub struct StatsOptions<'a> {
-    /// `latest` or the beginning of an id; all snapshots without it.
+    /// The snapshot, as `latest` or the beginning of an id; `None` for all snapshots.
     pub snapshot: Option<&'a str>,
-    /// Read all content, each once, and cut it in every way.
+    /// Read all content, each chunk once, and cut it by every method.
     pub read_data: bool,
     /// Threads and memory.
     pub limits: Limits,
 }
 
-/// Bytes of one key in a count, with what the map needs around it.
+/// The memory of one key in a count, including the map's overhead.
 const KEY_BYTES: u64 = 40;
 
-/// The counts of one sum.
+/// The counts for one total.
 struct SumCounts {
     holds: Holds,
     by_name: Distinct,
@@ -125,11 +126,11 @@ struct FileKeys {
     chunks: Vec<(u64, u64)>,
 }
 
-/// Counts the snapshots, or the one that is named. An unreadable part is a loss.
+/// Counts all snapshots, or the one that is named. An unreadable part is a loss.
 ///
 /// # Errors
-/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for a snapshot that does not exist;
-/// otherwise those of the members.
+/// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for a snapshot that does
+/// not exist, or with the errors of the members.
 pub fn run(store: &Store, options: &StatsOptions<'_>, monitor: &Monitor) -> Result<Stats> {
     let mut known = snapshots::load(store, monitor)?;
     if let Some(name) = options.snapshot {
@@ -153,7 +154,7 @@ pub fn run(store: &Store, options: &StatsOptions<'_>, monitor: &Monitor) -> Resu
 
 type Looked = (Vec<(Snapshot, Holds)>, Holds);
 
-/// Walks the trees, and passes on files whose content must be read.
+/// Walks the trees, and sends on files whose content must be read.
 fn look(
     known: Vec<Snapshot>,
     origin: Origin<'_>,

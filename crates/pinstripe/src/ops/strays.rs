@@ -1,13 +1,13 @@
-//! Strays: objects in the rooms of members that no process of this store finished putting there.
+//! Strays: objects in the members' rooms that no process of this store finished writing.
 //!
-//! Junk, an object of another store or name, one that no holder of the keys made, or one on fewer
-//! members than any writer must have reached. No reader acts on one. `check` reports them; `repair`
-//! sets them aside, into the room `strays` of the member that has them, so that each is reported
+//! A stray is junk, an object of another store or name, an object that no holder of the keys made,
+//! or one on fewer members than any writer must have reached. No reader uses a stray. `check`
+//! reports strays; `repair` moves each into the room `strays` of its member, so that it is reported
 //! once and can still be examined.
 //!
-//! Invariants: nothing is set aside that may be in the middle of being put; without the keys of an
-//! encrypted store nothing is set aside at all; the copy in `strays` is durable before the
-//! original goes.
+//! Invariants: an object that may still be in the process of being put is not set aside. Without
+//! the keys of an encrypted store nothing is set aside. The copy in `strays` is durable before the
+//! original is removed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,19 +36,19 @@ const ROOMS: [Room; 7] = [
     Room::Scrub,
 ];
 
-/// An object that belongs to nothing.
+/// One stray object.
 pub(super) struct Stray {
-    /// The member that has it.
+    /// The member that has the stray.
     pub member: usize,
     /// Under which name.
     pub name: ExtentName,
     /// The defect.
     pub error: Error,
-    /// It could be an object of this store that too few members have.
+    /// The object may belong to this store, but is on too few members.
     is_sound: bool,
-    /// It may be what a running writer has put, or what an absent member has too.
+    /// A running writer may have put the object, or an absent member may have it too.
     needs_quiet: bool,
-    /// It is complete, and was not made with the keys of this store.
+    /// The object is complete, but was not made with the keys of this store.
     is_forged: bool,
 }
 
@@ -60,10 +60,10 @@ impl Stray {
 }
 
 /// Returns all strays on the present members, except objects that a running writer may be putting;
-/// the session `own` is that of this process.
+/// `own` is the session of this process.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(super) fn find(store: &Store, own: Option<SessionId>) -> Result<Vec<Stray>> {
     let mut strays = Vec::new();
     for room in ROOMS {
@@ -89,7 +89,7 @@ pub(super) fn find(store: &Store, own: Option<SessionId>) -> Result<Vec<Stray>> 
     Ok(strays)
 }
 
-/// The strays among the copies of one object.
+/// Returns the strays among the copies of one object.
 fn among(
     store: &Store,
     name: ExtentName,
@@ -115,7 +115,8 @@ fn among(
     Ok(found)
 }
 
-/// Which members have each object of a room. A member that cannot be listed has none.
+/// Returns the members that have each object of a room. A member that cannot be listed counts as
+/// having no object.
 fn holders(store: &Store, room: Room) -> BTreeMap<[u8; 16], Vec<usize>> {
     let mut holders: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (number, member) in store.present() {
@@ -125,7 +126,7 @@ fn holders(store: &Store, room: Room) -> BTreeMap<[u8; 16], Vec<usize>> {
     holders
 }
 
-/// Judges an object that too few members have.
+/// Decides about an object that is on too few members.
 fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) -> Option<Stray> {
     let ExtentName::In(room, id) = name else { return None };
     let held = store.member_slots[member].member.as_ref()?;
@@ -148,7 +149,7 @@ fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) 
         Ok(()) if is_kept || !needs_votes(store, room) => None,
         Ok(()) => stray(
             Error::new(Kind::Corrupt, "too few members have this object, so it is ignored")
-                .expected(format!("{} members or more", store.votes()), "fewer"),
+                .expected(format!("{} members or more with this object", store.votes()), "fewer"),
             true,
         ),
         Err(error) if error.kind() == Kind::NotFound || error.kind().is_about_keys() => None,
@@ -157,8 +158,8 @@ fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) 
     }
 }
 
-/// Whether an intact object counts on any single member: a mark that keeps a snapshot, and a
-/// tombstone that still hides objects which a member brought back.
+/// Whether an intact object counts even if a single member has it: a mark that keeps a snapshot,
+/// and a tombstone that still hides objects which a member brought back.
 fn counts_on_one(store: &Store, name: ExtentName, bytes: &[u8]) -> bool {
     let ExtentName::In(room, id) = name else { return false };
     match room {
@@ -174,7 +175,8 @@ fn counts_on_one(store: &Store, name: ExtentName, bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether an intact object of a room counts only on as many members as a writer must have reached.
+/// Whether an intact object of a room counts only if as many members have it as a writer must have
+/// reached.
 fn needs_votes(store: &Store, room: Room) -> bool {
     let is_said_by_any =
         matches!(room, Room::Sessions | Room::Snapshots | Room::Checkpoints | Room::Scrub);
@@ -187,17 +189,17 @@ fn needs_votes(store: &Store, room: Room) -> bool {
 /// A stray that was set aside.
 struct Aside {
     stray: Stray,
-    /// The name in the room of strays, and what it is.
+    /// The name in the room `strays`, and a description.
     name: ExtentName,
     bytes: Vec<u8>,
 }
 
-/// Sets all strays aside and names them; returns how many. The claim keeps others from changing
-/// the members meanwhile.
+/// Sets all strays aside and reports them; returns their number. The claim prevents other processes
+/// from changing the members at the same time.
 ///
 /// # Errors
-/// The errors of [`find`]; the errors of [`Claim::confirm`]. A stray that cannot be set aside is
-/// reported too.
+/// Fails with the errors of [`find`], or with the errors of [`Claim::confirm`]. A stray that cannot
+/// be set aside is reported too.
 pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<u64> {
     let strays = find(store, Some(claim.session()))?;
     let may_be_moved = !store.is_locked();
@@ -225,15 +227,16 @@ pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Resu
         }
         for Aside { stray, name, .. } in moved {
             left += 1;
-            let advice = format!("it was set aside as {}", name.path());
+            let advice = format!("the object was set aside as {}", name.path());
             monitor.warning(stray.place(store), stray.error.advice(advice));
         }
     }
     Ok(left)
 }
 
-/// Whether an object was put on enough members while it was set aside: a running `forget` has no
-/// session. It checks its marks once more at the end, so one of the two sees the other.
+/// Whether an object was put on enough members while it was set aside, which happens because a
+/// running `forget` has no session. A `forget` checks its marks once more at its end, so one of the
+/// two processes sees the other.
 fn counts_by_now(store: &Store, name: ExtentName, moved: &[Aside]) -> bool {
     let holders = store.present().filter(|(_, member)| member.len(name).is_ok()).count();
     holders + moved.len() >= store.votes()
@@ -245,8 +248,8 @@ fn put_back(store: &Store, aside: &Aside) -> Result<()> {
     member.delete(aside.name)
 }
 
-/// Copies a stray into the room of strays of its own member, durably, and removes it. Returns its name
-/// there, and what it is.
+/// Durably copies a stray into the room `strays` of its own member, and removes the original.
+/// Returns the new name in that room, and a description.
 fn move_aside(store: &Store, stray: &Stray) -> Result<(ExtentName, Vec<u8>)> {
     let Some(member) = &store.member_slots[stray.member].member else {
         return Err(Error::new(Kind::NotFound, "the member is gone"));

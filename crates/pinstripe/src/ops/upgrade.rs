@@ -1,16 +1,18 @@
-//! `upgrade`: bring a store of format version 1 to version 2, in place.
+//! `upgrade`: upgrades a store of format version 1 to version 2, in place.
 //!
 //! ```text
 //! claim · labels of version 2 · no writer at work? · MACs behind small objects · ring of version 2
 //! ```
-//! One member after the other. In a store with encryption the ring decides: the first copy of the
-//! new one makes the store one of version 2, and until then a step back is possible. In a store
-//! without it, the labels that most members have decide.
 //!
-//! Invariants: an object gets a MAC only when it counted before; after a crash at any step, the
-//! store is one of version 1 or of version 2, and the same command resumes. A writer that began
-//! under version 1 is seen here, or sees the new labels and gives up: it puts its session first and
-//! reads the labels then, while this writes the labels first and reads the sessions then.
+//! The members are upgraded one after the other. In an encrypted store the ring decides: the first
+//! copy of the new ring makes it a store of version 2; before that, the upgrade can be undone. In a
+//! store without encryption, the labels that most members have decide.
+//!
+//! Invariants: an object gets a MAC only if it counted before; after a crash at any step, the store
+//! has version 1 or version 2, and running the command again resumes the upgrade. A writer that
+//! began under version 1 is either seen by the upgrade, or sees the new labels and gives up: the
+//! writer first puts its session and then reads the labels, while the upgrade first writes the
+//! labels and then reads the sessions.
 
 use std::collections::BTreeSet;
 
@@ -23,32 +25,32 @@ use pinstripe_member::key_ring::KeyRing;
 use pinstripe_member::label::Format;
 use pinstripe_member::{ExtentName, Room, SharedMember, envelope};
 
-/// Which way to go.
+/// Whether to upgrade or to undo an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// To the newest version.
+    /// Upgrade to the newest version.
     Forward,
-    /// Back to format version 1, if an upgrade was interrupted.
+    /// Return to format version 1, if an upgrade was interrupted.
     Back,
 }
 
 /// The outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct UpgradeOutcome {
-    /// The version of the store's format now.
+    /// The present version of the store's format.
     pub format: u8,
     /// Labels written.
     pub labels: u64,
-    /// Other small objects written, on all members together.
+    /// The number of other small objects written, on all members together.
     pub objects: u64,
 }
 
-/// Upgrades the store, or takes an upgrade back.
+/// Upgrades the store, or undoes an interrupted upgrade.
 ///
 /// # Errors
-/// [`Kind::Refused`] while a member is absent, or when there is nothing left to take back;
-/// [`Kind::Busy`] while a writer is running or another process changes the members;
-/// [`Kind::Locked`] without the key; the errors of the members.
+/// Fails with [`Kind::Refused`] while a member is absent or when there is no interrupted upgrade to
+/// undo, with [`Kind::Busy`] while a writer is running or another process changes the members, with
+/// [`Kind::Locked`] without the key, or with the errors of the members.
 pub fn run(store: &mut Store, direction: Direction) -> Result<UpgradeOutcome> {
     store.keys()?;
     require_all(store)?;
@@ -77,7 +79,7 @@ fn require_all(store: &Store) -> Result<()> {
     Err(Error::new(Kind::Refused, format!("member {number} is absent and would not be upgraded"))
         .at(&store.member_slots[number].place)
         .advice(format!(
-            "attach it, or rebuild it with 'pinstripe member replace {number} --to DIR'"
+            "attach the member, or rebuild it with 'pinstripe member replace {number} --to DIR'"
         )))
 }
 
@@ -114,7 +116,8 @@ fn forward(store: &mut Store, claim: &Claim, outcome: &mut UpgradeOutcome) -> Re
     Ok(())
 }
 
-/// Takes MACs off again, where an upgrade did not reach its end. Labels are written afterwards.
+/// Removes MACs again after an upgrade that did not finish. The caller writes the labels
+/// afterwards.
 fn back(store: &Store, claim: &Claim, outcome: &mut UpgradeOutcome) -> Result<()> {
     let names = names(store)?;
     for (_, member) in store.present() {
@@ -153,16 +156,17 @@ fn refuse_writers(store: &Store) -> Result<()> {
     }
     let who = others.join(", ");
     Err(Error::new(Kind::Busy, format!("writers may be running (sessions {who})")).advice(format!(
-        "let them finish, then run this again; to end the session of a stopped machine: pinstripe \
-         gc --fence {}; to undo the upgrade: pinstripe upgrade --back",
+        "let the writers finish, then run this command again; to end the session of a stopped \
+         machine, run 'pinstripe gc --fence {}'; to undo the upgrade, run 'pinstripe upgrade \
+         --back'",
         others[0]
     )))
 }
 
-/// The rooms whose objects get MACs. Sessions do not: no other writer is running.
+/// The rooms whose objects get MACs. Sessions get none: no other writer is running.
 const ROOMS: [Room; 5] = [Room::Keys, Room::Forgotten, Room::Gc, Room::Scrub, Room::Snapshots];
 
-/// The names of all objects that may carry a MAC: not those of rings and snapshots.
+/// Returns the names of all objects that may have a MAC: not those of rings and snapshots.
 fn names(store: &Store) -> Result<BTreeSet<ExtentName>> {
     let mut names = BTreeSet::new();
     for room in ROOMS {
@@ -181,7 +185,7 @@ fn names(store: &Store) -> Result<BTreeSet<ExtentName>> {
     Ok(names)
 }
 
-/// Returns the objects that count, without MACs: an object that one member forged gets none.
+/// Returns the objects that count, without MACs: an object that one member forged gets no MAC.
 fn counting_objects(store: &Store) -> Result<Vec<(ExtentName, Vec<u8>)>> {
     let mut counting = Vec::new();
     for name in names(store)? {

@@ -1,4 +1,4 @@
-//! Filling the catalog: one thread reads the trees, the caller's thread is the one writer.
+//! Fills the catalog: one thread reads the trees, and only the caller's thread writes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,8 +13,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 /// Writes all differences of two trees into the catalog, batch by batch.
 ///
 /// # Errors
-/// When a tree cannot be read or the catalog not be written; [`Kind::Interrupted`] when `stop` is
-/// set before the end.
+/// Fails when a tree cannot be read or the catalog cannot be written, or with [`Kind::Interrupted`]
+/// when `stop` is set before the end.
 pub fn run(mut diff: TreeDiff<'_>, intake: &mut Intake<'_>, stop: &AtomicBool) -> Result<()> {
     let (sender, batches) = bounded(CATALOG_BATCHES);
     thread::scope(|scope| {

@@ -1,7 +1,7 @@
-//! The thread that puts the heartbeats of a session while something is done for it.
+//! The thread that puts the heartbeats of a session while the session's work is done.
 //!
-//! Invariant: it stops when the work ends, and when another process ended the session; a heartbeat
-//! that cannot be put is put at the next interval.
+//! Invariant: the thread stops when the work ends or another process has ended the session; if a
+//! heartbeat cannot be put, the next one is tried after an interval.
 
 use std::time::Duration;
 

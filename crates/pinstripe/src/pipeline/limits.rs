@@ -1,4 +1,4 @@
-//! The table of limits: the capacity of each queue and buffer, from one memory budget.
+//! The table of limits: derives the capacity of each queue and buffer from one memory budget.
 
 use crate::store::Store;
 use crate::walk::recommended_threads;
@@ -9,81 +9,87 @@ use pinstripe_stripe::WINDOW_BYTES;
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
 /// A pack is sealed when its logical run has reached this length.
 pub const PACK_BYTES: u64 = 64 * MIB;
-/// Part of an extent of a remote member that a pack leaves for the record that fills it, its index
-/// and its checksums, so that the extent does not exceed the member's limit.
+/// The part of a remote extent that a pack leaves free for its last record, its index and its
+/// checksums, so that the extent does not exceed the member's limit.
 pub(crate) const EXTENT_ROOM_BYTES: u64 = 1 << 20;
-/// Strips that wait for the writer of a remote member, which only collects them, at most.
+/// The largest number of strips that wait for the writer of a remote member, which only collects
+/// them.
 pub(crate) const FAR_STRIPS_QUEUED: usize = 4;
-/// Times the queue of a near member, in bytes, that the extents of a far one may take in flight, of
-/// several members: of one alone as much as its queue, which is a quarter of all memory then.
+/// The bytes of extents that a remote member may have in flight, as a multiple of the queue of a
+/// near member; if there is only one remote member, they are limited to the length of its queue,
+/// which is a quarter of all memory then.
 pub(crate) const LANE_SHARE: u64 = 2;
-/// Chunks in packs that no index run lists yet; at this number one is written, and their claims
+/// The number of chunks in packs without an index run at which a run is written, and their claims
 /// end.
 pub(crate) const PUBLISH_CHUNKS: usize = 256 << 10;
 const PUBLISH_PACKS: usize = 256;
-/// The interval at which a backup lists other writers' objects: the file systems of the members
-/// wake no writer when another process, perhaps on another host, changes something.
+/// The interval at which a backup lists other writers' objects, because the file systems of the
+/// members do not wake a waiter when another process, perhaps on another host, changes something.
 pub(crate) const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
-/// The same where a listing costs requests to a remote member: a `gc` waits for three of them.
+/// The interval of such listings when they cost requests to a remote member; a `gc` waits for three
+/// of them.
 pub(crate) const WATCH_INTERVAL_FAR: std::time::Duration = std::time::Duration::from_secs(30);
-/// The time that a computing thread asks to run for before another takes the processor.
+/// The time slice that a computing thread requests before another thread gets the processor.
 pub(crate) const TURN: std::time::Duration = std::time::Duration::from_millis(50);
-/// Merges of index runs with at most this many rows are finished even after the backup.
+/// Merges of index runs with at most this many rows are finished even after the end of the backup.
 pub(crate) const MERGE_ROWS: u64 = 1 << 20;
 /// Data records are closed at this many raw bytes (decision 0005).
 pub(crate) const RECORD_RAW_BYTES: usize = 512 << 10;
-/// Tree records are closed at this many raw bytes: pages are read singly more often.
+/// Tree records are closed at this many raw bytes, because single pages are read more often.
 pub(crate) const TREE_RECORD_RAW_BYTES: usize = 256 << 10;
-/// Entries in one job at most.
+/// The largest number of entries in one job.
 pub(crate) const JOB_ENTRIES: usize = 128;
-/// Content bytes in one job, after which it is handed over.
+/// The number of content bytes at which a job is sent out.
 pub(crate) const JOB_BYTES: u64 = 1 << 20;
-/// Jobs between the join and the assembler at most: they may wait behind a slow file.
+/// The largest number of jobs between the join and the assembler: they may have to wait for a slow
+/// file.
 pub(crate) const WINDOW_JOBS: usize = 512;
-/// Files from this length on are cut by all workers together.
+/// Files of at least this length are cut by all workers together.
 pub const LARGE_BYTES: u64 = 32 * MIB;
 /// Bytes of a large file that one worker reads and scans at a time.
 pub(crate) const SEGMENT_BYTES: usize = 4 << 20;
-/// Chunk references planned at a time by restore.
+/// The number of chunk references that a restore plans at a time.
 pub(crate) const PLAN_CHUNKS: usize = 32 << 10;
-/// Files with several chunks planned at a time by restore: bounds the number of open files.
+/// The number of files with several chunks that a restore plans at a time: this bounds the number
+/// of open files.
 pub(crate) const PLAN_OPEN_FILES: usize = 256;
-/// For remote members: bytes between two wanted records that are fetched with them.
+/// For remote members: the largest gap between two wanted records that is read together with them.
 pub(crate) const SPAN_GAP_BYTES: u64 = 256 << 10;
-/// Spans that the room for prefetched data must hold at least.
+/// The least number of spans for which the memory for prefetched data must suffice.
 pub(crate) const SPANS_AHEAD: u64 = 8;
-/// Records in spans, fetched or not, that may wait for a decoder.
+/// The largest number of records in spans, fetched or not, that wait for a decoder.
 pub(crate) const SPAN_TASKS: usize = 4096;
-/// Changes handed to the catalog's writer at a time: sorted by key, so more touch fewer pages.
+/// The number of changes passed to the catalog's writer at a time: they are sorted by key, so
+/// larger batches touch fewer database pages.
 pub(crate) const CATALOG_BATCH_CHANGES: usize = 32 << 10;
-/// Batches that wait for the catalog's writer.
+/// The number of batches that wait for the catalog's writer.
 pub(crate) const CATALOG_BATCHES: usize = 2;
 
 /// Thread counts and queue depths of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Threads that hash, compress, decompress.
+    /// The number of threads that hash, compress and decompress.
     pub workers: usize,
-    /// Threads that list directories.
+    /// The number of threads that list directories.
     pub walkers: usize,
-    /// Threads that read records during restore.
+    /// The number of threads that read records during a restore.
     pub fetchers: usize,
-    /// Jobs waiting for a worker.
+    /// The number of jobs that wait for a worker.
     pub jobs_queued: usize,
-    /// Records waiting for a packer or a decoder.
+    /// The number of records that wait for a packer or a decoder.
     pub records_queued: usize,
-    /// Segments of a large file in memory.
+    /// The number of segments of a large file in memory.
     pub segments: usize,
-    /// Bytes of strips waiting for one member's writer: while a member syncs a pack, the next one
-    /// must find room, or all workers wait for that disk.
+    /// Bytes of strips that wait for one member's writer: while a member syncs a pack, the next
+    /// pack must fit in its queue, or all workers wait for that disk.
     pub strip_queue_bytes: usize,
-    /// Packs that no index run lists yet; at this number one is written. Other hosts open each such
-    /// pack to learn what is in it.
+    /// The number of packs without an index run at which a run is written. Other hosts must open
+    /// each pack without an index run to learn its content.
     pub publish_packs: usize,
     memory_bytes: u64,
 }
 
-/// Memory of one worker: a record being filled, a stream buffer, the compressed result.
+/// The memory of one worker: a record being filled, a stream buffer, the compressed result.
 const WORKER_BYTES: u64 = 12 * MIB;
 
 impl Limits {
@@ -92,14 +98,14 @@ impl Limits {
         self.memory_bytes
     }
 
-    /// Strips of this length that may wait for one member's writer.
+    /// Returns the number of strips of this length that may wait for one member's writer.
     pub(crate) fn strips_queued(&self, strip_bytes: u32) -> usize {
         (self.strip_queue_bytes / strip_bytes as usize).clamp(2, 1024)
     }
 
     /// Returns the number of threads that read complete stripe sets: the number of workers, or the
     /// number of parallel reads of a remote member if that is larger and memory suffices for the
-    /// windows of all members and `more_bytes` for each.
+    /// windows of all members plus `more_bytes` per thread.
     pub(crate) fn set_readers(&self, store: &Store, more_bytes: u64) -> usize {
         let far = store.present().filter_map(|(_, member)| member.caps().far);
         let Some(reads) = far.map(|far| far.reads).max() else { return self.workers };
@@ -109,8 +115,8 @@ impl Limits {
         self.workers.max(reads.min(affordable as usize))
     }
 
-    /// The same with as many workers as long chunks leave memory for, but at least one: a worker
-    /// holds a record of one chunk, a stream of two, and what they compress to.
+    /// Returns the same limits with as many workers as memory allows with long chunks, but at least
+    /// one: a worker holds a record of one chunk, a stream of two, and their compressed form.
     #[must_use]
     pub(crate) fn for_chunks(self, max_chunk_bytes: usize) -> Self {
         let worker_bytes = 4 * max_chunk_bytes as u64 + 2 * MIB;
@@ -118,12 +124,14 @@ impl Limits {
         Limits { workers: self.workers.min(affordable), ..self }
     }
 
-    /// Decoded records that may wait for the consumer of ordered content: a quarter of the budget.
+    /// The bytes of decoded records that may wait for the consumer of ordered content: a quarter of
+    /// the budget.
     pub(crate) fn ahead_bytes(&self) -> u64 {
         self.memory_bytes / 4
     }
 
-    /// Divides a memory budget on a machine with `cores` processors over `members` members.
+    /// Divides a memory budget for a machine with `cores` processors and a store with `members`
+    /// members.
     pub fn new(cores: usize, members: usize, memory_bytes: u64) -> Self {
         let affordable = (memory_bytes / 2 / WORKER_BYTES).max(1) as usize;
         let workers = cores.clamp(1, affordable);

@@ -1,15 +1,15 @@
-//! One writer thread per member, fed through a bounded queue. A remote member also has lanes, which
-//! seal extents.
+//! One writer thread per member, which gets commands through a bounded queue. A remote member also
+//! has lanes, which seal several extents at once.
 //!
 //! Invariants: commands for one member are carried out in the order given, except that a remote
-//! member carries out several seals at once, and everything other than extents waits for them; a
-//! member that fails is left out from then on: later sets are striped over the rest; the run
-//! continues as long as no more members have failed, are absent or were cut short than parity
-//! replaces; a failed fsync is never retried: the member is given up.
+//! member carries out several seals at once, and all commands other than those for extents wait for
+//! them. A member that fails is not used any more: later sets are striped over the other members.
+//! The run continues as long as no more members have failed, are absent or ran out of space than
+//! parity replaces. A failed fsync is never retried: the member counts as failed.
 //!
-//! A set is begun only on members with room for its extent ([`room`]): a pack is shorter where room
-//! is short, and a member without room takes no set, but still takes small objects. A set that lost
-//! an extent while it was open is listed as *short* ([`MemberWriters::is_short`]), so that it can
+//! A set is begun only on members with space for its extent ([`room`]): a pack is shorter where
+//! space is short, and a member without space gets no set, but still gets small objects. A set that
+//! lost an extent while it was open counts as *short* ([`MemberWriters::is_short`]), so that it can
 //! be written again before anything refers to it.
 
 mod lanes;
@@ -38,24 +38,24 @@ use pinstripe_stripe::{Abort, Geometry, StripSink};
 /// The advice for a full member.
 fn free_space(number: usize) -> String {
     format!(
-        "free space on it with 'pinstripe forget' and 'pinstripe gc', which also work on a full disk, \
-         or replace it with a larger disk: pinstripe member replace {number} --to DIR; earlier \
-         snapshots are unaffected"
+        "free space with 'pinstripe forget' and 'pinstripe gc', which also work on a full disk, or \
+         move the member to a larger disk with 'pinstripe member replace {number} --to DIR'; \
+         earlier snapshots are unaffected"
     )
 }
 
-/// The members that hold a stripe set, by slot, and how it is cut.
+/// The members that hold a stripe set, by slot, and the geometry of the set.
 #[derive(Clone)]
 pub struct SetMembers {
     /// The geometry of the set.
     pub geometry: Geometry,
-    /// The length of the logical run of a pack over them.
+    /// The length of the logical run of a pack on these members.
     pub pack_bytes: u64,
     members: Arc<Vec<usize>>,
 }
 
 enum WriterCommand {
-    /// With the bytes that are set aside for the extent.
+    /// Includes the number of bytes that are reserved for the extent.
     Begin(ExtentName, u64),
     Append(ExtentName, Vec<u8>),
     Seal(ExtentName),
@@ -68,8 +68,8 @@ enum WriterCommand {
 pub struct Barrier(Receiver<()>);
 
 impl Barrier {
-    /// Waits until all said before is durable on every member that has not failed. Whether too
-    /// many have is the run's matter.
+    /// Waits until everything before the barrier is durable on every member that has not failed.
+    /// Whether too many members have failed is decided elsewhere.
     pub fn wait(self) {
         while self.0.recv().is_ok() {}
     }
@@ -78,7 +78,7 @@ impl Barrier {
 /// The members being written to.
 pub struct MemberWriters<'a> {
     queues: Vec<Option<Sender<WriterCommand>>>,
-    /// By member number: whether it takes stripe sets.
+    /// By member number: whether the member gets stripe sets.
     takes: Vec<bool>,
     /// By member number.
     rooms: Vec<Option<Room>>,
@@ -86,22 +86,23 @@ pub struct MemberWriters<'a> {
     shared: WritersShared<'a>,
 }
 
-/// The ability of a member to take part in this run.
+/// Whether a member can take part in this run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MemberStanding {
     Fit,
-    /// It has no room for another extent; small objects are written to it.
+    /// The member has no space for another extent; small objects are still written to it.
     Full,
-    /// It ran out of room while sets were open: their extents on it are gone. As full otherwise.
+    /// The member ran out of space while sets were open: their extents on it are lost. As full
+    /// otherwise.
     CutShort,
-    /// It is absent, or failed: nothing more is written to it.
+    /// The member is absent or has failed: nothing more is written to it.
     Failed,
 }
 
 #[derive(Clone)]
 struct WritersShared<'a> {
     standings: Arc<Mutex<Vec<MemberStanding>>>,
-    /// Sets that were to be sealed on a member and were not.
+    /// Sets that should have been sealed on a member but were not.
     short: Arc<Mutex<HashSet<ExtentName>>>,
     parity: usize,
     abort: &'a Abort,
@@ -111,8 +112,8 @@ struct WritersShared<'a> {
 }
 
 impl<'a> MemberWriters<'a> {
-    /// Starts a writer for each present member, each with a queue of `strips_queued`. They end when
-    /// the writers are dropped.
+    /// Starts a writer for each present member, each with a queue for `strips_queued` strips. The
+    /// threads end when the [`MemberWriters`] is dropped.
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         store: &'a Store,
@@ -169,27 +170,27 @@ impl<'a> MemberWriters<'a> {
         }
     }
 
-    /// Begins a stripe set over all members that take one and have not failed.
+    /// Begins a stripe set over all members that get sets and have not failed.
     ///
     /// # Errors
-    /// The errors of [`geometry_over`], when too few are left.
+    /// Fails with the errors of [`geometry_over`], when too few members are left.
     pub fn begin(&self, name: ExtentName) -> Result<SetMembers> {
         let (geometry, members) = self.fit()?;
         Ok(self.set_members(name, geometry, members))
     }
 
-    /// Begins a stripe set that one member has whole: which one, `turn` decides among those that
-    /// take one and have not failed.
+    /// Begins a stripe set that is complete on one member, which `turn` selects among those that
+    /// get sets and have not failed.
     ///
     /// # Errors
-    /// The errors of [`begin`](Self::begin).
+    /// Fails with the errors of [`begin`](Self::begin).
     pub(crate) fn begin_on_one(&self, name: ExtentName, turn: usize) -> Result<SetMembers> {
         let (_, members) = self.fit()?;
         let geometry = Geometry::new(1, 0, self.config.strip_bytes)?;
         Ok(self.set_members(name, geometry, vec![members[turn % members.len()]]))
     }
 
-    /// The members for a new stripe set, and how it is cut over all of them.
+    /// Returns the members for a new stripe set, and its geometry over them.
     fn fit(&self) -> Result<(Geometry, Vec<usize>)> {
         let mut members = self.fit_members();
         // Report the member failures themselves, not an error caused by them.
@@ -204,7 +205,8 @@ impl<'a> MemberWriters<'a> {
         Ok((geometry, members))
     }
 
-    /// Members that take sets and have room for one. A member that has none any more is reported.
+    /// Returns the members that get sets and have space for one. A member that has run out of space
+    /// is reported.
     fn fit_members(&self) -> Vec<usize> {
         let mut fit = Vec::new();
         for number in 0..self.queues.len() {
@@ -250,8 +252,9 @@ impl<'a> MemberWriters<'a> {
         SetMembers { geometry, pack_bytes, members: Arc::new(members) }
     }
 
-    /// Whether a set lacks an extent on a member that should have one: that member failed or ran
-    /// out of room before it was sealed. The caller waits for a barrier before this.
+    /// Whether a set lacks an extent on a member that should have one, because that member failed
+    /// or ran out of space before the extent was sealed. The caller must have waited for a barrier
+    /// before.
     pub(crate) fn is_short(&self, name: ExtentName) -> bool {
         lock(&self.shared.short).contains(&name)
     }
@@ -261,7 +264,8 @@ impl<'a> MemberWriters<'a> {
         self.fit().is_ok()
     }
 
-    /// Members that are absent or failed. One that is merely full keeps what it has.
+    /// Returns the members that are absent or have failed. A member that is merely full is not
+    /// among them and keeps its data.
     pub(crate) fn failed(&self) -> Vec<usize> {
         (0..self.queues.len())
             .filter(|number| self.shared.is(*number, MemberStanding::Failed))
@@ -280,13 +284,13 @@ impl<'a> MemberWriters<'a> {
             .for_each(|member| self.send(member, WriterCommand::Put(name, Arc::clone(&bytes))));
     }
 
-    /// Puts the object that says that a run is done, on one member after the other, so that of two
-    /// processes that put different objects under this name the first member decides. Durable on
-    /// return. To be called behind a barrier.
+    /// Puts the object that commits a run, on one member after the other, so that of two processes
+    /// that put different objects under this name the first member decides. Durable on return. The
+    /// caller must have waited for a barrier.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another object has the name: this run was ended from outside. The run's
-    /// fatal error.
+    /// Fails with [`Kind::Busy`] when another object has the name, because this run was ended from
+    /// outside. Fails with the run's fatal error.
     pub fn commit(&self, store: &Store, name: ExtentName, bytes: &[u8]) -> Result<()> {
         let has_failed = |number: usize| self.shared.is(number, MemberStanding::Failed);
         let takers = || store.present().filter(|(number, _)| !has_failed(*number));
@@ -307,7 +311,7 @@ impl<'a> MemberWriters<'a> {
                         "this backup was fenced by another process",
                     )
                     .at(member.place().join(name.path()))
-                    .advice("it made no snapshot; run it again"));
+                    .advice("the backup made no snapshot; run it again"));
                 }
                 // Another process has carried it here, or brought it in the same merge.
                 Err(error)
@@ -319,29 +323,29 @@ impl<'a> MemberWriters<'a> {
         self.report_left(store)
     }
 
-    /// Reports a member that left while the commit object was put: its successor may lack it. A
-    /// store with several remote members is not checked, since the objects on the others are
-    /// enough.
+    /// Reports a member that was removed while the commit object was put: the member that took its
+    /// place may lack the object. A store with several remote members is not checked, since the
+    /// copies on the other members are enough.
     fn report_left(&self, store: &Store) -> Result<()> {
         if store.is_far() && store.present().count() > 1 {
             return Ok(());
         }
         if let Some(number) = store.left_meanwhile()? {
-            let what = "this member left the store while the snapshot was put on it";
-            let advice = "run 'pinstripe repair': the member in its place may lack the snapshot";
+            let what = "this member left the store while the snapshot was being written to it";
+            let advice =
+                "run 'pinstripe repair': the member that replaced it may lack the snapshot";
             let place = &store.member_slots[number].place;
             self.shared.monitor.degraded(place, Error::new(Kind::Changed, what).advice(advice));
         }
         Ok(())
     }
 
-    /// Removes a small object from every member. A leftover of one that cannot be removed does no
-    /// harm.
+    /// Removes a small object from every member. A copy that cannot be removed does no harm.
     pub fn delete(&self, name: ExtentName) {
         (0..self.queues.len()).for_each(|member| self.send(member, WriterCommand::Delete(name)));
     }
 
-    /// Marks this point of the commands, for waiting later.
+    /// Marks this point in the sequence of commands, so that the caller can wait for it later.
     pub fn begin_barrier(&self) -> Barrier {
         let (sender, receiver) = bounded(self.queues.len());
         for member in 0..self.queues.len() {
@@ -350,10 +354,10 @@ impl<'a> MemberWriters<'a> {
         Barrier(receiver)
     }
 
-    /// Waits until everything said so far is durable on every member that has not failed.
+    /// Waits until everything up to now is durable on every member that has not failed.
     ///
     /// # Errors
-    /// The run's fatal error: too many members failed, or one is full.
+    /// Fails with the run's fatal error: too many members have failed, or one is full.
     pub fn barrier(&self) -> Result<()> {
         self.begin_barrier().wait();
         self.shared.abort.check()
@@ -365,7 +369,7 @@ impl<'a> MemberWriters<'a> {
     }
 }
 
-/// Lays the strips of one stripe set over the members.
+/// Distributes the strips of one stripe set over the members.
 pub struct MemberSink<'f, 'a> {
     writers: &'f MemberWriters<'a>,
     name: ExtentName,
@@ -395,7 +399,7 @@ impl WritersShared<'_> {
         self.standings()[member] == standing
     }
 
-    /// Whether extents on a member are given up.
+    /// Whether the extents on a member count as lost.
     fn has_lost_extents(&self, member: usize) -> bool {
         matches!(self.standings()[member], MemberStanding::CutShort | MemberStanding::Failed)
     }
@@ -406,7 +410,7 @@ impl WritersShared<'_> {
         self.standings().iter().position(is_full)
     }
 
-    /// States that a fit member is full; `false` where it is not fit any more.
+    /// Marks a usable member as full; returns `false` if the member is not usable any more.
     fn becomes_full(&self, member: usize) -> bool {
         let standing = &mut self.standings()[member];
         let was_fit = *standing == MemberStanding::Fit;
@@ -420,8 +424,8 @@ impl WritersShared<'_> {
         lock(&self.short).insert(name);
     }
 
-    /// Gives a member up, or only the sets that are open on it if it ran out of room; raises the
-    /// fatal error when the run cannot continue without it.
+    /// Marks a member as failed, or only the sets that are open on it as lost if it ran out of
+    /// space; raises the fatal error when the run cannot continue without it.
     fn fail(&self, number: usize, member: &SharedMember, error: Error, to: MemberStanding) {
         let mut standings = self.standings();
         let was_told = standings[number] == MemberStanding::Full;
@@ -436,8 +440,8 @@ impl WritersShared<'_> {
             let advice = if is_full {
                 free_space(number)
             } else if self.parity == 0 {
-                "this store has no parity; create a store with --parity 1 to survive the loss of a \
-                    member"
+                "this store has no parity; a store created with --parity 1 survives the loss of a \
+                 member"
                     .to_owned()
             } else {
                 "more members failed than parity can replace; earlier snapshots are unaffected"

@@ -1,4 +1,4 @@
-//! Threads and queues of the store: the only place that starts or makes them.
+//! Threads and queues of the store: no other module creates them.
 //!
 //! ```text
 //! backup:   walk workers -> join (caller) -> ingest workers -> packers -> member writers
@@ -9,9 +9,10 @@
 //! stream:   feed (plans) -> runner, which fetches and decodes -> caller, in order
 //! join:     list of batches -> runner, which reads -> workers, which also write
 //! ```
-//! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
-//! blocks on a stage above it; after the first fatal error each stage drains its input and drops
-//! it, so that no stage waits for ever.
+//!
+//! Invariants: every queue is bounded, and `limits` is the table of all bounds. A stage never waits
+//! for an earlier stage. After the first fatal error each stage drains its input and drops it, so
+//! that no stage waits for ever.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! The packer: finished records in, stripe sets out.
+//! The packer: turns finished records into stripe sets.
 //!
 //! In stores without parity, a packer writes the records of tree pages into two packs: a lost page
 //! would lose all names below it (decision 0028).
@@ -27,21 +27,21 @@ pub struct FinishedRecord {
     pub bytes: Vec<u8>,
 }
 
-/// The placement of a packer's records.
+/// How a packer's records are placed on members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Laying {
-    /// Into packs over all members.
+    /// In packs that are striped over all members.
     Striped,
-    /// Into this many packs at a time, each complete on one member, and on different members if
-    /// there are enough.
+    /// In this many packs at a time, each complete on one member, and on different members if there
+    /// are enough.
     Whole {
-        /// How many packs get each record.
+        /// The number of packs that get each record.
         copies: usize,
     },
 }
 
 impl Laying {
-    /// For pages of trees and content lists, in a store with this parity.
+    /// Returns the placement for pages of trees and content lists, in a store with this parity.
     pub(crate) fn of_pages(parity: u8) -> Laying {
         match page_copies(parity) {
             1 => Laying::Striped,
@@ -52,34 +52,34 @@ impl Laying {
 
 /// The input of a packer.
 pub enum ToPacker {
-    /// To be written into a pack.
+    /// A record to be written into a pack.
     Record(FinishedRecord),
-    /// A call to make durable all records fed so far.
+    /// A request to make all records durable that were sent so far.
     Seal(SealTicket),
-    /// A feeder's last words: it holds nothing back any more.
+    /// Says that a feeder has ended and holds back nothing any more.
     Left {
-        /// The last round that it put a ticket in for; 0 if there was none.
+        /// The last round for which the feeder sent a ticket; 0 if there was none.
         answered: u64,
     },
 }
 
-/// Asks a packer to seal its open pack, once each of its feeders has put one into the queue behind
-/// all that must be sealed, or has left. Only one of these rounds is open at a time.
+/// Asks a packer to seal its open pack, once each of its feeders has either sent a ticket after
+/// everything that must be sealed, or has ended. Only one round of tickets is open at a time.
 pub struct SealTicket {
-    /// Counts the rounds from 1.
+    /// The number of the round, counted from 1.
     pub round: u64,
-    /// The number of feeders, including those that have left.
+    /// The number of feeders, including those that have ended.
     pub feeders: usize,
-    /// Gets the barrier behind which all is durable; dropped if there will be no barrier.
+    /// Receives the barrier after which everything is durable; dropped if there will be no barrier.
     pub durable: Sender<Barrier>,
 }
 
-/// Lays records into packs until the queue closes, and hands each sealed pack to `publisher`.
-/// Buffers of compressed bytes go back to `pool`.
+/// Writes records into packs until the queue closes, and passes each sealed pack to `publisher`.
+/// Buffers of compressed bytes are returned to `pool`.
 ///
 /// # Errors
-/// When the system has no randomness to name a pack, or too few members are left; the errors of the
-/// publisher.
+/// Fails when the system provides no randomness to name a pack or too few members are left, or with
+/// the errors of the publisher.
 pub fn run(
     fed: &Receiver<ToPacker>,
     publisher: &Publisher<'_>,
@@ -122,10 +122,10 @@ pub fn run(
 /// Counts the feeders' answers.
 #[derive(Default)]
 struct Rounds {
-    /// The ticket that came last in the round that is open, and how many there were.
+    /// The last ticket of the open round, and the number of its tickets so far.
     open: Option<SealTicket>,
     tickets: usize,
-    /// The last round that each feeder that has left answered.
+    /// For each feeder that has ended, the last round that it answered.
     left: Vec<u64>,
 }
 
@@ -157,7 +157,7 @@ struct OpenPack {
 }
 
 impl OpenPack {
-    /// Begins the packs that get the next record.
+    /// Begins the packs that will get the next record.
     fn begin(publisher: &Publisher<'_>, laying: Laying) -> Result<Vec<Self>> {
         let (writers, set) = (publisher.writers, SetId(publisher.store.new_name()?));
         let Laying::Whole { copies } = laying else {

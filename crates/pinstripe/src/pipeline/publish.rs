@@ -1,11 +1,11 @@
 //! Publishing: an index run makes sealed packs known to all other users of the store.
 //!
-//! Invariants: a run is written after all packs in it are durable; a pack that lost an extent while
+//! Invariants: a run is written after all packs in it are durable. A pack that lost an extent while
 //! it was open is written again over the remaining members before a run lists it ([`relay`]), so
-//! that nothing refers to a pack with too little parity; a claim ends only when the index has the
-//! run. So a chunk is at every moment claimed or known, and memory is bounded for a backup of any
-//! length. A run of an interrupted backup is harmless: its packs are complete, and their chunks are
-//! known.
+//! that nothing refers to a pack with too little parity. A claim is released only when the index
+//! has the run. So a chunk is always either claimed or in the index, and memory is bounded for a
+//! backup of any length. An index run of an interrupted backup is harmless: its packs are complete,
+//! and their chunks are in the index.
 
 mod relay;
 
@@ -24,30 +24,32 @@ use super::limits::PUBLISH_CHUNKS;
 use super::member_writers::MemberWriters;
 use relay::relay;
 
-/// Takes sealed packs and writes index runs.
+/// Receives sealed packs and writes index runs.
 pub struct Publisher<'a> {
     /// The store.
     pub store: &'a Store,
     /// The index.
     pub index: &'a Index<'a>,
-    /// Seals what this run writes.
+    /// Seals everything that this run writes.
     pub sealer: &'a Sealer,
-    /// Chunks that this run stores.
+    /// The chunks that this run stores.
     pub claims: &'a Claims,
-    /// The members that runs go to.
+    /// The members to which index runs are written.
     pub writers: &'a MemberWriters<'a>,
     /// The ledger.
     pub monitor: &'a Monitor,
-    /// Packs not yet published at which a run is written, unless they have [`PUBLISH_CHUNKS`] before.
+    /// The number of unpublished packs at which an index run is written, unless the packs have
+    /// [`PUBLISH_CHUNKS`] chunks earlier.
     pub publish_packs: usize,
     sealed: Mutex<Vec<SealedPack>>,
 }
 
-/// Merges of what others left, that other writers may be first at, before it is given up.
+/// The number of attempts to merge packs that others left unlisted, if other writers are faster.
 const LOOSE_TRIES: usize = 16;
 
 impl<'a> Publisher<'a> {
-    /// A publisher that writes a run whenever `publish_packs` packs are together, or many chunks.
+    /// Makes a publisher that writes an index run for every `publish_packs` packs, or for many
+    /// chunks.
     pub fn new(
         store: &'a Store,
         index: &'a Index<'a>,
@@ -61,10 +63,10 @@ impl<'a> Publisher<'a> {
         Publisher { store, index, sealer, claims, writers, monitor, publish_packs, sealed }
     }
 
-    /// Takes a pack that the member writers are sealing.
+    /// Receives a pack that the member writers are sealing.
     ///
     /// # Errors
-    /// The errors of [`publish`](Self::publish), when that is due.
+    /// Fails with the errors of [`publish`](Self::publish), when that is due.
     pub fn take(&self, pack: SealedPack) -> Result<()> {
         let due = {
             let mut sealed = lock(&self.sealed);
@@ -87,11 +89,11 @@ impl<'a> Publisher<'a> {
         Ok(())
     }
 
-    /// Writes a run for all packs taken so far, durably, packs first, and one for packs of other
-    /// writers that no run lists.
+    /// Durably writes an index run for all packs received so far, the packs first, and another run
+    /// for packs of other writers that no run lists.
     ///
     /// # Errors
-    /// The run's fatal error.
+    /// Fails with the run's fatal error.
     pub fn publish(&self) -> Result<()> {
         let mut sealed = lock(&self.sealed);
         let due = std::mem::take(&mut *sealed);
@@ -107,11 +109,15 @@ impl<'a> Publisher<'a> {
             }
             loose = self.index.plan_loose();
         }
-        Err(Error::new(Kind::Busy, "other writers kept merging the runs that this one relies on")
-            .advice("earlier snapshots are unaffected; run it again"))
+        Err(Error::new(
+            Kind::Busy,
+            "other writers kept merging the index runs that this writer relies on",
+        )
+        .advice("earlier snapshots are unaffected; run this command again"))
     }
 
-    /// Writes a run for these packs; returns its name, and the packs as the run lists them.
+    /// Writes an index run for these packs; returns its name, and the packs as the index run lists
+    /// them.
     fn write(&self, packs: Vec<SealedPack>) -> Result<(Option<SetId>, Vec<SealedPack>)> {
         self.writers.barrier()?;
         let packs = self.lay_short_again(packs)?;
@@ -131,8 +137,9 @@ impl<'a> Publisher<'a> {
         Ok((Some(set), packs))
     }
 
-    /// Lays packs again that lost an extent while they were open, until all have theirs. They stay as
-    /// they are where too few members are left for another set. All is durable on return.
+    /// Writes again those packs that lost an extent while they were open, until all have all their
+    /// extents. Packs remain as they are if too few members are left for another set. Everything is
+    /// durable on return.
     fn lay_short_again(&self, mut packs: Vec<SealedPack>) -> Result<Vec<SealedPack>> {
         let is_short = |pack: &SealedPack| self.writers.is_short(ExtentName::pack(pack.index.set));
         // Each further round takes another member that failed meanwhile.
@@ -149,7 +156,7 @@ impl<'a> Publisher<'a> {
         Ok(packs)
     }
 
-    /// Counts chunks that others have stored meanwhile.
+    /// Counts chunks that other writers have stored at the same time.
     fn count_races(&self, packs: &[SealedPack]) -> Result<()> {
         self.index.refresh()?;
         let records = packs.iter().flat_map(|pack| &pack.index.records);

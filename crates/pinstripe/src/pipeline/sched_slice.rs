@@ -1,16 +1,16 @@
-//! Asks the system for long turns at a processor, for threads that compute.
+//! Requests long time slices of a processor, for threads that compute.
 //!
-//! A worker's tables and buffers are megabytes. When several backups share the processors, the
-//! system switches between them every few milliseconds, and each turn begins with a cache full of
-//! another's data. Longer turns change no process's share, and threads with short turns still run
-//! when they wake up (decision 0016).
+//! The tables and buffers of a worker take megabytes. When several backups share the processors,
+//! the system switches between them every few milliseconds, and each slice begins with a cache full
+//! of another process's data. Longer slices change no process's share of the processors, and
+//! threads with short slices still run when they wake up (decision 0016).
 //!
-//! Never changes policy or priority. Where the system knows no turns of a thread's own (Linux
-//! before 6.12), nothing happens.
+//! Scheduling policy and priority are never changed. Where a thread cannot request a slice length
+//! (Linux before 6.12), nothing happens.
 
 use super::limits::TURN;
 
-/// The kernel's `struct sched_attr` in its first version.
+/// The kernel's `struct sched_attr`, in its first version.
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
 struct Attributes {
@@ -24,7 +24,7 @@ struct Attributes {
     period: u64,
 }
 
-/// Returns this thread's attributes, if the system supports this.
+/// Returns this thread's attributes, if the system supports slice lengths.
 fn attributes() -> Option<Attributes> {
     let size = size_of::<Attributes>();
     let mut found = Attributes::default();
@@ -34,8 +34,8 @@ fn attributes() -> Option<Attributes> {
     (answer == 0).then_some(found)
 }
 
-/// Asks for long turns of the calling thread. Only a wish: a system that refuses it serves as it
-/// did.
+/// Requests long time slices for the calling thread. If the system refuses the request, nothing
+/// changes.
 pub(crate) fn request_long_slices() {
     let Some(found) = attributes() else { return };
     if !matches!(found.policy as i32, libc::SCHED_OTHER | libc::SCHED_BATCH) {

@@ -1,7 +1,7 @@
-//! A pool of buffers: taken by one stage, given back by another.
+//! A pool of buffers, which one stage takes and another returns.
 //!
-//! A megabyte from the system costs a page fault per 4 KiB; at a gigabyte per second that is a
-//! tenth of a core. A pool holds buffers of about one size and at most as many as are in flight.
+//! A megabyte of fresh memory costs a page fault per 4 KiB; at a gigabyte per second that is a
+//! tenth of a core. A pool holds buffers of about one size, and at most as many as are in flight.
 
 use std::sync::Mutex;
 
@@ -13,17 +13,17 @@ pub struct ScratchPool {
 }
 
 impl ScratchPool {
-    /// A pool that keeps at most `most` buffers.
+    /// Makes a pool that keeps at most `most` buffers.
     pub fn new(most: usize) -> Self {
         ScratchPool { most, buffers: Mutex::default() }
     }
 
-    /// A buffer with its old content, or a new one.
+    /// Returns a buffer with its old content, or a new one.
     pub fn take(&self) -> Vec<u8> {
         self.buffers.lock().ok().and_then(|mut buffers| buffers.pop()).unwrap_or_default()
     }
 
-    /// Keeps a buffer for the next taker.
+    /// Keeps a buffer for the next caller of `take`.
     pub fn give(&self, buffer: Vec<u8>) {
         if buffer.capacity() > 0
             && let Ok(mut buffers) = self.buffers.lock()

@@ -1,9 +1,9 @@
-//! Setting an entry's metadata, in the one order in which no step undoes an earlier one: owner
-//! (clears setuid and capabilities), extended attributes (an ACL rewrites the mode), mode, times.
+//! Sets an entry's metadata in the only order in which no step undoes an earlier one: owner (which
+//! clears setuid and capabilities), extended attributes (an ACL rewrites the mode), mode, times.
 //!
-//! Invariants: works on the open entry, never on a name that may now belong to another one; parts
-//! that cannot be set are returned; a setuid or setgid bit is never given to an owner or group for
-//! whom it was not meant.
+//! Invariants: metadata is set on the open entry, never on a name that may have been reused. Parts
+//! of the metadata that cannot be set are returned. A setuid or setgid bit is never set for an
+//! owner or group other than the original one.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -15,24 +15,24 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{magic_path, shown};
 use pinstripe_member::meta::{FileKind, Metadata};
 
-/// The ACL of an entry itself.
+/// The name of an entry's own ACL.
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The ACL that a directory hands down to entries made in it.
+/// The name of the ACL that a directory gives to entries made in it.
 pub(super) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 
-/// A part of the metadata.
+/// A part of an entry's metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MetadataPart {
-    /// User or group; usual when not restoring as root.
+    /// User or group; usually fails when not restoring as root.
     Owner,
     /// Permission bits.
     Mode,
     /// Modification time.
     Times,
-    /// One extended attribute: also ACLs, capabilities, labels.
+    /// One extended attribute, which may be an ACL, a capability or a label.
     Xattr,
 }
 
@@ -47,21 +47,21 @@ impl fmt::Display for MetadataPart {
     }
 }
 
-/// Metadata that an entry had when it was backed up, and could not be given back.
+/// Metadata that an entry had when it was backed up, and that could not be set.
 #[derive(Debug)]
 pub struct Unset {
     /// Which part.
     pub part: MetadataPart,
-    /// Why, naming the entry.
+    /// The reason, with the name of the entry.
     pub error: Error,
 }
 
-/// An entry to work on.
+/// An opened entry whose metadata is set.
 #[derive(Clone, Copy)]
 pub(super) enum Handle<'f> {
-    /// Opened for reading or writing.
+    /// The entry was opened for reading or writing.
     Open(BorrowedFd<'f>),
-    /// Opened with `O_PATH`, as is all that must not be opened otherwise.
+    /// The entry was opened with `O_PATH`, as are all entries that must not be opened otherwise.
     Named(BorrowedFd<'f>),
 }
 
@@ -70,25 +70,26 @@ pub(super) struct MetadataWriter<'m> {
     /// For messages.
     pub path: &'m [u8],
     pub metadata: &'m Metadata,
-    /// Whether the entry may carry attributes that it should not have: inherited ones, or those of
-    /// an earlier entry. Then only differences are set: a correct entry is not changed at all.
+    /// Whether the entry may have attributes that it should not have: inherited ones, or those of
+    /// an earlier entry. If so, only differences are set, and a correct entry is not changed at
+    /// all.
     pub strip: bool,
     /// Whether owner and group are restored at all.
     pub owner: bool,
 }
 
 impl MetadataWriter<'_> {
-    /// Puts all of it on.
+    /// Sets all metadata.
     ///
     /// # Errors
-    /// [`Kind::Changed`] when the entry is of another kind than its metadata; otherwise only when
-    /// its metadata cannot be read.
+    /// Fails with [`Kind::Changed`] when the entry is of another type than its metadata says;
+    /// otherwise only when the entry's metadata cannot be read.
     pub fn apply(&self, handle: Handle<'_>) -> Result<Vec<Unset>> {
         let metadata = self.metadata;
         let now = rustix::fs::fstat(handle.fd())
             .map_err(|errno| Error::io("cannot stat", shown(self.path), errno))?;
         if FileKind::from_st_mode(now.st_mode) != Some(metadata.kind) {
-            let what = format!("is not {}, as it was made", metadata.kind.name());
+            let what = format!("this entry is no longer {}", metadata.kind.name());
             return Err(Error::new(Kind::Changed, what).at(shown(self.path)));
         }
         let mut unset = Vec::new();
@@ -111,7 +112,7 @@ impl MetadataWriter<'_> {
         Ok(unset)
     }
 
-    /// Whether the entry has all of it on already.
+    /// Whether the entry has all of this metadata already.
     pub(crate) fn is_applied(&self, handle: Handle<'_>) -> bool {
         let metadata = self.metadata;
         let Ok(now) = rustix::fs::fstat(handle.fd()) else { return false };
@@ -126,7 +127,8 @@ impl MetadataWriter<'_> {
             && wanted.iter().all(|(name, value)| handle.xattr_is(name, value))
     }
 
-    /// Sets owner and group; returns the mode bits that must not be set because that failed.
+    /// Sets owner and group; returns the mode bits that must not be set because setting the owner
+    /// or group failed.
     fn own(&self, handle: Handle<'_>, now: (u32, u32), unset: &mut Vec<Unset>) -> u32 {
         let (uid, gid) = (self.metadata.uid, self.metadata.gid);
         let Err(errno) = handle.set_owner(uid, gid) else { return 0 };
@@ -135,7 +137,7 @@ impl MetadataWriter<'_> {
         self.lacks(
             unset,
             MetadataPart::Owner,
-            format!("cannot set its owner to {uid}:{gid}"),
+            format!("cannot set the owner to {uid}:{gid}"),
             errno,
         );
         let uid_bit = if now.0 == uid { 0 } else { SETUID };
@@ -143,7 +145,7 @@ impl MetadataWriter<'_> {
         uid_bit | gid_bit
     }
 
-    /// Sets the extended attributes; returns whether the mode may have changed by that.
+    /// Sets the extended attributes; returns whether this may have changed the mode.
     fn attribute(&self, handle: Handle<'_>, unset: &mut Vec<Unset>) -> bool {
         let wanted = &self.metadata.xattrs;
         let mut acl_changed = false;
@@ -166,7 +168,7 @@ impl MetadataWriter<'_> {
             acl_changed |= name == ACL_ACCESS;
             if let Err(errno) = handle.set_xattr(name, value) {
                 let name = String::from_utf8_lossy(name);
-                let what = format!("cannot set its extended attribute {name}");
+                let what = format!("cannot set the extended attribute {name}");
                 self.lacks(unset, MetadataPart::Xattr, what, errno);
             }
         }
@@ -174,7 +176,7 @@ impl MetadataWriter<'_> {
     }
 
     fn permit(&self, handle: Handle<'_>, mode: u32, unset: &mut Vec<Unset>) {
-        let what = || format!("cannot set its mode to {mode:04o}");
+        let what = || format!("cannot set the mode to {mode:04o}");
         if let Err(errno) = handle.set_mode(mode) {
             self.lacks(unset, MetadataPart::Mode, what(), errno);
         } else if mode & SETGID != 0 {
@@ -198,7 +200,7 @@ impl MetadataWriter<'_> {
             self.lacks(
                 unset,
                 MetadataPart::Times,
-                "cannot set its modification time".into(),
+                "cannot set the modification time".into(),
                 errno,
             );
         }
@@ -260,7 +262,7 @@ impl<'f> Handle<'f> {
         }
     }
 
-    /// Whether it has the attribute `name`.
+    /// Whether the entry has the attribute `name`.
     pub(crate) fn has_xattr(self, name: &[u8]) -> bool {
         let mut no_room: [u8; 0] = [];
         match self {
@@ -269,7 +271,7 @@ impl<'f> Handle<'f> {
         }
     }
 
-    /// Whether the attribute `name` has this value.
+    /// Whether the entry's attribute `name` has this value.
     fn xattr_is(self, name: &[u8], value: &[u8]) -> bool {
         let mut found = vec![0; value.len() + 1];
         let length = match self {
@@ -279,8 +281,8 @@ impl<'f> Handle<'f> {
         length.is_ok_and(|length| found[..length] == *value)
     }
 
-    /// The attributes that belong to users and administrators, not to the system's own guards:
-    /// ACLs and `user.*`.
+    /// Returns the names of attributes that users and administrators set, not the system's security
+    /// modules: ACLs and `user.*`.
     fn strippable(self) -> Vec<Vec<u8>> {
         let mut names = vec![0; 64 << 10]; // XATTR_LIST_MAX
         let length = match self {

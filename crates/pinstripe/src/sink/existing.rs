@@ -1,4 +1,4 @@
-//! A regular file that exists already, and may be kept completely or in part.
+//! An existing regular file that may be kept completely or in part.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,8 +13,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{check_relative, shown};
 use pinstripe_member::meta::{FileKind, Metadata};
 
-/// Ranges that are copied by reference must begin and end at whole blocks; no file system that can
-/// has longer ones than this.
+/// Ranges that are cloned must begin and end at block boundaries; no file system that supports
+/// cloning has longer blocks than this.
 const BLOCK_BYTES: u64 = 64 << 10;
 
 /// A regular file in the target, open for reading.
@@ -27,7 +27,7 @@ pub struct Existing {
 }
 
 impl TreeSink {
-    /// The regular file at `path`; `None` when there is none that can be read.
+    /// Returns the regular file at `path`, or `None` when there is none that can be read.
     pub fn existing(&self, path: &[u8]) -> Option<Existing> {
         check_relative(path).ok()?;
         // O_NONBLOCK: a FIFO must not hold us up.
@@ -45,13 +45,13 @@ impl Existing {
         (self.stat.st_dev, self.stat.st_ino)
     }
 
-    /// The number of its names when it was opened.
+    /// The number of the file's names when it was opened.
     pub fn names(&self) -> u64 {
         #[allow(clippy::useless_conversion, reason = "narrower on some architectures")]
         u64::from(self.stat.st_nlink)
     }
 
-    /// Whether it reads as zeros everywhere outside of `data`, ascending ranges.
+    /// Whether the file reads as zeros everywhere outside of `data`, which are ascending ranges.
     pub(crate) fn is_zero_outside(&self, data: &[Range<u64>]) -> bool {
         let ends = data.iter().map(|range| range.end);
         let starts = data.iter().map(|range| range.start).chain([self.size_bytes()]);
@@ -59,7 +59,7 @@ impl Existing {
         holes.all(|(start, end)| self.is_zero(start..end).unwrap_or(false))
     }
 
-    /// Whether a range reads as zeros; holes are passed over unread.
+    /// Whether a range reads as zeros; holes are skipped without reading.
     fn is_zero(&self, range: Range<u64>) -> Result<bool> {
         let mut buffer = vec![0; BLOCK_BYTES as usize];
         let mut at = range.start;
@@ -81,36 +81,37 @@ impl Existing {
         Ok(true)
     }
 
-    /// The length when it was opened.
+    /// The length of the file when it was opened.
     pub fn size_bytes(&self) -> u64 {
         self.stat.st_size as u64
     }
 
-    /// Whether size and time of the last change are those of the wanted file.
+    /// Whether size and modification time are those of the file in the snapshot.
     pub(crate) fn looks_like(&self, size: u64, metadata: &Metadata) -> bool {
         let mtime = (self.stat.st_mtime, self.stat.st_mtime_nsec as u32);
         self.size_bytes() == size && mtime == (metadata.mtime.seconds, metadata.mtime.nanos)
     }
 
-    /// Whether it has all of this metadata.
+    /// Whether the file has all of this metadata.
     pub(crate) fn has_metadata(&self, metadata: &Metadata) -> bool {
         self.root
             .metadata_writer(&self.path, metadata, true)
             .is_applied(Handle::Open(self.fd.as_fd()))
     }
 
-    /// Sets the metadata of the existing entry that differs.
+    /// Sets those parts of the metadata that differ from the existing entry's.
     ///
     /// # Errors
-    /// When it cannot even be examined. Metadata that could not be set is returned, not an error.
+    /// Fails when the entry cannot even be examined. Metadata that could not be set is returned and
+    /// is not an error.
     pub(crate) fn apply_metadata(&self, metadata: &Metadata) -> Result<Vec<Unset>> {
         self.root.metadata_writer(&self.path, metadata, true).apply(Handle::Open(self.fd.as_fd()))
     }
 
-    /// Fills `buffer` from `offset` on; false when the file ends before.
+    /// Fills `buffer` from `offset` on; returns false when the file ends earlier.
     ///
     /// # Errors
-    /// The errors of the system.
+    /// Fails with the errors of the system.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<bool> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -125,11 +126,12 @@ impl Existing {
         Ok(true)
     }
 
-    /// Copies ranges to the same places of another file, by reference where both can share them.
+    /// Copies ranges to the same offsets of another file, by cloning if the file system supports
+    /// it.
     ///
     /// # Errors
-    /// [`Kind::Changed`] when the file was changed since it was opened; otherwise as reported by
-    /// the system.
+    /// Fails with [`Kind::Changed`] when the file was changed since it was opened, or with the
+    /// error of the system.
     pub(super) fn copy_to(&self, to: BorrowedFd<'_>, ranges: &[Range<u64>]) -> Result<()> {
         for range in ranges {
             // The inner part in whole blocks, so that it can be shared; its ends apart.
@@ -150,11 +152,11 @@ impl Existing {
         let has_fewer_names = now.st_nlink < self.stat.st_nlink;
         let is_changed = changed(&now) != changed(&self.stat) && !has_fewer_names;
         if facts(&now) != facts(&self.stat) || is_changed {
-            let what = "another program changed the file while it was being restored; it is left \
-                as it is";
+            let what = "another program changed the file while it was being restored; the file is \
+                        left as it is";
             return Err(Error::new(Kind::Changed, what)
                 .at(shown(&self.path))
-                .advice("make sure that no program writes to it, and restore it again"));
+                .advice("make sure that no program writes to the file, and restore it again"));
         }
         Ok(())
     }
@@ -174,12 +176,18 @@ impl Existing {
                 )
             });
             match copied {
-                Ok(0) => return Err(self.failure("became shorter while it was copied", Errno::IO)),
+                Ok(0) => {
+                    return Err(
+                        self.failure("the file became shorter while it was copied", Errno::IO)
+                    );
+                }
                 Ok(count) => at += count as u64,
                 Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     return self.copy_plainly(to, at..range.end);
                 }
-                Err(errno) => return Err(self.failure("cannot copy the unchanged parts", errno)),
+                Err(errno) => {
+                    return Err(self.failure("cannot copy the unchanged parts of the file", errno));
+                }
             }
         }
         Ok(())
@@ -191,11 +199,12 @@ impl Existing {
         while at < range.end {
             let length = (range.end - at).min(BLOCK_BYTES) as usize;
             if !self.read_at(at, &mut buffer[..length])? {
-                return Err(self.failure("became shorter while it was copied", Errno::IO));
+                return Err(self.failure("the file became shorter while it was copied", Errno::IO));
             }
             let mut rest = &buffer[..length];
             while !rest.is_empty() {
-                let io = |errno| self.failure("cannot write the unchanged parts", errno);
+                let io =
+                    |errno| self.failure("cannot write the unchanged parts of the file", errno);
                 match retry_on_intr(|| rustix::io::pwrite(to, rest, at)).map_err(io)? {
                     0 => return Err(io(Errno::IO)),
                     written => {

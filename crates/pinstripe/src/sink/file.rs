@@ -15,21 +15,22 @@ use pinstripe_io::beneath::shown;
 use pinstripe_member::meta::Metadata;
 
 /// A file below the target, written in any order by any number of threads. Holds one descriptor.
-/// Where it may replace another file, it has a temporary name in the same directory until
-/// [`finish`](Self::finish) renames it: under its own name there is never half a file, however this
-/// process ends. In a target that was empty it has its own name at once, and its modification time,
-/// which is set last, distinguishes a complete file from a partial one. Dropped unfinished, it is
-/// removed.
+/// If it may replace another file, it has a temporary name in the same directory until
+/// [`finish`](Self::finish) renames it: under its own name there is never a partial file, however
+/// this process ends. In a target that was empty it has its own name from the start, and its
+/// modification time, which is set last, distinguishes a complete file from a partial one. A file
+/// that is dropped before it is finished is removed.
 ///
-/// Space is not reserved ahead, and nothing is synced unless the target is durable; an ordinary
-/// small file costs five system calls in an empty target: openat2, pwrite, fstat, futimens, close;
-/// elsewhere eight, with openat2 and close of its directory, and renameat2.
+/// Space is not reserved in advance, and nothing is synced unless the target is durable; an
+/// ordinary small file costs five system calls in an empty target: openat2, pwrite, fstat,
+/// futimens, close; in other targets eight, with openat2 and close for its directory, and
+/// renameat2.
 #[derive(Debug)]
 pub struct FileSink {
     root: Arc<Root>,
     fd: OwnedFd,
     path: Box<[u8]>,
-    /// The name that it has until it is finished: a temporary one, or `path` itself.
+    /// The name of the file until it is finished: a temporary name, or `path` itself.
     made_as: Vec<u8>,
     size_bytes: u64,
     /// The end of the last byte written so far.
@@ -62,12 +63,12 @@ impl FileSink {
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when they reach beyond the file's
-    /// size, `NoSpace` on a full target, otherwise those of the system.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when the bytes reach
+    /// beyond the file's size, with `NoSpace` on a full target, or with the error of the system.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.size_bytes);
         let Some(end) = end else {
-            return Err(Error::corrupt("has content beyond its own size", shown(&self.path))
+            return Err(Error::corrupt("the file has content beyond its size", shown(&self.path))
                 .expected(
                     format_args!(
                         "at most {}",
@@ -82,8 +83,13 @@ impl FileSink {
         let mut rest = bytes;
         while !rest.is_empty() {
             let at = end - rest.len() as u64;
-            let io =
-                |errno| Error::io(format!("cannot write at byte {at}"), shown(&self.path), errno);
+            let io = |errno| {
+                Error::io(
+                    format!("cannot write to the file at byte {at}"),
+                    shown(&self.path),
+                    errno,
+                )
+            };
             match retry_on_intr(|| rustix::io::pwrite(&self.fd, rest, at)).map_err(io)? {
                 0 => return Err(io(rustix::io::Errno::IO)),
                 written => rest = &rest[written..],
@@ -93,26 +99,27 @@ impl FileSink {
         Ok(())
     }
 
-    /// Copies ranges of the file that this one replaces, by reference where the file system can.
+    /// Copies ranges of the file that this one replaces, by cloning if the file system supports it.
     ///
     /// # Errors
-    /// [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when that file was changed since it
-    /// was opened; otherwise those of the system.
+    /// Fails with [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when the replaced file
+    /// was changed since it was opened, or with the error of the system.
     pub(crate) fn take_over(&self, existing: &Existing, ranges: &[Range<u64>]) -> Result<()> {
         existing.copy_to(self.fd.as_fd(), ranges)
     }
 
-    /// Finishes the file once all of it is written: size, then metadata, times last. From here on
-    /// it stays.
+    /// Finishes the file once all of it is written: sets the size, then metadata, and the times
+    /// last. A finished file is not removed when it is dropped.
     ///
     /// # Errors
-    /// The errors of the system; the file is then removed when it is dropped. Metadata that could
-    /// not be set is returned, not an error.
+    /// Fails with the errors of the system; the file is then removed when it is dropped. Metadata
+    /// that could not be set is returned and is not an error.
     pub fn finish(&self) -> Result<Vec<Unset>> {
         if self.end.load(Ordering::Relaxed) < self.size_bytes {
             retry_on_intr(|| rustix::fs::ftruncate(&self.fd, self.size_bytes)).map_err(
                 |errno| {
-                    let what = format!("cannot set its size to {} bytes", self.size_bytes);
+                    let what =
+                        format!("cannot set the size of the file to {} bytes", self.size_bytes);
                     Error::io(what, shown(&self.path), errno)
                 },
             )?;
@@ -122,8 +129,9 @@ impl FileSink {
         let unset = writer.apply(Handle::Open(self.fd.as_fd()))?;
         if self.root.rules.durable {
             // Before the rename: the name must not be durable earlier than the content.
-            rustix::fs::fsync(&self.fd)
-                .map_err(|errno| Error::io("cannot make it durable", shown(&self.path), errno))?;
+            rustix::fs::fsync(&self.fd).map_err(|errno| {
+                Error::io("cannot make the file durable", shown(&self.path), errno)
+            })?;
         }
         if self.made_as != *self.path {
             self.root.put_in_place(&self.made_as, &self.path)?;
@@ -132,7 +140,7 @@ impl FileSink {
         Ok(unset)
     }
 
-    /// The path below the target.
+    /// The path of the file below the target.
     pub fn path(&self) -> &[u8] {
         &self.path
     }

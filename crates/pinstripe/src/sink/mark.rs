@@ -1,9 +1,10 @@
-//! The mark at the top of a target that was empty: a restore into it is in progress, or was
-//! interrupted.
+//! The mark file at the top of a target that was empty: it says that a restore into the target is
+//! in progress, or was interrupted.
 //!
-//! Invariants: the mark is made before the first file, and removed when all files are complete and
-//! have their metadata. Its name is random, so that no entry of a snapshot can have it. Its text
-//! identifies the restore that it belongs to: the same one, resumed in place, removes it.
+//! Invariants: the mark file is made before the first file, and removed when all files are complete
+//! and have their metadata. The name of the mark file is random, so that no entry of a snapshot can
+//! have the same name. The text in the mark file identifies the restore: when the same restore is
+//! resumed in place, it removes the file.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,17 +18,17 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_io::beneath::shown;
 
-/// The beginning of a mark's name.
+/// The prefix of the names of mark files.
 const NAME: &str = ".pinstripe-restore-";
-/// More than the text of any mark.
+/// A length that no text of a mark file reaches.
 const TEXT_MAX: u64 = 64 << 10;
 
 impl TreeSink {
-    /// Marks a target that was empty: it is not complete until [`end`](Self::end). In one that may
-    /// hold anything, each file is complete under its name, and no mark is needed.
+    /// Marks a target that was empty: it is incomplete until [`end`](Self::end). In a target that
+    /// may already hold entries, each file is complete under its name, and no mark is needed.
     ///
     /// # Errors
-    /// The errors of the system.
+    /// Fails with the errors of the system.
     pub fn begin(&self, text: &[u8]) -> Result<()> {
         if self.root.rules.overwrite {
             return Ok(());
@@ -42,8 +43,8 @@ impl TreeSink {
         Ok(())
     }
 
-    /// Removes the mark, and those with the same text that earlier, interrupted restores left. A
-    /// mark that cannot be removed is not an error.
+    /// Removes the mark file, and those with the same text that earlier, interrupted restores left.
+    /// A mark file that cannot be removed is not an error.
     pub fn end(&self, text: &[u8]) {
         if let Some(name) = self.mark().take() {
             self.remove_mark(&name);
@@ -91,14 +92,17 @@ fn read(root: &Root, name: &[u8]) -> Option<Vec<u8>> {
     Some(said)
 }
 
-/// The refusal of a target that holds something.
+/// Returns the error for a target that is not empty.
 pub(super) fn refusal(directory: &OwnedFd, to: &Path) -> Error {
     let refused = |what| Error::new(pinstripe_base::error::Kind::Refused, what).at(to);
     if is_marked(directory) {
         return refused(
             "a restore into this directory was interrupted: files in it may be incomplete",
         )
-        .advice("continue it with the same command and --in-place, or choose an empty directory");
+        .advice(
+            "continue the restore with the same command and --in-place, or choose an empty \
+             directory",
+        );
     }
     refused("the target directory is not empty")
         .advice("choose an empty directory, or replace files in the way with --overwrite")

@@ -1,21 +1,21 @@
-//! Writing a restored tree below a target directory.
+//! Writes a restored tree below a target directory.
 //!
-//! A snapshot is untrusted input: its names may be hostile, and so may be the content of the
+//! A snapshot is untrusted input: its names may be malicious, and so may be the content of the
 //! target.
 //!
 //! Invariants: nothing is made, changed or removed outside the target, and no symlink below it is
-//! ever passed through (`pinstripe_io::beneath`); an entry in the way is replaced only under `overwrite`,
-//! and then never followed and never written into; a directory that holds anything is never
-//! removed, unless the rules say so. In a target that holds anything, a file has another name until
-//! it is finished; in an empty one it has its own from the beginning, and a mark at the top says
-//! until the end that the restore is not complete (decision 0027). A file that cannot be finished
-//! is removed again. Directories are made private (0700) and get their own mode, owner and times at
-//! the end, deepest first. The order of entries is up to the caller: it makes directories before
-//! what is in them, and hard links after the file that they name.
+//! ever followed (`pinstripe_io::beneath`). An entry in the way is replaced only under `overwrite`,
+//! and then never followed or written into. A directory that is not empty is never removed, unless
+//! the rules say so. In a target that is not empty, a file has another name until it is finished;
+//! in an empty one it has its own name from the beginning, and a mark file at the top says until
+//! the end that the restore is not complete (decision 0027). A file that cannot be finished is
+//! removed again. Directories are first private (0700) and get their own mode, owner and times at
+//! the end, the deepest first. The caller determines the order of entries: it makes directories
+//! before what is in them, and hard links after the file to which they link.
 //!
 //! Every path is relative to the target, as bytes. All methods take `&self`, for any number of
-//! threads. One open per file by its whole path is as fast as keeping the parent directory open
-//! (measured: the difference drowns in noise), so no handle is cached.
+//! threads. Opening each file by its complete path is as fast as keeping the parent directory open
+//! (no difference was measurable), so no handle is cached.
 
 #![allow(clippy::disallowed_methods, reason = "writes restored files")]
 
@@ -56,34 +56,34 @@ pub struct TreeSink {
     root: Arc<Root>,
 }
 
-/// The rules for a target.
+/// What a restore may do in a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// Replace existing entries with restored ones.
     pub overwrite: bool,
-    /// Remove even a directory that holds something, where something else must be.
+    /// Remove even a directory that is not empty, if it is in the way of another entry.
     pub remove_full: bool,
-    /// Make each file durable before it gets its name, so that a power cut leaves the old one or
-    /// the new one.
+    /// Make each file durable before it gets its name, so that a power cut leaves either the old
+    /// file or the new one.
     pub durable: bool,
-    /// Give entries to their owners; otherwise they belong to this process.
+    /// Set the owners of entries; otherwise they belong to this process.
     pub owners: bool,
 }
 
 impl Rules {
-    /// For a target that must be empty.
+    /// The rules for a target that must be empty.
     pub const EMPTY: Rules =
         Rules { overwrite: false, remove_full: false, durable: false, owners: true };
-    /// For a target in which entries in the way are replaced.
+    /// The rules for a target in which entries in the way are replaced.
     pub const OVERWRITE: Rules = Rules { overwrite: true, ..Rules::EMPTY };
 }
 
 impl TreeSink {
-    /// Opens the target directory, or makes it with the directories above it.
+    /// Opens the target directory, or makes it together with the directories above it.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it is not empty and may not be overwritten; otherwise as reported by
-    /// the system.
+    /// Fails with [`Kind::Refused`] when the target is not empty and may not be overwritten, or
+    /// with the error of the system.
     pub fn create(to: &Path, rules: Rules) -> Result<Self> {
         Self::create_by(Resolver::of_this_kernel(), to, rules)
     }
@@ -123,8 +123,8 @@ impl TreeSink {
         Ok(TreeSink { root: Arc::new(root) })
     }
 
-    /// The same target. Directories that are removed in it stay on the mounts of these paths,
-    /// which were named; without, on the mount of the target.
+    /// The same target. Removal in the target then stays on the mounts of these paths, which the
+    /// user named; by default it stays on the mount of the target.
     #[must_use]
     pub(crate) fn with_named(mut self, named: Vec<Vec<u8>>) -> Self {
         if let Some(root) = Arc::get_mut(&mut self.root) {
@@ -139,10 +139,10 @@ impl TreeSink {
         self.root.is_new
     }
 
-    /// Opens the target directory for reading only; `None` if it does not exist.
+    /// Opens the target directory for reading only; returns `None` if it does not exist.
     ///
     /// # Errors
-    /// The errors of [`Self::create`].
+    /// Fails with the errors of [`Self::create`].
     pub fn look(to: &Path, rules: Rules) -> Result<Option<Self>> {
         match rustix::fs::stat(to) {
             Err(Errno::NOENT) => Ok(None),
@@ -150,7 +150,7 @@ impl TreeSink {
         }
     }
 
-    /// Whether this process may give files to other owners, as only root may.
+    /// Whether this process may set other owners, as only root may.
     #[must_use]
     pub(crate) fn may_give_away(&self) -> bool {
         self.root.owner.0 == 0
@@ -160,8 +160,8 @@ impl TreeSink {
     /// with its content; anything else in the way is unlinked under `overwrite`.
     ///
     /// # Errors
-    /// [`Kind::Refused`] for a path that is hostile or leads through a symlink, [`Kind::Exists`]
-    /// when something is in the way; otherwise as reported by the system.
+    /// Fails with [`Kind::Refused`] for a path that is malicious or leads through a symlink, with
+    /// [`Kind::Exists`] when something is in the way, or with the error of the system.
     pub fn make_directory(&self, path: &[u8]) -> Result<()> {
         let parent = self.root.parent(path)?;
         let attempt = "cannot create the directory";
@@ -181,13 +181,13 @@ impl TreeSink {
             .map_err(|errno| failure(attempt, path, errno))
     }
 
-    /// Gives the directory at `path` its metadata; the empty path is the target itself. Comes
-    /// when everything in it is written, the deepest directories first: later writes would move
-    /// its times, and its mode may forbid them.
+    /// Sets the metadata of the directory at `path`; the empty path is the target itself. The
+    /// caller calls this function when everything in the directory is written, for the deepest
+    /// directories first: later writes would change its times, and its mode may forbid them.
     ///
     /// # Errors
-    /// The errors of [`Self::make_directory`]. Metadata that could not be set is returned, not an
-    /// error.
+    /// Fails with the errors of [`Self::make_directory`]. Metadata that could not be set is
+    /// returned and is not an error.
     pub fn finish_directory(&self, path: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         if !path.is_empty() {
             check_relative(path)?;
@@ -200,13 +200,13 @@ impl TreeSink {
         self.root.metadata_writer(path, metadata, strip).apply(Handle::Open(directory.as_fd()))
     }
 
-    /// Makes the regular file at `path`, to be `size_bytes` long; what is not written stays a
-    /// hole. `metadata` is given to it when it is finished, the time of its last change at the very
-    /// end. Under `overwrite`, what is in the way stays until then: a file that cannot be restored
-    /// does not cost the old one.
+    /// Makes a regular file at `path` with a length of `size_bytes`; what is not written remains a
+    /// hole. The file's `metadata` is set when the file is finished, the modification time last.
+    /// Under `overwrite`, an entry in the way stays until then, so that the old file is not lost if
+    /// the new one cannot be restored.
     ///
     /// # Errors
-    /// The errors of [`Self::make_directory`].
+    /// Fails with the errors of [`Self::make_directory`].
     pub fn create_file(
         &self,
         path: &[u8],
@@ -230,23 +230,24 @@ impl TreeSink {
         Ok(FileSink::new(Arc::clone(&self.root), fd, path, made_as, size_bytes, metadata))
     }
 
-    /// Makes the symlink at `path`. Its `target` is only stored: it may point anywhere.
+    /// Makes a symlink at `path`. The `target` of the symlink is only stored, and may point
+    /// anywhere.
     ///
     /// # Errors
-    /// The errors of [`Self::make_directory`]. Metadata that could not be set is returned, not an
-    /// error.
+    /// Fails with the errors of [`Self::make_directory`]. Metadata that could not be set is
+    /// returned and is not an error.
     pub fn symlink(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         self.make_entry("cannot create the symlink", path, metadata, |parent, name| {
             rustix::fs::symlinkat(target, parent, name)
         })
     }
 
-    /// Makes the FIFO, socket or device node that `metadata` describes at `path`.
+    /// Makes at `path` the FIFO, socket or device node that `metadata` describes.
     ///
     /// # Errors
-    /// The errors of [`Self::make_directory`]; device nodes are for root only ([`Kind::Io`], with
-    /// advice); [`Kind::Usage`] for another kind. Metadata that could not be set is returned, not
-    /// an error.
+    /// Fails with the errors of [`Self::make_directory`], with [`Kind::Io`] and advice for device
+    /// nodes, which only root can make, or with [`Kind::Usage`] for another type. Metadata that
+    /// could not be set is returned and is not an error.
     pub fn special(&self, path: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         let kind = match metadata.kind {
             FileKind::Fifo => FileType::Fifo,
@@ -254,7 +255,9 @@ impl TreeSink {
             FileKind::CharDevice => FileType::CharacterDevice,
             FileKind::BlockDevice => FileType::BlockDevice,
             FileKind::File | FileKind::Directory | FileKind::Symlink => {
-                return Err(Error::new(Kind::Usage, "is not a special file").at(shown(path)));
+                return Err(
+                    Error::new(Kind::Usage, "the entry is not a special file").at(shown(path))
+                );
             }
         };
         let is_device = matches!(metadata.kind, FileKind::CharDevice | FileKind::BlockDevice);
@@ -272,14 +275,16 @@ impl TreeSink {
         })
     }
 
-    /// Makes `new` another name of `existing`, which was restored before it.
+    /// Makes `new` another name of `existing`, which was restored before.
     ///
     /// # Errors
-    /// The errors of [`Self::make_directory`], for either path; [`Kind::Refused`] when both are
-    /// one.
+    /// Fails with the errors of [`Self::make_directory`], for either path, or with
+    /// [`Kind::Refused`] when both paths are the same.
     pub fn hard_link(&self, existing: &[u8], new: &[u8]) -> Result<()> {
         if existing == new {
-            return Err(Error::new(Kind::Refused, "a name cannot link to itself").at(shown(new)));
+            return Err(
+                Error::new(Kind::Refused, "a name cannot be a hard link to itself").at(shown(new))
+            );
         }
         let from = self.root.parent(existing)?;
         let to = self.root.parent(new)?;
@@ -290,7 +295,7 @@ impl TreeSink {
         self.root.move_over(&to, &name, new)
     }
 
-    /// Device and inode of what has this name; `None` if nothing has.
+    /// Returns device and inode number of the entry with this name, or `None` if there is none.
     pub(crate) fn identity(&self, path: &[u8]) -> Option<(u64, u64)> {
         let stat = self.root.parent(path).ok()?.stat().ok()?;
         Some((stat.st_dev, stat.st_ino))
@@ -301,24 +306,24 @@ impl TreeSink {
         self.identity(one).is_some_and(|it| self.identity(other) == Some(it))
     }
 
-    /// Whether something is there under this name.
+    /// Whether an entry with this name exists.
     pub fn has(&self, path: &[u8]) -> bool {
         self.root.parent(path).is_ok_and(|parent| parent.stat().is_ok())
     }
 
-    /// Whether something else than a directory has this name.
+    /// Whether an entry that is not a directory has this name.
     pub(crate) fn is_in_the_way(&self, path: &[u8]) -> bool {
         self.has(path) && !self.is_directory(path)
     }
 
-    /// Whether a directory is there under this name.
+    /// Whether a directory has this name.
     pub fn is_directory(&self, path: &[u8]) -> bool {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         check_relative(path).is_ok() && self.root.open(path, flags, Mode::empty()).is_ok()
     }
 
-    /// Whether the directory at `path` has mode, owner and attributes as `metadata` says. Its time
-    /// is not compared.
+    /// Whether mode, owner and attributes of the directory at `path` equal those of `metadata`. The
+    /// time of the directory is not compared.
     pub(crate) fn has_mode_and_owner(&self, path: &[u8], metadata: &Metadata) -> bool {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let Ok(entry) = self.root.open(path, flags, Mode::empty()) else { return false };
@@ -333,8 +338,8 @@ impl TreeSink {
         self.root.rules.overwrite
     }
 
-    /// Whether the symlink, special file or directory at `path` is already what `metadata` and,
-    /// for symlinks, `target` say.
+    /// Whether the symlink, special file or directory at `path` already equals `metadata` and, for
+    /// symlinks, `target`.
     pub(crate) fn is_as_wanted(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> bool {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         if check_relative(path).is_err() {
@@ -353,7 +358,7 @@ impl TreeSink {
         is_same_thing && writer.is_applied(Handle::Named(entry.as_fd()))
     }
 
-    /// Makes an entry that has no content of its own, and gives it its metadata.
+    /// Makes an entry without content and sets its metadata.
     fn make_entry(
         &self,
         attempt: &str,
@@ -364,11 +369,10 @@ impl TreeSink {
         let parent = self.root.parent(path)?;
         let name = self.root.make(&parent, attempt, path, create)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
-        let entry = self
-            .root
-            .way
-            .open(parent.as_fd(), &name, flags, Mode::empty())
-            .map_err(|errno| failure("cannot open what was just created", path, errno))?;
+        let entry =
+            self.root.way.open(parent.as_fd(), &name, flags, Mode::empty()).map_err(|errno| {
+                failure("cannot open the entry that was just created", path, errno)
+            })?;
         let writer = self.root.metadata_writer(path, metadata, self.root.inherits());
         let unset = writer.apply(Handle::Named(entry.as_fd()))?;
         self.root.move_over(&parent, &name, path)?;

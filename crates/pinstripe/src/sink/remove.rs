@@ -1,11 +1,10 @@
-//! Removing entries that a snapshot does not have, when that was asked for.
+//! Removes entries that a snapshot does not have, on request.
 //!
-//! Removing begins in a directory, its *base*, and stays on the mount that the base was reached
-//! through. Invariants: never removes anything outside the target or through a symlink; never
-//! removes what is mounted somewhere, nor anything on another mount than the base, whether another
-//! file system or another directory of the same one is mounted there; a mount that appears
-//! meanwhile is kept as well; never touches a member of a store, whichever store it is of, nor a
-//! directory that holds one.
+//! Removal begins in a directory, its *base*, and stays on the mount through which the base was
+//! reached. Invariants: nothing is removed outside the target or through a symlink. No mount point
+//! is removed, nor anything on another mount than the base's, be it on another file system or on
+//! another directory of the same one. Mounts that appear during the removal are kept as well. No
+//! member of any store is touched, nor a directory that contains one.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,10 +20,10 @@ use pinstripe_io::beneath::{Passage, failure, shown};
 use pinstripe_io::mounts::MountIdentity;
 use pinstripe_member::tree::is_at_or_below;
 
-/// By this file a directory is known as a member.
+/// The file that identifies a directory as a member.
 const MEMBER_LABEL: &[u8] = b"pinstripe.member";
 
-/// Whether to remove, or only to see what would be.
+/// Whether to remove entries, or only to find out which would be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
     /// Count only.
@@ -33,7 +32,8 @@ pub enum Removal {
     Done,
 }
 
-/// The names that a snapshot has in a directory, each with whether it is a directory.
+/// The names that a snapshot has in a directory, each with a flag that says whether it is a
+/// directory.
 pub(crate) type WantedNames = HashMap<Vec<u8>, bool>;
 
 /// The entries of a directory of the target that the snapshot lacks.
@@ -41,17 +41,18 @@ pub(crate) type WantedNames = HashMap<Vec<u8>, bool>;
 pub(crate) struct Strangers {
     /// The names that the snapshot lacks.
     pub extra: Vec<Vec<u8>>,
-    /// The names of directories where the snapshot has something else.
+    /// The names of directories that are in the way of an entry of another type in the snapshot.
     pub in_the_way: Vec<Vec<u8>>,
-    /// The directory is on another mount than the directories that were named: all of it stays.
+    /// The directory is on another mount than the directories that the user named: nothing in it is
+    /// removed.
     pub is_elsewhere: bool,
 }
 
 impl TreeSink {
-    /// The strangers in the directory at `path`; none when it is missing, or is a member.
+    /// Returns the strangers in the directory at `path`; none when it is missing or is a member.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the error of the system.
     pub(crate) fn strangers(&self, path: &[u8], wanted: &WantedNames) -> Result<Strangers> {
         let root = &self.root;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -78,8 +79,8 @@ impl TreeSink {
         Ok(found)
     }
 
-    /// The outermost directory above `path`, or `path` itself, that is on another mount than what
-    /// was named.
+    /// Returns the outermost directory at or above `path` that is on another mount than the
+    /// directory that the user named.
     #[must_use]
     pub(crate) fn mount_point_above(&self, path: &[u8]) -> Vec<u8> {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
@@ -90,12 +91,12 @@ impl TreeSink {
         ends.map(|end| &path[..end]).find(is_elsewhere).unwrap_or(path).to_vec()
     }
 
-    /// Removes the entry at `path` with all that is in it, or counts it. `show` gets each entry
-    /// with its bytes, the content of a directory before the directory.
+    /// Removes the entry at `path` with everything in it, or counts it. `show` gets each entry with
+    /// its bytes, the content of a directory before the directory itself.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it is a mount or a member of a store, or contains one; these stay.
-    /// Otherwise those of the system.
+    /// Fails with [`Kind::Refused`] when the entry is a mount point or a member of a store, or
+    /// contains one; these are kept. Fails with the errors of the system in all other cases.
     pub fn remove(
         &self,
         path: &[u8],
@@ -106,18 +107,18 @@ impl TreeSink {
         self.root.remove(path, removal, removed, show)
     }
 
-    /// The directories that were emptied and removed so far because something else takes their
-    /// place, with all that was in them.
+    /// Counts the directories that were emptied and removed so far because something else replaces
+    /// them, with everything that was in them.
     #[must_use]
     pub fn cleared(&self) -> RemovedCount {
         *lock(&self.root.cleared)
     }
 
-    /// Fails if the directory at `path` would not be removed to make room for something else.
+    /// Fails if the directory at `path` could not be removed to make room for something else.
     /// Changes nothing.
     ///
     /// # Errors
-    /// Those with which it would be refused.
+    /// Fails with the errors with which the removal would be refused.
     pub(crate) fn check_clear(&self, path: &[u8]) -> Result<()> {
         if self.root.rules.remove_full {
             self.root.check_base(path)?;
@@ -165,7 +166,7 @@ impl Root {
         })
     }
 
-    /// Removes the directory in the way at `path` with all that is in it.
+    /// Removes the directory in the way at `path` with everything in it.
     pub(super) fn empty_directory(&self, path: &[u8]) -> Result<()> {
         self.check_base(path)?;
         let mut removed = RemovedCount::default();
@@ -174,13 +175,14 @@ impl Root {
         done
     }
 
-    /// The innermost of the directories that were named, at or above the directory `path`.
+    /// Returns the innermost directory that the user named at or above the directory `path`.
     fn base_of(&self, path: &[u8]) -> Option<&[u8]> {
         let above = self.named.iter().filter(|named| is_at_or_below(path, named));
         above.max_by_key(|named| named.len()).map(|named| &named[..])
     }
 
-    /// Whether an open directory, found at `path`, is on the mount of what was named above it.
+    /// Whether an open directory, found at `path`, is on the mount of the directory above it that
+    /// the user named.
     fn is_on_mount_of_base(&self, directory: BorrowedFd<'_>, path: &[u8]) -> Result<bool, Errno> {
         match self.base_of(path) {
             Some(base) if base != path => {
@@ -192,14 +194,17 @@ impl Root {
         }
     }
 
-    /// Refuses to remove what is at `path` if its directory is on another mount than what was named.
+    /// Refuses to remove the entry at `path` if its directory is on another mount than the
+    /// directory that the user named.
     fn check_base(&self, path: &[u8]) -> Result<()> {
         let parent = self.parent(path)?;
         let above = path[..path.len() - parent.name.len()].strip_suffix(b"/").unwrap_or_default();
         match self.is_on_mount_of_base(parent.as_fd(), above) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(stays(path, "something is mounted on a directory above it")),
-            Err(errno) => Err(failure("cannot open its directory", path, errno)),
+            Ok(false) => {
+                Err(stays(path, "a file system is mounted on a directory above this entry"))
+            }
+            Err(errno) => Err(failure("cannot open the directory of this entry", path, errno)),
         }
     }
 }
@@ -208,18 +213,18 @@ impl Root {
 struct RemovalBase<'r> {
     root: &'r Root,
     directory: Passage<'r>,
-    /// The length of its path with the slash behind it.
+    /// The length of the directory's path, including the slash after it.
     prefix: usize,
     mount: MountIdentity,
 }
 
 impl<'r> RemovalBase<'r> {
-    /// The directory that holds `path`.
+    /// Opens the directory that holds `path`.
     fn of(root: &'r Root, path: &[u8]) -> Result<Self> {
         let Parent { directory, name } = root.parent(path)?;
         let prefix = path.len() - name.len();
         let mount = MountIdentity::of_open(directory.as_fd())
-            .map_err(|errno| failure("cannot stat its directory", path, errno))?;
+            .map_err(|errno| failure("cannot stat the directory of this entry", path, errno))?;
         Ok(RemovalBase { root, directory, prefix, mount })
     }
 
@@ -233,28 +238,28 @@ impl<'r> RemovalBase<'r> {
         // Check the open directory: a mount may have appeared since its name was examined.
         match self.mount.is_same(MountIdentity::of_open(directory.as_fd()).map_err(io)?) {
             true => Ok(directory),
-            false => Err(stays(path, "something is mounted there")),
+            false => Err(stays(path, "a file system is mounted on this entry")),
         }
     }
 
-    /// The directory of `path`, and its last component.
+    /// Returns the directory of `path`, and its last component.
     fn parent<'p>(&self, path: &'p [u8]) -> Result<(Passage<'_>, &'p [u8])> {
         let parent = self.root.way.parent(self.directory.as_fd(), &path[self.prefix..]);
-        parent.map_err(|errno| failure("cannot open its directory", path, errno))
+        parent.map_err(|errno| failure("cannot open the directory of this entry", path, errno))
     }
 
-    /// Removes one name; returns whether it was there.
+    /// Removes one name; returns whether it existed.
     fn unlink(&self, path: &[u8], is_directory: bool) -> Result<bool> {
         let io = |errno| failure("cannot remove it", path, errno);
         let (parent, name) = self.parent(path)?;
         if !self.mount.is_same(MountIdentity::of_open(parent.as_fd()).map_err(io)?) {
-            return Err(stays(path, "something is mounted on a directory above it"));
+            return Err(stays(path, "a file system is mounted on a directory above this entry"));
         }
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         match rustix::fs::unlinkat(parent.as_fd(), name, flags) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
-            Err(Errno::BUSY) => Err(stays(path, "something is mounted there")),
+            Err(Errno::BUSY) => Err(stays(path, "a file system is mounted on this entry")),
             Err(errno) => Err(io(errno)),
         }
     }
@@ -267,11 +272,12 @@ impl<'r> RemovalBase<'r> {
         let stat = stat.map_err(io)?;
         match self.mount.is_same(MountIdentity::of_name(parent.as_fd(), name).map_err(io)?) {
             true => Ok(stat),
-            false => Err(stays(path, "something is mounted there")),
+            false => Err(stays(path, "a file system is mounted on this entry")),
         }
     }
 
-    /// Shows everything at and below `path`, the content of a directory before the directory.
+    /// Passes everything at and below `path` to `show`, the content of a directory before the
+    /// directory itself.
     fn walk(&self, path: &[u8], show: &mut ShowRemoved<'_>) -> Result<()> {
         // Each directory on the way down with its names not yet visited; none stays open.
         let mut open: Vec<(Vec<u8>, Vec<Vec<u8>>)> = vec![(Vec::new(), vec![path.to_vec()])];
@@ -292,7 +298,7 @@ impl<'r> RemovalBase<'r> {
                     .map_err(|errno| failure("cannot list the directory", &path, errno))?;
                 let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
                 if names.iter().any(|name| name == MEMBER_LABEL) {
-                    return Err(stays(&path, "it is a member of a store"));
+                    return Err(stays(&path, "the directory is a member of a store"));
                 }
                 open.push((path, names));
             } else {
@@ -304,11 +310,12 @@ impl<'r> RemovalBase<'r> {
     }
 }
 
-/// Gets a path, the bytes that go with its last name, and whether it is a directory.
+/// Gets a path, the number of bytes that are freed with its last name, and whether it is a
+/// directory.
 type ShowRemoved<'s> = dyn FnMut(&[u8], u64, bool) -> Result<()> + 's;
 
 fn stays(path: &[u8], why: &str) -> Error {
-    Error::new(Kind::Refused, format!("is not removed: {why}")).at(shown(path))
+    Error::new(Kind::Refused, format!("this entry is not removed: {why}")).at(shown(path))
 }
 
 fn list(directory: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, FileType)>, Errno> {

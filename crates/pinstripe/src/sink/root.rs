@@ -1,7 +1,8 @@
-//! The target of a restore as all of its files share it, and making names in it.
+//! What all files of a restore target share, and how names are made in it.
 //!
-//! Invariants: nothing is opened through a symlink; where something may be replaced, an entry gets
-//! its own name when it is finished; a directory that holds something is removed only by rule.
+//! Invariants: nothing is opened through a symlink. If something may be replaced, an entry gets its
+//! own name only when it is finished. A directory that is not empty is removed only if the rules
+//! allow it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
@@ -22,21 +23,21 @@ pub(super) struct Root {
     pub(super) directory: OwnedFd,
     pub(super) way: Resolver,
     pub(super) rules: Rules,
-    /// The beginning of the names of unfinished files, and the number of the next one.
+    /// The prefix of the names of unfinished files, and the number of the next one.
     pub(super) unfinished: String,
     pub(super) next: AtomicU64,
-    /// Some directory hands a default ACL to what is made in it, so that new entries may carry
-    /// attributes that they never had.
+    /// Some directory of the target has a default ACL, so that new entries may have attributes that
+    /// they should not have.
     pub(super) inherits: AtomicBool,
-    /// The name of the file that marks a restore in progress here.
+    /// The name of the mark file of the restore in progress.
     pub(super) mark: Mutex<Option<Vec<u8>>>,
-    /// The directories that were named, or the target itself: removing stays on their mounts.
+    /// The directories that the user named, or the target itself: removal stays on their mounts.
     pub(super) named: Vec<Vec<u8>>,
-    /// Directories that were emptied and removed because something else takes their place.
+    /// Directories that were emptied and removed because something else replaces them.
     pub(super) cleared: Mutex<RemovedCount>,
     /// The target did not exist before.
     pub(super) is_new: bool,
-    /// The owner and group of files made by this process, in the common case.
+    /// The owner and group that files made by this process usually get.
     pub(super) owner: (u32, u32),
 }
 
@@ -50,7 +51,7 @@ impl Root {
         let (directory, name) = self
             .way
             .parent(self.directory.as_fd(), path)
-            .map_err(|errno| failure("cannot open its directory", path, errno))?;
+            .map_err(|errno| failure("cannot open the directory of this entry", path, errno))?;
         Ok(Parent { directory, name })
     }
 
@@ -67,8 +68,8 @@ impl Root {
         MetadataWriter { path, metadata, strip, owner: self.rules.owners }
     }
 
-    /// Creates an entry under its own name or, if that is taken and may be replaced, under a
-    /// temporary one for [`Self::move_over`]; returns the name.
+    /// Creates an entry under its own name or, if that name is taken and may be replaced, under a
+    /// temporary name for [`Self::move_over`]; returns the name.
     pub(super) fn make(
         &self,
         parent: &Parent<'_, '_>,
@@ -88,7 +89,7 @@ impl Root {
         Ok(name)
     }
 
-    /// Renames the file made under `name` to its own name, if that differs.
+    /// Renames the file that was made under `name` to its own name, if the two differ.
     pub(super) fn move_over(
         &self,
         parent: &Parent<'_, '_>,
@@ -104,13 +105,13 @@ impl Root {
         moved
     }
 
-    /// A name that nothing else has.
+    /// Returns a name that no other entry has.
     pub(super) fn fresh_name(&self) -> Vec<u8> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         format!("{}-{number:x}", self.unfinished).into_bytes()
     }
 
-    /// A fresh name in the directory of `path`.
+    /// Returns an unused name in the directory of `path`.
     pub(super) fn beside(&self, path: &[u8]) -> Vec<u8> {
         let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         [&path[..at], &self.fresh_name()].concat()
@@ -144,10 +145,11 @@ impl Root {
             }
             other => other,
         }
-        .map_err(|errno| failure("cannot replace what is already there", path, errno))
+        .map_err(|errno| failure("cannot replace the existing entry", path, errno))
     }
 
-    /// Removes the directory in the way: an empty one, or any if the rules allow it.
+    /// Removes a directory that is in the way: an empty one, or any directory if the rules allow
+    /// it.
     pub(super) fn clear_directory(&self, parent: &Parent<'_, '_>, path: &[u8]) -> Result<()> {
         if self.rules.remove_full {
             return self.empty_directory(path);
@@ -155,8 +157,8 @@ impl Root {
         parent.clear_directory(path)
     }
 
-    /// Prepares an existing directory: makes it accessible if it is ours, and records whether it
-    /// has a default ACL.
+    /// Prepares an existing directory: makes it accessible if this user owns it, and records
+    /// whether it has a default ACL.
     pub(super) fn enter(&self, directory: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
         let io = |errno| failure("cannot use the existing directory", path, errno);
         let stat = rustix::fs::fstat(directory).map_err(io)?;
@@ -175,7 +177,7 @@ impl Root {
     }
 }
 
-/// The place of a new name: an open directory and the last component.
+/// Where a new name is made: an open directory and the last component.
 pub(super) struct Parent<'r, 'p> {
     pub(super) directory: Passage<'r>,
     pub(super) name: &'p [u8],
@@ -190,16 +192,16 @@ impl Parent<'_, '_> {
         rustix::fs::statat(self.as_fd(), self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// Removes what has this name: anything but a directory that holds something.
+    /// Removes the entry with this name: anything but a directory that is not empty.
     pub(super) fn clear(&self, path: &[u8]) -> Result<()> {
         match rustix::fs::unlinkat(self.as_fd(), self.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR) => self.clear_directory(path),
-            Err(errno) => Err(failure("cannot remove what is in the way", path, errno)),
+            Err(errno) => Err(failure("cannot remove the entry in the way", path, errno)),
         }
     }
 
-    /// Removes the directory of this name, if it is one and empty; leaves all else as it is.
+    /// Removes the directory with this name if it is empty; leaves any other entry as it is.
     pub(super) fn clear_directory(&self, path: &[u8]) -> Result<()> {
         match rustix::fs::unlinkat(self.as_fd(), self.name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
@@ -209,11 +211,11 @@ impl Parent<'_, '_> {
     }
 }
 
-/// The refusal to remove a directory that holds something.
+/// Returns the error for a directory that is not removed because it is not empty.
 pub(super) fn full_directory(path: &[u8]) -> Error {
     let what = "a directory that is not empty is in the way, and is not removed";
     let error = Error::new(Kind::Refused, what).at(shown(path));
-    error.advice("move it away, or restore into another directory")
+    error.advice("move the directory away, or restore into another directory")
 }
 
 pub(super) fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {
@@ -225,17 +227,17 @@ pub(super) fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {
     Ok(true)
 }
 
-/// Whether the directory gives every entry made in it an ACL.
+/// Whether the directory has a default ACL, so that every entry made in it gets an ACL.
 pub(super) fn hands_down_acl(directory: Handle<'_>) -> bool {
     directory.has_xattr(ACL_DEFAULT)
 }
 
-/// The removed entries, or those that would be.
+/// The counts of entries that were removed, or would be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RemovedCount {
     /// Entries of all kinds.
     pub entries: u64,
-    /// Bytes in files whose last name went.
+    /// Bytes in files whose last name was removed.
     pub bytes: u64,
 }
 

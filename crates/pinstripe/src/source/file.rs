@@ -1,4 +1,4 @@
-//! One regular file: open, stat, read, stat again.
+//! Reads one regular file: open, stat, read, stat again.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,17 +13,17 @@ use pinstripe_io::beneath::{Resolver, check_relative, shown};
 use pinstripe_member::meta::{FileKind, Stat};
 use pinstripe_member::stat_of;
 
-/// From this size on the kernel is asked for its longer sequential read-ahead.
+/// For files of at least this size, the kernel is asked for longer sequential read-ahead.
 const BIG_BYTES: u64 = 4 << 20;
 
-/// The number of extents of one file that are distinguished (1 MiB of memory). Behind the last of
-/// them the file counts as one run of data, in which holes read as zeros.
+/// The largest number of extents of one file that are distinguished (1 MiB of memory). After the
+/// last of them, the rest of the file counts as one data range, in which holes read as zeros.
 const MAX_EXTENTS: usize = 1 << 16;
 
-/// A regular file, open for reading. Shared by as many threads as read it.
+/// A regular file, open for reading. Any number of threads may read it at once.
 ///
-/// An ordinary small file costs five system calls: open, fstat, pread, flistxattr, close; one
-/// more fstat asks whether it changed.
+/// An ordinary small file costs five system calls: open, fstat, pread, flistxattr, close; one more
+/// fstat checks whether it changed.
 #[derive(Debug)]
 pub struct SourceFile {
     fd: OwnedFd,
@@ -35,8 +35,9 @@ impl SourceFile {
     /// Opens `path` below `root`.
     ///
     /// # Errors
-    /// `Kind::Changed` when it is no longer a regular file, `Kind::Refused` for a path that is not
-    /// clean and relative, otherwise those of the system (no right to read it).
+    /// Fails with `Kind::Changed` when it is not a regular file any more, with `Kind::Refused` for
+    /// a path that is not clean and relative, or with the error of the system (for example, no
+    /// permission to read it).
     pub fn open(root: BorrowedFd<'_>, path: &[u8]) -> Result<Self> {
         Self::open_by(Resolver::of_this_kernel(), root, path)
     }
@@ -67,12 +68,12 @@ impl SourceFile {
         &self.stat
     }
 
-    /// The data of the file as ranges, in order, not touching each other; the rest of its size is
-    /// holes. Asks the file system only when the file takes less space than its size.
+    /// Returns the data ranges of the file, in order and not adjacent; the rest of its size is
+    /// holes. The file system is asked only when the file takes less space than its size.
     ///
     /// # Errors
-    /// `Kind::Io` when the file system fails. A file system without support for holes is not an
-    /// error.
+    /// Fails with `Kind::Io` when the file system fails. A file system without support for holes is
+    /// not an error.
     pub fn data_extents(&self) -> Result<Vec<Range<u64>>> {
         let size = self.stat.size_bytes;
         if size == 0 {
@@ -84,7 +85,7 @@ impl SourceFile {
         }
         self.seek_extents(size, MAX_EXTENTS).or_else(|errno| match errno {
             Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Ok(vec![whole]),
-            _ => Err(Error::io("cannot find its holes", shown(&self.path), errno)),
+            _ => Err(Error::io("cannot find the holes of the file", shown(&self.path), errno)),
         })
     }
 
@@ -113,11 +114,11 @@ impl SourceFile {
         Ok(extents)
     }
 
-    /// Reads from `offset` on until `buffer` is full or the file ends; returns the bytes read.
-    /// Fewer than asked for means that the file ended there.
+    /// Reads from `offset` on until `buffer` is full or the file ends; returns the number of bytes
+    /// read. Fewer bytes than requested mean that the file ended there.
     ///
     /// # Errors
-    /// The errors of the system, with the file and the offset.
+    /// Fails with the errors of the system, with the file and the offset.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -128,7 +129,7 @@ impl SourceFile {
                 Ok(count) => filled += count,
                 Err(errno) => {
                     return Err(Error::io(
-                        format!("cannot read at byte {at}"),
+                        format!("cannot read the file at byte {at}"),
                         shown(&self.path),
                         errno,
                     ));
@@ -143,11 +144,11 @@ impl SourceFile {
         Ok(filled)
     }
 
-    /// Whether the file is no longer what `stat` says: size, mtime or ctime differ now. The
-    /// removal of its name counts as well, since it moves ctime.
+    /// Whether the file has changed since `stat` was taken: its size, mtime or ctime differ now.
+    /// The removal of a name counts as a change as well, since it changes ctime.
     ///
     /// # Errors
-    /// The errors of the system.
+    /// Fails with the errors of the system.
     pub fn changed_since(&self, stat: &Stat) -> Result<bool> {
         let now = stat_of(self.fd.as_fd(), &self.path)?;
         let facts = |stat: &Stat| (stat.size_bytes, stat.mtime, stat.ctime);

@@ -1,5 +1,5 @@
-//! Extended attributes of any entry, by descriptor or, where a descriptor may not be opened for
-//! reading (devices, FIFOs, sockets, symlinks), by the kernel's own name for it.
+//! Reads extended attributes of any entry, by descriptor or, if the entry may not be opened for
+//! reading (devices, FIFOs, sockets, symlinks), by its path in /proc.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -10,27 +10,29 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_io::beneath::{check_relative, magic_path, shown};
 use pinstripe_member::meta::XattrList;
 
-/// The kernel's own limit for a list of names and for one value (XATTR_LIST_MAX, XATTR_SIZE_MAX).
+/// The kernel's limit for a list of names and for one value (XATTR_LIST_MAX, XATTR_SIZE_MAX).
 const MAX_BYTES: usize = 64 << 10;
 
-/// The room that is tried first: nearly all attributes fit, which costs one call instead of three.
+/// The size of the buffer that is tried first: nearly all attributes fit in it, which costs one
+/// call instead of three.
 const ORDINARY_BYTES: usize = 256;
 
 /// Extended attributes of one entry.
 #[derive(Debug, Default)]
 pub struct Xattrs {
-    /// Name and value, sorted by name.
+    /// Names and values, sorted by name.
     pub list: XattrList,
-    /// Attributes that could not be read, each naming the entry and the attribute.
+    /// The errors for attributes that could not be read, each with the entry and the attribute.
     pub problems: Vec<Error>,
 }
 
-/// Returns the extended attributes of the entry at `path` below `root`, of any kind; a symlink's
-/// are its own. The empty path is the root itself.
+/// Returns the extended attributes of the entry at `path` below `root`, of any type; for a symlink,
+/// those of the link itself. The empty path means the root itself.
 ///
 /// # Errors
-/// [`pinstripe_base::error::Kind::Changed`] when there is no such entry any more, otherwise those
-/// of the system. An attribute that cannot be read is one of the problems returned, not an error.
+/// Fails with [`pinstripe_base::error::Kind::Changed`] when there is no such entry any more, or
+/// with the errors of the system. An attribute that cannot be read is returned as a problem, not as
+/// an error.
 pub fn xattrs_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Xattrs> {
     if !path.is_empty() {
         check_relative(path)?;
@@ -44,7 +46,8 @@ pub fn xattrs_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Xattrs> {
     ))
 }
 
-/// The extended attributes of what `fd` has open for reading; `path` is only for messages.
+/// Returns the extended attributes of the file that `fd` has open for reading; `path` is only for
+/// messages.
 pub(crate) fn xattrs_of(fd: BorrowedFd<'_>, path: &[u8]) -> Xattrs {
     collect(
         path,
@@ -84,8 +87,8 @@ fn collect(
     found
 }
 
-/// Calls `fill` with a small buffer, and with the largest one that the kernel fills if the
-/// answer did not fit. No answer, no allocation.
+/// Calls `fill` with a small buffer and, if the answer does not fit, with the largest buffer that
+/// the kernel fills. An empty answer costs no allocation.
 fn with_room(fill: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut ordinary = [0; ORDINARY_BYTES];
     match fill(&mut ordinary) {

@@ -1,18 +1,19 @@
-//! The choice of the true table of members when labels differ and none can be authenticated.
+//! Decides which table of members counts when labels differ and none can be authenticated.
 //!
-//! A label lists the members of the store, and a member can write any list into its own label. So a
-//! newer table replaces an older one only when as many members *of the older one* have it as any
-//! writer must have reached (`votes::votes_needed`). The walk starts at the table of the label that
-//! the caller named. When that many of its own members have another table, the other table is
-//! valid: a change was interrupted, or the named label is forged.
+//! A label lists the members of the store, and a member can write any list into its own label. For
+//! this reason a newer table replaces an older one only when as many members *of the older one*
+//! have the newer one as any writer must have reached (`votes::votes_needed`). The search starts
+//! with the table of the label that the caller named. If that many of the table's own members have
+//! another table, the other table counts: a change was interrupted, or the named label is forged.
 //!
-//! Pure: labels in, a table out. In a store whose labels carry MACs the newest verified table is
-//! true, and this module is not used.
+//! The functions do no I/O: they get labels and return a table. In a store whose labels carry MACs
+//! the newest verified table counts, and this module is not used.
 
 use super::votes::votes_needed;
 use pinstripe_member::label::{Label, MemberState, MemberTable, StoreConfig};
 
-/// Returns the table that the labels agree on; `named` is the label of the member that was named.
+/// Returns the table on which the labels agree; `named` is the label of the member that the user
+/// named.
 pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a MemberTable {
     let parity = named.config.parity;
     let mut tables: Vec<&MemberTable> = Vec::new();
@@ -61,8 +62,8 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
     }
 }
 
-/// Whether a label's member belongs to another half of the store whose table is `table`: enough
-/// labels have the same table as this one, and no change leads from it to `table`.
+/// Whether a label's member belongs to another half of the store than `table`: enough labels have
+/// that member's table, and no change leads from it to `table`.
 pub(super) fn is_of_another_half(
     label: &Label,
     table: &MemberTable,
@@ -74,8 +75,8 @@ pub(super) fn is_of_another_half(
     (is_no_older || have_parted(own, table)) && holds(own, parity, found)
 }
 
-/// Whether no change leads from one of two tables to the other: a number, which is given once, is
-/// that of different members.
+/// Whether no change leads from one of two tables to the other: they give the same number to
+/// different members, although a number is given only once.
 pub(super) fn have_parted(one: &MemberTable, other: &MemberTable) -> bool {
     one.rows.iter().any(|row| other.row(row.number.into()).is_some_and(|it| it.id != row.id))
 }
@@ -86,8 +87,8 @@ pub(super) fn holds(table: &MemberTable, parity: u8, found: &[&Label]) -> bool {
     members.saying(|said| said == table) >= members.votes(parity.into())
 }
 
-/// The settings that the members of the named label's table agree on: its own, unless as many of
-/// them as any writer must have reached say other ones.
+/// The settings on which the members in the named label's table agree: those of the named label,
+/// unless as many members as any writer must have reached have other ones.
 pub(super) fn agreed_config<'a>(named: &'a Label, found: &[&'a Label]) -> &'a StoreConfig {
     let members = TableMembers::of(&named.table, found);
     let votes = members.votes(named.config.parity.into());
@@ -100,7 +101,7 @@ pub(super) fn agreed_config<'a>(named: &'a Label, found: &[&'a Label]) -> &'a St
     agreed.filter(|_| saying(&named.config) < votes).unwrap_or(&named.config)
 }
 
-/// The members of one table, with the labels that were found of them.
+/// The members of one table, with the labels that were found on them.
 struct TableMembers<'a> {
     labels: Vec<&'a Label>,
     all: usize,

@@ -1,13 +1,14 @@
 //! Checkpoints: the durable progress of backups that have not ended.
 //!
-//! A checkpoint has the fields of a snapshot, with the id of the snapshot that its backup would
-//! have made and a count that marks it. It has a random name in a room of its own. Its object kind
-//! and its sealing context differ from those of a snapshot, so it cannot pass for one; in stores of
-//! format version 1 it was a snapshot object. No verb restores from a checkpoint: the next backup
-//! of the same host and sources reuses its entries, and removes it at the end.
+//! A checkpoint has the fields of a snapshot: the id of the snapshot that its backup would have
+//! made, and a count that marks it as a checkpoint. A checkpoint has a random name in a room of its
+//! own. The object kind and the sealing context of a checkpoint differ from those of a snapshot, so
+//! the two cannot be confused; in stores of format version 1 a checkpoint was a snapshot object. No
+//! verb restores from a checkpoint: the next backup of the same host and sources reuses its
+//! entries, and removes it at the end.
 //!
-//! Invariants: an unreadable checkpoint costs only time, so it is never a loss; the chunks below a
-//! checkpoint are in use, like those of a snapshot; an object with the mark of a checkpoint is
+//! Invariants: an unreadable checkpoint costs only time, so it is never a loss. The chunks below a
+//! checkpoint are in use, like those of a snapshot. An object with the count `incomplete` is
 //! refused where a snapshot is expected.
 
 use pinstripe_base::error::{Error, Kind, Result};
@@ -19,13 +20,13 @@ use pinstripe_stripe::Sealer;
 
 use super::Store;
 
-/// The count that marks a checkpoint.
+/// The name of the count that marks a checkpoint.
 pub const MARK: &str = "incomplete";
 
 /// Refuses a snapshot object that is a checkpoint.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for a checkpoint.
+/// Fails with [`Kind::Corrupt`] for a checkpoint.
 pub fn refuse(snapshot: &Snapshot) -> Result<()> {
     match snapshot.count(MARK) {
         None => Ok(()),
@@ -36,18 +37,18 @@ pub fn refuse(snapshot: &Snapshot) -> Result<()> {
     }
 }
 
-/// A name for a new checkpoint.
+/// Returns a name for a new checkpoint.
 ///
 /// # Errors
-/// When the system has no randomness.
+/// Fails when the system provides no randomness.
 pub(crate) fn new_name(store: &Store) -> Result<ExtentName> {
     Ok(ExtentName::In(Room::Checkpoints, store.new_name()?))
 }
 
-/// A checkpoint as the object that this store has.
+/// Encodes a checkpoint in the form that this store uses.
 ///
 /// # Errors
-/// [`Kind::Io`] when the cipher refuses.
+/// Fails with [`Kind::Io`] when the cipher refuses.
 pub fn encode(store: &Store, sealer: &Sealer, checkpoint: &Snapshot) -> Result<Vec<u8>> {
     match store.format {
         Format::V1 => sealer.snapshot(checkpoint),
@@ -55,11 +56,11 @@ pub fn encode(store: &Store, sealer: &Sealer, checkpoint: &Snapshot) -> Result<V
     }
 }
 
-/// Returns all checkpoints with their names, newest first; of one backup, the furthest first. An
-/// unreadable checkpoint is reported as a warning.
+/// Returns all checkpoints with their names, newest first; of the checkpoints of one backup, the
+/// one with the most progress first. An unreadable checkpoint is reported as a warning.
 ///
 /// # Errors
-/// The errors of [`Store::list`].
+/// Fails with the errors of [`Store::list`].
 pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<(ExtentName, Snapshot)>> {
     let mut found = Vec::new();
     for id in store.list(Room::Checkpoints)?.into_keys() {
@@ -79,7 +80,7 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<(ExtentName, Snapsho
 /// Checks that the bytes are a checkpoint of this store, as far as this is possible without a key.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when they are damaged or of another store.
+/// Fails with [`Kind::Corrupt`] when they are damaged or belong to another store.
 pub fn judge(store: &Store, bytes: &[u8]) -> Result<()> {
     if snapshot::parse_checkpoint(bytes)?.store != store.config.store {
         return Err(Error::new(Kind::Corrupt, "this is not a checkpoint of this store"));

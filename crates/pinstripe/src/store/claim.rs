@@ -1,19 +1,20 @@
-//! The right to move extents and to change the table of members: held by one process at a time.
+//! The claim: the right to move extents and to change the table of members, which one process has
+//! at a time.
 //!
 //! A claim is a session object. A process puts its claim first and reads all sessions afterwards,
 //! so of two concurrent claimants at least one sees the other. A process that sees no other claim
-//! holds the right. If two claimants see each other, the one with the lower id keeps its claim and
-//! reads the sessions again, a bounded number of times; the other removes its own claim. So one of
-//! several claimants that start at the same moment gets the right, and a holder, which never
+//! has the right. If two claimants see each other, the one with the lower id keeps its claim and
+//! reads the sessions again, a bounded number of times; the other removes its own claim. So exactly
+//! one of several claimants that start at the same moment gets the right, and a holder, which never
 //! removes its own claim, is never displaced. In a store that allows one writer at a time, a
-//! claimant gives way to writers of all kinds. The claim is confirmed again before anything is
-//! removed: if another process has ended the claim, the work ends too.
+//! claimant removes its claim if it sees a writer of any kind. The claim is confirmed again before
+//! anything is removed: if another process has ended the claim, this process stops.
 //!
-//! Invariants: a claim counts only after the sessions were read, later than it was put, and no
-//! other claim was found; the claim of a process that is certainly dead is taken over; an
-//! unreadable claim blocks no other process, because its owner cannot read it either and stops.
+//! Invariants: a claim counts only if the sessions were read after it was put and no other claim
+//! was found. The claim of a process that has certainly ended is taken over. An unreadable claim
+//! blocks no other process, because its owner cannot read it either and stops.
 //!
-//! Not in this module: waiting for the holder. Callers decide whether to wait.
+//! Not in this module: waiting for the holder of the claim. Callers decide whether to wait.
 
 use std::time::Duration;
 
@@ -26,18 +27,18 @@ use pinstripe_base::id::SessionId;
 use pinstripe_member::session::{Session, Work};
 use pinstripe_member::{ExtentName, Room, SharedMember, is_of_an_earlier_boot};
 
-/// The number of times that a claimant checks whether a concurrent one has removed its claim, and
-/// the wait in between: together longer than it takes to put a claim and remove it. The file
+/// The number of times that a claimant checks whether a concurrent one has removed its claim, with
+/// a wait between checks: in total longer than it takes to put a claim and remove it. The file
 /// systems of the members wake no waiter when a claim is removed.
 const LOOKS: usize = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
-/// The right, until it is dropped.
+/// The claim on moving extents and changing the table of members, held until this value is dropped.
 pub struct Claim {
     session: SessionId,
     name: ExtentName,
     bytes: Vec<u8>,
-    /// The members on which it was put.
+    /// The members on which the claim was put.
     members: Vec<SharedMember>,
 }
 
@@ -45,9 +46,9 @@ impl Store {
     /// Claims the right to move extents and to change the table of members.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process has it, or had it since this store was opened and
-    /// changed the table or upgraded the store; [`Kind::Unsupported`] for a session of a newer version; the errors of the
-    /// members, when too few take it.
+    /// Fails with [`Kind::Busy`] when another process has the claim, or had it since this store was
+    /// opened and changed the table or upgraded the store, with [`Kind::Unsupported`] for a session
+    /// of a newer version, or with the errors of the members when too few of them accept the claim.
     pub fn claim(&self) -> Result<Claim> {
         let claim = self.claim_to_upgrade()?;
         // A label or a key of the old format would replace one of the new.
@@ -55,7 +56,7 @@ impl Store {
         Ok(claim)
     }
 
-    /// [`claim`](Self::claim) for an upgrade, which also continues an interrupted one.
+    /// Like [`claim`](Self::claim), for an upgrade, which may also resume an interrupted one.
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
@@ -99,8 +100,8 @@ impl Store {
         Ok(claim)
     }
 
-    /// The lowest claim of another process that may still run. Claims of processes that no longer
-    /// run are ended first.
+    /// Returns the claim with the lowest id of another process that may still be running. Claims of
+    /// processes that have ended are removed first.
     fn other_claim(&self, own: SessionId) -> Result<Option<Session>> {
         let read = |id, bytes: &[u8]| sessions::read(self, id, bytes);
         let found = self.objects(Room::Sessions, Quorum::Backup, Belief::One, read)?;
@@ -125,12 +126,12 @@ impl Store {
 fn has_the_right(other: &Session) -> Error {
     Error::new(
         Kind::Busy,
-        "another process is moving parts of packs, changing members, or repairing",
+        "another process is moving extents of packs, changing members, or repairing the store",
     )
     .at(name_of(other.id).path())
     .advice(
-        "let it finish, then run this again, or wait for it with --wait; if it ran on a \
-             machine that has stopped since, remove this file from all members",
+        "let the other process finish, then run this command again, or wait with --wait; if that \
+         process ran on a machine that has stopped since, remove this file from all members",
     )
 }
 
@@ -140,10 +141,11 @@ impl Claim {
         self.session
     }
 
-    /// Makes sure that no other process has ended this claim.
+    /// Verifies that no other process has ended this claim.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when one has, or when no member has the claim.
+    /// Fails with [`Kind::Busy`] when another process has ended it, or when no member has the
+    /// claim.
     pub fn confirm(&self) -> Result<()> {
         let stands = |member: &SharedMember| {
             read_small(&**member, self.name).is_ok_and(|it| it == self.bytes)
@@ -151,9 +153,9 @@ impl Claim {
         if self.members.iter().any(stands) {
             return Ok(());
         }
-        Err(Error::new(Kind::Busy, "the claim to move parts of packs was taken from this process")
+        Err(Error::new(Kind::Busy, "another process took over the claim to move extents of packs")
             .at(self.name.path())
-            .advice("run this again: it continues where it stopped"))
+            .advice("run this command again: it continues where it stopped"))
     }
 }
 

@@ -1,11 +1,11 @@
-//! Detecting stores that have both sealed keys and keys in the clear: the trace of an attacker who
-//! wants the next backup to be readable, or of a copy of one store written over another.
+//! Detects stores that have both sealed keys and keys in the clear: a sign of an attacker who wants
+//! the next backup to be readable, or of a copy of one store written over another.
 //!
-//! Invariants: a store whose labels say that it seals nothing is refused as soon as one member has
-//! a trace of encryption. An encrypted one is refused when keys in the clear are on more members
-//! than parity allows to be wrong; on fewer they are strays, which open nothing.
+//! Invariants: a store whose labels say that it is not encrypted is refused as soon as one member
+//! has a trace of encryption. An encrypted store is refused when keys in the clear are on more
+//! members than parity replaces; on fewer members they are strays, which are not used.
 //!
-//! Not in this module: the host's memory of a store (its callers have that).
+//! Not in this module: what a host remembers about a store (its callers have that).
 
 use std::path::{Path, PathBuf};
 
@@ -18,11 +18,11 @@ use pinstripe_member::label::{Encryption, Label, StoreConfig};
 use pinstripe_member::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Places, Room};
 
-/// Refuses a store with both kinds of keys; `looked` has the places of its members and their
+/// Refuses a store with both kinds of keys; `looked` has the places of its members with their
 /// labels. A place that does not answer is ignored.
 ///
 /// # Errors
-/// [`Kind::NotEncrypted`].
+/// Fails with [`Kind::NotEncrypted`].
 pub(super) fn refuse(
     config: &StoreConfig,
     looked: &[(PathBuf, Result<Label>)],
@@ -41,7 +41,7 @@ pub(super) fn refuse(
             None => Ok(()),
             Some(evidence) => Err(both(
                 "the label says that this store is not encrypted, but this object exists only in \
-                 an encrypted one",
+                 an encrypted store",
                 evidence,
             )),
         };
@@ -51,7 +51,7 @@ pub(super) fn refuse(
     match plain.first() {
         Some(first) if plain.len() > usize::from(config.parity) => {
             Err(both("an encrypted store contains keys in the clear", first.clone()).expected(
-                "a sealed key ring alone",
+                "only a sealed key ring",
                 format!("a key ring and keys in the clear on {} members", plain.len()),
             ))
         }
@@ -62,12 +62,13 @@ pub(super) fn refuse(
 fn both(what: &str, place: PathBuf) -> Error {
     Error::new(Kind::NotEncrypted, what).at(place).advice(
         "the members were changed by something other than pinstripe: compare them with a copy, and \
-         open the store through an unchanged member; --i-know-it-is-plain opens it as its label \
-         says",
+         open the store through an unchanged member; --i-know-it-is-plain opens the store without \
+         encryption, as its label says",
     )
 }
 
-/// Objects in a place that only an encrypted store has: a sealing label, a ring, a slot.
+/// Returns the objects at a place that only an encrypted store has: a label with encryption, a
+/// ring, a slot.
 fn sealing(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBuf> {
     let labelled = read_member_at(places, place).ok();
     if let Some((_, label)) = &labelled
@@ -83,7 +84,7 @@ fn sealing(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBu
     }
 }
 
-/// A ring or a slot in a place.
+/// Returns a key ring or key slot at a place.
 fn sealing_keys(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBuf> {
     let member = places.open(place).ok()?;
     let names = member.list(Room::Keys).unwrap_or_default().into_iter();
@@ -94,7 +95,7 @@ fn sealing_keys(places: &Places, config: &StoreConfig, place: &Path) -> Option<P
     Some(place.join(name.path()))
 }
 
-/// The store of a key object that only encrypted stores have.
+/// Returns the store of a key object that only encrypted stores have.
 fn sealed_owner(bytes: &[u8]) -> Option<pinstripe_base::id::StoreId> {
     let ring = KeyRing::decode(bytes).map(|ring| ring.store);
     let slot = || KeySlot::decode(bytes).map(|slot| slot.store);

@@ -1,10 +1,10 @@
-//! Members that failed a step that every member must take: they are absent from then on.
+//! Members that failed a step that every member must take: from then on they count as absent.
 //!
-//! A member that cannot remove or put a small object does not end a verb while parity replaces it:
-//! the rest of the verb treats it like a member that no longer answers.
+//! A member that cannot remove or put a small object does not end a verb as long as parity replaces
+//! the member: the rest of the verb treats it like a member that does not answer any more.
 //!
-//! Invariants: no more members are left out than parity replaces, absent ones included. A member
-//! stays out until the store is opened again: it lacks what it failed to do.
+//! Invariants: no more members are left out than parity replaces, including absent ones. A member
+//! is left out until the store is opened again, because it lacks what it failed to do.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use pinstripe_member::SharedMember;
 use super::Store;
 use super::locks::{RankedMutex, StoreLock};
 
-/// The members that failed, by their places, each with its first error.
+/// The members that failed, by place, each with its first error.
 pub(super) struct Failed(RankedMutex<BTreeMap<PathBuf, Error>>);
 
 impl Default for Failed {
@@ -36,11 +36,11 @@ impl Failed {
 
 impl Store {
     /// Handles the result of a step that every member must take. A member that failed is left out
-    /// from then on, like one that no longer answers.
+    /// from then on, like one that does not answer any more.
     ///
     /// # Errors
-    /// The member's own, when it did not fail as a disk does, or when more members are out now than
-    /// parity replaces.
+    /// Fails with the member's own error if it is not one of a failing disk, or if more members are
+    /// now left out than parity replaces.
     pub(crate) fn or_without(&self, member: &SharedMember, done: Result<()>) -> Result<()> {
         let error = match done {
             Err(error) if matches!(error.kind(), Kind::Io | Kind::Unanswered) => error,

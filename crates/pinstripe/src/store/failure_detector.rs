@@ -1,9 +1,9 @@
-//! Finds sessions without a heartbeat for a timeout: their writers are presumed dead.
+//! Finds sessions that had no heartbeat for a timeout: their writers are presumed dead.
 //!
-//! Invariants: times are of one clock of this host, which is never set back, and no time of another
-//! host is used; a session is suspected only if two observations, far enough apart, saw the same
-//! count; a session with an unknown count is alive. A wrong suspicion ends a session, which costs
-//! its writer the work since its last checkpoint and does not harm the store.
+//! Invariants: times are from one clock of this host, which is never set back, and no time of
+//! another host is used. A session is suspected only if two observations, far enough apart, saw the
+//! same count. A session whose count is unknown is alive. A wrong suspicion ends a session, which
+//! costs its writer the work since its last checkpoint and does not harm the store.
 //!
 //! Not in this module: the consequences of a suspicion (`ops/gc`), reading heartbeats
 //! (`heartbeats.rs`).
@@ -15,38 +15,39 @@ use pinstripe_base::id::SessionId;
 
 use super::locks::{RankedMutex, StoreLock};
 
-/// Time without a heartbeat after which a writer is taken for dead.
+/// The time without a heartbeat after which a writer is presumed dead.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2 * 3600);
-/// Heartbeats that have to be missing, however short the timeout is.
+/// The least number of heartbeats that must be missing, however short the timeout is.
 const MISSED: u32 = 3;
-/// Sightings that are kept at most: sessions of a store that many hosts write to are fewer.
+/// The largest number of sightings that are kept: even a store that many hosts write to has fewer
+/// sessions.
 const SIGHTINGS_MAX: usize = 4096;
 
-/// The count of a session's heartbeats as this host saw it, and the time when it first had this
+/// The count of a session's heartbeats as this host saw it, and when this host first saw this
 /// value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PulseSighting {
     /// The session.
     pub session: SessionId,
-    /// The number of its heartbeats.
+    /// The number of the session's heartbeats.
     pub count: u64,
-    /// When this count was seen first, by the clock of the detector.
+    /// When this count was first seen, by the clock of the detector.
     pub since: Duration,
 }
 
-/// The heartbeats of a session at one observation.
+/// The heartbeats of a session, as read at one observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pulse {
-    /// The number of its heartbeats; none before the first interval has elapsed.
+    /// The number of the session's heartbeats; `None` before the first interval has elapsed.
     pub count: u64,
-    /// The interval at which its writer puts them.
+    /// The interval at which the session's writer puts heartbeats.
     pub every: Duration,
 }
 
-/// Declares writers dead whose heartbeat has not changed for some time.
+/// Presumes writers dead whose heartbeat count has not changed for some time.
 pub struct FailureDetector {
     timeout: Duration,
-    /// The time since any fixed moment of this boot.
+    /// Returns the time since a fixed moment of this boot.
     clock: fn() -> Duration,
     sightings: RankedMutex<Vec<PulseSighting>>,
 }
@@ -58,7 +59,7 @@ impl Default for FailureDetector {
 }
 
 impl FailureDetector {
-    /// Creates a detector with earlier sightings, which were made by the same clock.
+    /// Creates a detector with earlier sightings, which must be by the same clock.
     pub fn new(timeout: Duration, sightings: Vec<PulseSighting>, clock: fn() -> Duration) -> Self {
         let sightings = RankedMutex::new(StoreLock::Sightings, sightings);
         FailureDetector { timeout, clock, sightings }
@@ -69,7 +70,7 @@ impl FailureDetector {
         self.sightings.lock().clone()
     }
 
-    /// Time without a heartbeat after which a writer is taken for dead.
+    /// The time without a heartbeat after which a writer is presumed dead.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -80,7 +81,7 @@ impl FailureDetector {
     }
 
     /// Records all sessions found, and returns those whose writers are presumed dead. A session
-    /// without a pulse could not be read now.
+    /// without a pulse could not be read this time.
     pub(crate) fn observe(&self, found: &[(SessionId, Option<Pulse>)]) -> Vec<SessionId> {
         let now = (self.clock)();
         let mut sightings = self.sightings.lock();

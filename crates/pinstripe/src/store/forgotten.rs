@@ -1,7 +1,7 @@
-//! The marks of snapshots that are no longer wanted: reading and putting them.
+//! The marks of snapshots that are no longer wanted: reads and puts them.
 //!
 //! The mark of the highest generation on a snapshot decides (`format/forgotten.rs`), so a mark is
-//! taken back without removing anything, and members that were absent change nothing.
+//! reversed without removing anything, and marks of members that were absent change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,19 @@ use pinstripe_member::{ExtentName, Room};
 use super::objects::{Belief, Quorum};
 use super::{Store, deletion};
 
-/// The valid generation of the mark, for each marked snapshot.
+/// For each marked snapshot, the generation of the mark that counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Marks(pub BTreeMap<SnapshotId, u32>);
 
 impl Marks {
-    /// Takes note of a mark.
+    /// Records a mark.
     pub fn add(&mut self, snapshot: SnapshotId, generation: u32) {
         let known = self.0.entry(snapshot).or_insert(generation);
         *known = generation.max(*known);
     }
 
-    /// Records damaged marks on a snapshot: their names give their generations, and are not used
-    /// again.
+    /// Records damaged marks on a snapshot: their generations follow from their names, and are not
+    /// used again.
     fn pass_over(
         &mut self,
         store: &Store,
@@ -51,7 +51,7 @@ impl Marks {
         }
     }
 
-    /// The generation that holds; 0 when the snapshot was never marked.
+    /// Returns the generation of the mark that counts; 0 when the snapshot was never marked.
     pub fn generation(&self, snapshot: SnapshotId) -> u32 {
         self.0.get(&snapshot).copied().unwrap_or(0)
     }
@@ -63,11 +63,12 @@ impl Marks {
 }
 
 /// Reads all marks, each from any member with an intact copy. A mark without an intact copy counts
-/// as *kept*, whatever it was: an extra snapshot is not a loss. For the same reason a mark *kept*
-/// counts on one member, and a mark *forgotten* by votes or by a list of what is being deleted.
+/// as *kept*, whatever it was: an extra snapshot does no harm. For the same reason a *kept* mark
+/// counts even on one member, while a *forgotten* mark counts by votes or if a deletion in progress
+/// lists its snapshot.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
     let found = store.objects(Room::Forgotten, quorum, Belief::Agreed, read)?;
@@ -102,7 +103,7 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
 /// of marks without an intact copy.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
     let found = store.objects(Room::Forgotten, Quorum::Backup, Belief::Agreed, read)?;
@@ -112,15 +113,15 @@ pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
     Ok(sound.chain(found.unsound.into_iter().map(|(name, _)| name)).collect())
 }
 
-/// Reads one mark, or the void in its place.
+/// Reads one mark, or the void that takes its place.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for anything else.
+/// Fails with [`Kind::Corrupt`] for anything else.
 pub(crate) fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<Option<Mark>> {
     store.verify(ExtentName::In(Room::Forgotten, name), bytes)?;
     match Mark::decode(bytes) {
         Ok(mark) if mark.name() == name && mark.store == store.config.store => Ok(Some(mark)),
-        Ok(_) => Err(Error::new(Kind::Corrupt, "this mark has another name")),
+        Ok(_) => Err(Error::new(Kind::Corrupt, "the content of this mark does not match its name")),
         Err(error) => match GcObject::decode(bytes) {
             Ok(GcObject { step: DeletionStep::Void { .. }, condemnation, .. })
                 if condemnation.0 == name =>
@@ -132,7 +133,7 @@ pub(crate) fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<O
     }
 }
 
-/// The opposite of the mark that is in force.
+/// Returns the next mark of the snapshot, with the opposite effect of the present one.
 pub(crate) fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> Mark {
     let generation = marks.generation(snapshot).saturating_add(1);
     Mark { store: store.config.store, snapshot, generation }
@@ -141,8 +142,9 @@ pub(crate) fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> M
 /// Puts a mark.
 ///
 /// # Errors
-/// [`Kind::Exists`] when its session was ended from outside; [`Kind::Corrupt`] when too many members
-/// have something else under its name; the errors of the members.
+/// Fails with [`Kind::Exists`] when the session of the mark's writer was ended from outside, with
+/// [`Kind::Corrupt`] when too many members have something else under the mark's name, or with the
+/// errors of the members.
 pub fn put(store: &Store, mark: &Mark) -> Result<()> {
     store.put_all(ExtentName::In(Room::Forgotten, mark.name()), &mark.encode(), Quorum::Backup)
 }

@@ -1,12 +1,13 @@
-//! Halves of a divided store: members that were separated, and that each replaced some of the
-//! others.
+//! Halves of a divided store: groups of members that were separated, and that each replaced some of
+//! the other members.
 //!
-//! A store works without as many members as parity replaces. Where both parts do so (two members,
-//! parity 1, each for itself), each takes backups, and as soon as one of them replaces the members
-//! of the other, the tables of members differ for good. A half that meets the other names it and
-//! counts the snapshots that only the other has; `ops::member::merge` copies them over.
+//! A store works without some members, as many as parity replaces. If both parts continue to work
+//! (two members with parity 1, each on its own), each gets backups, and as soon as one part
+//! replaces the members of the other, their tables of members differ permanently. A half that finds
+//! the other one reports it and counts the snapshots that only the other has; `ops::member::merge`
+//! copies them.
 //!
-//! Invariant: the existence of another half is all that is taken from it.
+//! Invariant: nothing is taken from another half except the fact that it exists.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,29 +21,29 @@ use pinstripe_member::gc::GcObject;
 use pinstripe_member::label::MemberTable;
 use pinstripe_member::{ExtentName, Member, Room};
 
-/// Another half of the store, as far as its members were met.
+/// Another half of the store, as far as its members were found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherHalf {
-    /// Directories of its members.
+    /// The directories of the members of the other half.
     pub places: Vec<PathBuf>,
-    /// Snapshots on them that this half never had.
+    /// The snapshots on the other half's members that this half never had.
     pub snapshots: BTreeSet<SnapshotId>,
 }
 
-/// A directory whose label names this store, but which is not in the table.
+/// A directory whose label gives this store, but which is not in the table of members.
 pub(super) struct Outsider {
     pub(super) place: PathBuf,
-    /// The table of its label.
+    /// The table of members in the directory's label.
     pub(super) table: MemberTable,
 }
 
 impl Store {
-    /// The other halves that were met when this one was opened, if they have snapshots that this
-    /// one never had.
+    /// Returns the other halves that were found when this one was opened, if they have snapshots
+    /// that this half never had.
     ///
     /// # Errors
-    /// Those of this half's members; a directory of another half that cannot be listed is passed
-    /// over.
+    /// Fails with the errors of this half's members; a directory of another half that cannot be
+    /// listed is skipped.
     pub fn other_halves(&self) -> Result<Vec<OtherHalf>> {
         if self.outsiders.is_empty() {
             return Ok(Vec::new());
@@ -70,7 +71,7 @@ impl Store {
     /// Returns the names of the snapshots that exist, and of those that were deleted.
     ///
     /// # Errors
-    /// The errors of [`Store::names`].
+    /// Fails with the errors of [`Store::names`].
     pub(crate) fn snapshots_ever(&self) -> Result<BTreeSet<SnapshotId>> {
         let names = self.names(Room::Snapshots, Quorum::Backup)?;
         let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();
@@ -78,7 +79,8 @@ impl Store {
         Ok(names)
     }
 
-    /// Names of the snapshots on a member of another half, without those forgotten there.
+    /// Returns the names of the snapshots on a member of another half, without those that are
+    /// forgotten there.
     fn snapshots_at(&self, place: &Path) -> Result<BTreeSet<SnapshotId>> {
         let member = self.options.open(place)?;
         let member = self.options.watch(member);

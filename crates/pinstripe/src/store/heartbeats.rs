@@ -1,9 +1,11 @@
-//! Heartbeats of sessions: a writer that works for long puts them, a gc that waits for it counts them.
+//! Heartbeats of sessions: a writer that runs for long puts them, a gc that waits for the writer
+//! counts them.
 //!
-//! Invariants: a heartbeat is put once, under a name of its own; the previous one is removed after
-//! it was put, so the highest count on the members is always that of the newest; one intact copy
-//! counts, since it only keeps a session alive; names without an intact object do not count, and
-//! where they hide newer ones the session has no pulse.
+//! Invariants: each heartbeat is put once, under a name of its own. The previous heartbeat is
+//! removed after the new one was put, so the highest count on the members is always the newest. One
+//! intact copy of a heartbeat is enough, since it only keeps a session alive. Names without an
+//! intact object do not count, and a session whose newer heartbeats may be hidden by such names has
+//! no pulse.
 //!
 //! Not in this module: clocks, threads.
 
@@ -20,20 +22,22 @@ use super::objects::Quorum;
 use super::sessions;
 use super::{Store, read_small};
 
-/// The interval at which a writer puts heartbeats. A backup of an hour puts eleven.
+/// The interval at which a writer puts heartbeats. A backup that takes an hour puts eleven
+/// heartbeats.
 pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(300);
-/// Unsound objects that the search for the newest heartbeat of a session skips.
+/// The largest number of damaged objects that the search for the newest heartbeat of a session
+/// skips.
 const UNSOUND_MAX: usize = 16;
 
 fn name(session: SessionId, count: u64) -> ExtentName {
     ExtentName::In(Room::Heartbeats, name_of(session, count))
 }
 
-/// Puts the heartbeat of this count, and removes the one before. A key that may not delete leaves
-/// them all; a gc removes them when the session has ended.
+/// Puts the heartbeat with this count, and removes the one before. If the credentials may not
+/// delete, all heartbeats are left; a gc removes them when the session has ended.
 ///
 /// # Errors
-/// The errors of the members, when too few took it.
+/// Fails with the errors of the members, when too few accepted the heartbeat.
 pub(crate) fn put(store: &Store, session: SessionId, count: u64, every: Duration) -> Result<()> {
     debug_assert!(count > 0, "heartbeats count from 1");
     let every_seconds = u32::try_from(every.as_secs()).unwrap_or(u32::MAX);
@@ -45,16 +49,17 @@ pub(crate) fn put(store: &Store, session: SessionId, count: u64, every: Duration
     Ok(())
 }
 
-/// Removes the heartbeat of this count, where that can be done.
+/// Removes the heartbeat with this count, if possible.
 pub(crate) fn remove(store: &Store, session: SessionId, count: u64) {
     // A gc removes a heartbeat that stays.
     let _ = store.drop_all(name(session, count));
 }
 
-/// Returns the newest heartbeat of each of these sessions, or `None` where it cannot be read.
+/// Returns the newest heartbeat of each of these sessions, or `None` for a session whose heartbeat
+/// cannot be read.
 ///
 /// # Errors
-/// The errors of [`Store::names`].
+/// Fails with the errors of [`Store::names`].
 pub(crate) fn pulses(
     store: &Store,
     sessions: &[Session],
@@ -67,7 +72,7 @@ pub(crate) fn pulses(
     Ok(sessions.iter().map(pulse).collect())
 }
 
-/// The newest of the heartbeats with these counts, which descend.
+/// Returns the newest readable heartbeat among those with these counts, which descend.
 fn newest(store: &Store, session: SessionId, counts: impl Iterator<Item = u64>) -> Option<Pulse> {
     let mut unsound = 0;
     for count in counts {
@@ -94,21 +99,24 @@ fn newest(store: &Store, session: SessionId, counts: impl Iterator<Item = u64>) 
 /// Reads one heartbeat.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] if it is not a heartbeat, or has the name of another.
+/// Fails with [`Kind::Corrupt`] if the bytes are not a heartbeat, or belong to another name.
 fn read(store: &Store, session: SessionId, count: u64, bytes: &[u8]) -> Result<Heartbeat> {
     let heartbeat = Heartbeat::decode(bytes)?;
     store.verify(name(session, count), bytes)?;
     let of = (heartbeat.store, heartbeat.session, heartbeat.count);
     if of != (store.config.store, session, count) {
-        return Err(Error::new(Kind::Corrupt, "this heartbeat has another name"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the content of this heartbeat does not match its name",
+        ));
     }
     Ok(heartbeat)
 }
 
-/// Removes what is in the room and belongs to no session that there is.
+/// Removes heartbeats that belong to no existing session.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(crate) fn remove_others(store: &Store) -> Result<()> {
     // In this order: a session is put before its heartbeats.
     let names = store.names(Room::Heartbeats, Quorum::Deletion)?;

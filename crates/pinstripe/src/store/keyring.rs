@@ -1,11 +1,11 @@
-//! Key rings and slots on the members: opening them, and changing them.
+//! Key rings and key slots on the members: opens and changes them.
 //!
-//! Invariants: a slot is put before the ring it belongs to, and counts only once that ring is
+//! Invariants: a slot is put before the ring to which it belongs, and counts only once that ring is
 //! present; a ring's name follows from its generation, so of two concurrent rotations one wins. A
 //! slot is removed by a removal object, and deleted once that object is on every member. Nothing is
-//! sealed, and no label is written, before the current ring and its slots are on every present
-//! member. Only a process that has opened a ring deletes earlier rings, or any slot: a newer ring
-//! that one member claims deletes nothing.
+//! sealed, and no label is written, before every present member has the current ring and its slots.
+//! Only a process that has opened a ring deletes earlier rings, or any slot: a newer ring that a
+//! single member claims to have deletes nothing.
 
 mod newest;
 mod room;
@@ -28,22 +28,22 @@ use pinstripe_member::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Member, Room, SharedMember};
 use pinstripe_stripe::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked_error};
 
-/// A key ring of format version 2, as it is put on the members.
+/// A key ring of format version 2, in the form that is put on the members.
 pub(crate) struct ChainedRing {
     /// The name.
     pub name: ExtentName,
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// The voucher for everything else, under the same keys.
+    /// The voucher for all other objects, with the same keys.
     pub voucher: Voucher,
 }
 
-/// The secrets that a store was unlocked with; kept to add slots and to rotate.
+/// The secrets with which a store was unlocked, kept for adding slots and for rotation.
 pub(super) struct Unlocked {
     keys: Keys,
     pub(super) root: RootKey,
     generation: u32,
-    /// The names of the rings of later generations, once they were asked for.
+    /// The names of the rings of later generations, computed when first needed.
     later_rings: OnceLock<HashSet<[u8; 16]>>,
 }
 
@@ -52,7 +52,7 @@ impl Unlocked {
         Unlocked { keys, root, generation, later_rings: OnceLock::new() }
     }
 
-    /// The names that rings of later generations of this store have.
+    /// Returns the names that rings of later generations of this store have.
     pub(super) fn later_rings(&self, store: StoreId) -> &HashSet<[u8; 16]> {
         self.later_rings.get_or_init(|| {
             let later = self.generation + 1..GENERATIONS_MAX as u32;
@@ -67,10 +67,10 @@ impl Store {
         self.keys.is_none()
     }
 
-    /// Names of the key objects that every member must have.
+    /// Returns the names of the key objects that every member must have.
     ///
     /// # Errors
-    /// The errors of [`key_room`](Self::key_room).
+    /// Fails with the errors of [`key_room`](Self::key_room).
     pub fn key_names(&self) -> Result<Vec<ExtentName>> {
         if self.config.encryption == Encryption::None {
             return Ok(vec![keys_name(&self.config)]);
@@ -80,20 +80,20 @@ impl Store {
         Ok(room.wanted().into_iter().map(|(name, _)| name).chain(damaged).collect())
     }
 
-    /// Puts the current ring and its slots on every present member that lacks them, so that what
-    /// is sealed now can be opened as long as it can be read.
+    /// Puts the current ring and its slots on every present member that lacks them, so that as long
+    /// as sealed data can be read, it can also be opened.
     ///
     /// # Errors
-    /// The errors of the members, when more of them fail than parity replaces.
+    /// Fails with the errors of the members, when more of them fail than parity replaces.
     pub(crate) fn spread_keys(&self) -> Result<()> {
         self.spread_current(true)
     }
 
-    /// Puts the current ring and its slots where they are missing; `scrub` and `repair` report and
-    /// repair damaged ones.
+    /// Puts the current ring and its slots on members that lack them; damaged copies are left to
+    /// `scrub` and `repair`.
     ///
     /// # Errors
-    /// The errors of [`spread_keys`](Self::spread_keys).
+    /// Fails with the errors of [`spread_keys`](Self::spread_keys).
     pub(super) fn spread_missing_keys(&self) -> Result<()> {
         self.spread_current(false)
     }
@@ -133,11 +133,11 @@ impl Store {
         Ok(is_everywhere)
     }
 
-    /// Adds a slot to the current ring; returns it.
+    /// Adds a slot to the current ring, and returns the slot.
     ///
     /// # Errors
-    /// [`Kind::Locked`] when the store was not unlocked, [`Kind::Busy`] when its keys were rotated
-    /// since then; the errors of the members.
+    /// Fails with [`Kind::Locked`] when the store was not unlocked, with [`Kind::Busy`] when its
+    /// keys were rotated since then, or with the errors of the members.
     pub(crate) fn add_slot(&self, new: &NewSlot) -> Result<KeySlot> {
         let (unlocked, room) = self.current_ring()?;
         let (ring, _) = room.current().ok_or_else(locked_error)?;
@@ -152,29 +152,30 @@ impl Store {
         Ok(slot)
     }
 
-    /// Removes a slot of the current ring, or one that is damaged on all members. A holder of its
-    /// password may have kept the root key: only a rotation shuts that holder out of later data.
+    /// Removes a slot of the current ring, or a slot that is damaged on all members. A user who
+    /// knew its password may have kept the root key: only a rotation keeps that user from opening
+    /// later data.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is no such slot, [`Kind::Refused`] for the last one and while
-    /// members are absent, [`Kind::Busy`] when another removal was first; the errors of the
-    /// members.
+    /// Fails with [`Kind::NotFound`] when there is no such slot, with [`Kind::Refused`] for the
+    /// last slot and while members are absent, with [`Kind::Busy`] when another removal was faster,
+    /// or with the errors of the members.
     pub(crate) fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
-        self.refuse_absent("it would keep the removed slot")?;
+        self.refuse_absent("the member would keep the removed key slot")?;
         let room = self.key_room()?;
         let (ring, slots) = room.current().ok_or_else(|| {
             Error::new(Kind::Refused, "no intact key slot would be left")
-                .advice("first restore a copy of a member's keys/ directory")
+                .advice("first restore a copy of the keys/ directory of a member")
         })?;
         let is_damaged = room.damaged_slots(self.config.store).any(|damaged| damaged == id);
         if !is_damaged && !slots.iter().any(|slot| slot.id == id) {
             return Err(Error::new(Kind::NotFound, "there is no such key slot")
-                .advice("list them with: pinstripe key list"));
+                .advice("'pinstripe key list' lists the key slots"));
         }
         if !is_damaged && slots.len() == 1 {
             return Err(Error::new(Kind::Refused, "this is the last key slot").advice(
-                "without it, nothing could be read again; add another first: pinstripe key \
-                    add",
+                "without this key slot, nothing could be read again; first add another one with \
+                 'pinstripe key add'",
             ));
         }
         let removed = RemovedSlot { slot: id, ..room.next_removal(ring) };
@@ -185,7 +186,10 @@ impl Store {
         let (_, first) = self.present().next().ok_or_else(locked_error)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
             Kind::Exists => Error::new(Kind::Busy, "another key slot was removed at the same time")
-                .advice("nothing was changed; check with 'pinstripe key list' and run this again"),
+                .advice(
+                    "nothing was changed; check with 'pinstripe key list' and run this command \
+                     again",
+                ),
             _ => error,
         })?;
         for (_, member) in self.present().skip(1) {
@@ -202,14 +206,14 @@ impl Store {
         self.remove_stale_keys()
     }
 
-    /// Makes a further generation of seal keys under a new root key, with one slot. Slots of before
-    /// open the store no more, and nothing that is stored is written again. Returns the slot.
+    /// Makes a new generation of seal keys under a new root key, with one slot. Earlier slots do
+    /// not open the store any more, and no stored data is rewritten. Returns the slot.
     ///
     /// # Errors
-    /// [`Kind::Refused`] while members are absent, [`Kind::Busy`] when another rotation was first;
-    /// the errors of the members.
+    /// Fails with [`Kind::Refused`] while members are absent, with [`Kind::Busy`] when another
+    /// rotation was faster, or with the errors of the members.
     pub(crate) fn rotate_keys(&mut self, new: &NewSlot) -> Result<KeySlot> {
-        self.refuse_absent("its old keys would not be replaced")?;
+        self.refuse_absent("the old keys on the member would not be replaced")?;
         // Held to the end: nothing may move, mend or change members during a rotation.
         let _claim = self.claim()?;
         let (unlocked, _) = self.current_ring()?;
@@ -238,8 +242,8 @@ impl Store {
             Kind::Exists => {
                 Error::new(Kind::Busy, "the keys were rotated by another process at the same time")
                     .advice(
-                        "nothing was changed; open the store with the password or key file set \
-                    there",
+                        "nothing was changed; open the store with the password or key file that \
+                         the other process set",
                     )
             }
             _ => error,
@@ -259,12 +263,13 @@ impl Store {
         Ok(slot)
     }
 
-    /// The ring that makes a store of format version 1 one of version 2: the same keys under the
-    /// same root key, and what vouches from then on. `None` for a store that seals nothing.
+    /// Makes the ring that upgrades a store of format version 1 to version 2: it has the same keys
+    /// under the same root key, and comes with the voucher that is used from then on. Returns
+    /// `None` for a store without encryption.
     ///
     /// # Errors
-    /// [`Kind::Locked`] when the store was not unlocked, [`Kind::Busy`] when its keys were rotated
-    /// since then.
+    /// Fails with [`Kind::Locked`] when the store was not unlocked, with [`Kind::Busy`] when its
+    /// keys were rotated since then.
     pub(crate) fn chained_ring(&self) -> Result<Option<ChainedRing>> {
         if self.config.encryption == Encryption::None {
             return Ok(None);
@@ -277,10 +282,11 @@ impl Store {
         Ok(Some(ChainedRing { name, bytes, voucher }))
     }
 
-    /// Whether a member has a ring of a later format than that of this store: it is in force.
+    /// Whether a member has a ring of a later format version than this store: that ring is in
+    /// force.
     ///
     /// # Errors
-    /// A member's own when it cannot be listed and is not left out.
+    /// Fails with a member's own error when it cannot be listed and is not left out.
     pub(super) fn has_later_ring(&self) -> Result<bool> {
         let is_later = |member: &SharedMember, id| {
             let ring = read_small(&**member, ExtentName::In(Room::Keys, id))
@@ -297,20 +303,20 @@ impl Store {
         Ok(false)
     }
 
-    /// Continues as a store of format version 2, whose ring is on the members.
+    /// Continues as a store of format version 2, whose ring is on the members already.
     pub(crate) fn adopt_ring(&mut self, ring: ChainedRing) {
         self.format = Format::V2;
         self.voucher = Some(ring.voucher);
     }
 
-    /// The secrets that this store was unlocked with, if they are still current.
+    /// Returns the secrets with which this store was unlocked, if they are still current.
     fn current_ring(&self) -> Result<(&Unlocked, KeyRoom)> {
         if self.config.encryption == Encryption::None {
             return Err(Error::new(
                 Kind::Usage,
                 "this store is not encrypted: it has no key slots",
             )
-            .advice("encryption is chosen when a store is made: see 'pinstripe init --help'"));
+            .advice("encryption is chosen when a store is created: see 'pinstripe init --help'"));
         }
         let unlocked = self.unlocked.as_ref().ok_or_else(locked_error)?;
         let room = self.key_room()?;
@@ -332,8 +338,8 @@ impl Store {
         }
     }
 
-    /// Puts a key object on every present member. One that another process has copied there already is
-    /// as good.
+    /// Puts a key object on every present member. A copy that another process has put there already
+    /// is accepted.
     fn put_everywhere(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
         self.present().try_for_each(|(_, member)| match member.put(name, bytes) {
             Err(exists) if exists.kind() == Kind::Exists => match read_small(&**member, name) {
@@ -349,12 +355,13 @@ impl Store {
         })
     }
 
-    /// Removes slots and rings that no longer count, once what counts is on every present member. On
-    /// a member that cannot take it, the earlier keys are the only ones. Without the keys nothing is removed, and only objects on as many members as any writer must have
-    /// reached are spread.
+    /// Removes slots and rings that do not count any more, after every present member has those that
+    /// count: a member that cannot take those has only the earlier keys. Without the keys nothing is
+    /// removed, and only objects that as many members have as any writer must have reached are copied
+    /// to others.
     ///
     /// # Errors
-    /// The errors of the members.
+    /// Fails with the errors of the members.
     pub(crate) fn remove_stale_keys(&self) -> Result<()> {
         if self.config.encryption == Encryption::None {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The small objects that last.
+//! The permanent small objects.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use pinstripe_base::id::SnapshotId;
 use pinstripe_member::{ExtentName, Room};
 
 impl Store {
-    /// The small objects that every member should have: keys, snapshots, marks and tombstones. Not
-    /// those that come and go with a process.
+    /// Returns the small objects that every member should have: keys, snapshots, marks and
+    /// tombstones. Objects that exist only while a process runs are not included.
     ///
     /// # Errors
-    /// The errors of [`Store::list`].
+    /// Fails with the errors of [`Store::list`].
     pub(crate) fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
         let mut names: BTreeSet<_> = self.key_names()?.into_iter().collect();
         let (votes, votes_on_damage) = (self.votes(), self.votes_on_damage());

@@ -1,8 +1,8 @@
-//! A store: members that belong together, the packs, index and snapshots on them.
+//! A store: members that belong together, with the packs, index and snapshots on them.
 //!
-//! A store is opened through any one member: its label says where the others were last seen, and a
-//! directory found there counts only when its own label agrees. A member that is not found is
-//! absent, not an error; each verb decides whether it can continue without it.
+//! A store is opened through any of its members: its label says where the other members were last
+//! seen, and a directory found there counts only if its own label agrees. A member that is not
+//! found is absent, not an error; each verb decides whether it can continue without it.
 //!
 //! Not in this module: threads (pipeline/), decisions of a verb (ops/).
 
@@ -57,18 +57,18 @@ use pinstripe_member::{
 };
 use pinstripe_stripe::{Opener, Sealer, SetReader, Voucher, distance, locked_error};
 
-/// One member's slot in the store: taken or absent.
+/// A member number of the store, with the member if it is present.
 #[derive(Default)]
 pub struct MemberSlot {
-    /// The row in the table; `None` for a number whose member has left for good.
+    /// The member's row in the table; `None` for a number whose member has left permanently.
     pub row: Option<MemberRow>,
-    /// The directory where it is, or was last seen.
+    /// The directory where the member is, or was last seen.
     pub place: PathBuf,
     /// The member, if it is present.
     pub member: Option<SharedMember>,
-    /// Why it is absent.
+    /// Why the member is absent.
     pub absence: Option<Error>,
-    /// The error of its label, if the member was recognised by its other objects.
+    /// The error of the member's label, if the member was recognized by its other objects.
     pub bad_label: Option<Error>,
 }
 
@@ -76,22 +76,23 @@ pub struct MemberSlot {
 pub struct Store {
     /// The settings that all members agree on.
     pub config: StoreConfig,
-    /// One slot for every number that a member ever had, by number.
+    /// A slot for every number that a member ever had, by number.
     pub member_slots: Vec<MemberSlot>,
-    /// The members as the newest label found has them.
+    /// The table of members in the newest label found.
     pub table: MemberTable,
-    /// Members that were found in a place other than the one in their neighbours' labels.
+    /// Members that were found at another place than the one in the labels of other members.
     pub moved: Vec<(usize, PathBuf)>,
-    /// Members of other halves that were met, and members left behind.
+    /// Members of other halves that were found, and members that were left behind.
     outsiders: Vec<halves::Outsider>,
-    /// The version of its format.
+    /// The version of the store's format.
     pub format: Format,
     keys: Option<Keys>,
     opener: Opener,
-    /// Vouches for small objects: in a store that seals, of format version 2, opened with its keys.
+    /// Makes and verifies MACs of small objects: in an encrypted store of format version 2 that was
+    /// opened with its keys.
     voucher: Option<Voucher>,
     unlocked: Option<keyring::Unlocked>,
-    /// The place of the member that was named when the store was opened.
+    /// The place of the member that the user named when the store was opened.
     named: PathBuf,
     options: OpenOptions,
     kept: Option<Arc<SealedCache>>,
@@ -100,49 +101,53 @@ pub struct Store {
     unannounced: unannounced::Unannounced,
 }
 
-/// Whether a member has room for an extent.
+/// Whether a member has space for an extent.
 fn has_room(caps: Caps) -> bool {
     !caps.is_full && caps.free_bytes.is_none_or(|it| it >= ROOM_BYTES)
 }
 
-/// A member with less free than this takes no extents while enough others have more.
+/// A member with fewer free bytes than this gets no extents as long as enough other members have
+/// more.
 pub(crate) const ROOM_BYTES: u64 = 64 << 10;
 
 /// The extents of a room with the members that list each, and the members that could not be listed.
 type ListedRoom = (BTreeMap<[u8; 16], Vec<usize>>, Vec<usize>);
 
-/// The name of the keys of a store that is not encrypted.
+/// The object name of the keys of a store without encryption.
 pub(crate) fn keys_name(config: &StoreConfig) -> ExtentName {
     ExtentName::In(Room::Keys, config.store.0)
 }
 
-/// The advice about a member that is absent or has failed.
+/// The advice for a member that is absent or has failed.
 pub(crate) fn attach_or_replace(number: usize) -> String {
     format!(
-        "is the disk mounted? attach it again, then run 'pinstripe repair'; if it is lost, replace \
-         it: pinstripe member replace {number} --to DIR"
+        "is the disk mounted? attach the disk again, then run 'pinstripe repair'; if the disk is \
+         lost, run 'pinstripe member replace {number} --to DIR'"
     )
 }
 
-/// Returns the geometry of a stripe set over `members` members: the store's parity, the rest data.
+/// Returns the geometry of a stripe set over `members` members: the store's parity, and the rest
+/// for data.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] when parity leaves no member for data.
+/// Fails with [`Kind::TooManyLosses`] when parity leaves no member for data.
 pub(crate) fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geometry> {
     let data = members.saturating_sub(config.parity.into()).min(MEMBERS_MAX);
     if data == 0 {
         return Err(Error::new(
             Kind::TooManyLosses,
-            format!("too few members for new data with {} for parity", config.parity),
+            format!("too few members are present for new data with {} for parity", config.parity),
         )
         .expected(format!("at least {}", config.parity + 1), members)
-        .advice("attach the absent members, or add another one: pinstripe member add DIR"));
+        .advice(
+            "attach the absent members, or add another member with 'pinstripe member add DIR'",
+        ));
     }
     Geometry::new(data as u8, config.parity, config.strip_bytes)
 }
 
-/// Returns the number of packs that each page of a tree is in, in a store with this parity. Without
-/// parity, one flipped byte would lose the names of all entries below a page.
+/// Returns the number of packs that each page of a tree should be in, in a store with this parity.
+/// Without parity, one flipped byte would lose the names of all entries below a page.
 #[must_use]
 pub(crate) fn page_copies(parity: u8) -> usize {
     if parity == 0 { 2 } else { 1 }
@@ -152,33 +157,33 @@ impl Store {
     /// The secrets.
     ///
     /// # Errors
-    /// [`Kind::Locked`] when the store is encrypted and was not unlocked.
+    /// Fails with [`Kind::Locked`] when the store is encrypted and was not unlocked.
     pub fn keys(&self) -> Result<&Keys> {
         self.keys.as_ref().ok_or_else(locked_error)
     }
 
-    /// The opener of sealed records and snapshots; without keys it opens none.
+    /// Returns the opener of sealed records and snapshots; without keys it opens nothing sealed.
     pub(crate) fn opener(&self) -> &Opener {
         &self.opener
     }
 
-    /// The sealer of the records and snapshots of one run: make one per run.
+    /// Makes a sealer for the records and snapshots of one run; each run needs its own.
     ///
     /// # Errors
-    /// [`Kind::Locked`] when the store is encrypted and was not unlocked; those of members that
-    /// cannot be given its keys.
+    /// Fails with [`Kind::Locked`] when the store is encrypted and was not unlocked, or with the
+    /// errors of members on which its keys cannot be put.
     pub fn sealer(&self) -> Result<Sealer> {
         let keys = self.keys()?;
         self.spread_keys()?;
         Sealer::new(self.config.encryption, self.config.padding, keys)
     }
 
-    /// The members by number, `None` where absent.
+    /// Returns the members by number; `None` for absent ones.
     pub fn members(&self) -> Vec<Option<SharedMember>> {
         self.member_slots.iter().map(|slot| self.answering(slot).cloned()).collect()
     }
 
-    /// Returns the member of a slot, unless it is absent, has failed, or no longer answers.
+    /// Returns the member of a slot, unless it is absent, has failed, or does not answer any more.
     fn answering<'a>(&self, slot: &'a MemberSlot) -> Option<&'a SharedMember> {
         slot.member.as_ref().filter(|member| !self.is_out(member))
     }
@@ -189,7 +194,7 @@ impl Store {
         is_silent || self.failed.has(member)
     }
 
-    /// The number of members that may have something of the store, absent ones too.
+    /// The number of members that may have objects of the store, including absent ones.
     pub(crate) fn all_members(&self) -> usize {
         self.numbers().count()
     }
@@ -203,24 +208,26 @@ impl Store {
         self.member_slots.iter().enumerate().filter(is_one).map(|(number, _)| number)
     }
 
-    /// Whether a member is present and has hardly more room than deleting takes.
+    /// Whether a member is present and has hardly more space than deleting needs.
     pub fn is_full(&self, number: usize) -> bool {
         let member = self.member_slots.get(number).and_then(|slot| slot.member.as_ref());
         member.is_some_and(|member| member.caps().is_full)
     }
 
-    /// Opens a stripe set for a judgement on its extents, by the trailer that most members have.
+    /// Opens a stripe set with the trailer that most members have, to find out which of its extents
+    /// are damaged.
     ///
     /// # Errors
-    /// The errors of [`SetReader::open_agreed`].
+    /// Fails with the errors of [`SetReader::open_agreed`].
     pub(crate) fn open_to_judge(&self, name: ExtentName, set: SetId) -> Result<SetReader> {
         self.open_agreed(&self.members(), name, set)
     }
 
-    /// The same of what has moved to newcomers, too.
+    /// Opens a stripe set like [`open_to_judge`](Self::open_to_judge), including extents that have
+    /// moved to newcomers.
     ///
     /// # Errors
-    /// The errors of [`SetReader::open_agreed`].
+    /// Fails with the errors of [`SetReader::open_agreed`].
     pub(crate) fn open_to_check(&self, name: ExtentName, set: SetId) -> Result<SetReader> {
         self.open_agreed(&self.members_to_read(), name, set)
     }
@@ -235,10 +242,10 @@ impl Store {
         Ok(reader.with_everybody_there(self.absent().next().is_none()))
     }
 
-    /// A name for something new.
+    /// Returns a name for a new object.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// Fails when the system provides no randomness.
     pub(crate) fn new_name<const N: usize>(&self) -> Result<[u8; N]> {
         let Some(names) = &self.options.names else { return pinstripe_base::id::random() };
         let mut name = [0; N];
@@ -246,13 +253,13 @@ impl Store {
         Ok(name)
     }
 
-    /// The way to members, as this store was opened.
+    /// Returns the means to open members, as this store was opened.
     pub(crate) fn places(&self) -> Places {
         self.options.places()
     }
 
-    /// Uses this cache first for parts of the index and pages of trees, if it is of this store. Not
-    /// for verbs that judge the members' own bytes.
+    /// Uses this cache first for parts of the index and pages of trees, if it belongs to this
+    /// store. Verbs that verify the members' own bytes must not use the cache.
     pub fn keep_in(&mut self, kept: Arc<SealedCache>) {
         self.kept = Some(kept).filter(|kept| kept.store() == self.config.store);
     }
@@ -262,17 +269,17 @@ impl Store {
         self.kept.as_ref()
     }
 
-    /// The member that it was opened through.
+    /// The place of the member through which the store was opened.
     pub fn named(&self) -> &Path {
         &self.named
     }
 
-    /// The process that opened it, as recorded in its sessions.
+    /// The process that opened the store, as recorded in its sessions.
     pub fn process(&self) -> Process {
         self.options.process.unwrap_or_else(pinstripe_member::own_process)
     }
 
-    /// Why a member is absent, and what to do about it.
+    /// Returns why a member is absent, with advice.
     pub fn absence(&self, number: usize) -> Error {
         let slot = self.member_slots.get(number);
         let why = slot.and_then(|slot| slot.absence.as_ref()).map(Error::duplicate);
@@ -285,9 +292,9 @@ impl Store {
         error.advice(attach_or_replace(number))
     }
 
-    /// Describes why a member is absent, in words of a verb. If nothing is in its place, the words
-    /// suffice; otherwise the cause, such as the refusal of an endpoint, follows them, and its
-    /// advice is used.
+    /// Describes why a member is absent, in the words of a verb. If nothing is at its place, the
+    /// words suffice; otherwise the cause, such as the error of an endpoint, follows them, with its
+    /// own advice.
     pub fn absence_as(&self, number: usize, words: &str) -> Error {
         let slot = self.member_slots.get(number);
         // A directory that does not answer was reported when it stopped answering.
@@ -312,8 +319,8 @@ impl Store {
         slots.filter(move |(_, slot)| is_out(slot)).map(|(number, _)| number)
     }
 
-    /// Returns the numbers of the absent members that may have objects of the store. One that fails
-    /// or no longer answers is absent from then on.
+    /// Returns the numbers of the absent members that may have objects of the store. A member that
+    /// fails or does not answer any more counts as absent from then on.
     pub fn absent(&self) -> impl Iterator<Item = usize> + '_ {
         let is_absent = move |slot: &MemberSlot| {
             let state = slot.row.as_ref().map(|row| row.state);
@@ -323,8 +330,9 @@ impl Store {
         slots.filter(move |(_, slot)| is_absent(slot)).map(|(number, _)| number)
     }
 
-    /// Returns the members that take new extents, by number: present, not leaving, and named by
-    /// enough labels, as long as enough of those have room. All others are `None`.
+    /// Returns the members that get new extents, by number: they are present, not leaving, and
+    /// named by enough labels; members without space are left out if enough others have some. All
+    /// others are `None`.
     pub fn takers(&self) -> Vec<Option<SharedMember>> {
         let take = |slot: &MemberSlot| {
             let is_active = slot.row.as_ref()?.state == MemberState::Active;
@@ -335,23 +343,23 @@ impl Store {
         takers
     }
 
-    /// Members for a stripe set that is written in one go: those that take one and have room; if they
-    /// are too few, all that take one.
+    /// Returns the members for a stripe set that is written at once: those that get sets and have
+    /// space or, if these are too few, all that get sets.
     pub(crate) fn takers_with_room(&self) -> Vec<SharedMember> {
         let all: Vec<SharedMember> = self.takers().into_iter().flatten().collect();
         let fit: Vec<SharedMember> = all.iter().filter(|it| has_room(it.caps())).cloned().collect();
         if fit.len() > usize::from(self.config.parity) { fit } else { all }
     }
 
-    /// The geometry of a new stripe set: over all members that take one.
+    /// Returns the geometry of a new stripe set, over all members that get sets.
     ///
     /// # Errors
-    /// The errors of [`geometry_over`].
+    /// Fails with the errors of [`geometry_over`].
     pub fn geometry(&self) -> Result<Geometry> {
         geometry_over(&self.config, self.takers().iter().flatten().count())
     }
 
-    /// Returns the present members with their numbers, without those that no longer answer.
+    /// Returns the present members with their numbers, without those that do not answer any more.
     pub fn present(&self) -> impl Iterator<Item = (usize, &SharedMember)> + '_ {
         self.member_slots
             .iter()
@@ -359,43 +367,45 @@ impl Store {
             .filter_map(|(n, slot)| Some((n, self.answering(slot)?)))
     }
 
-    /// Returns the present members, local ones first: for reads that any of them can answer.
-    /// Objects are put on the lowest number first.
+    /// Returns the present members, local ones first, for reads that any of them can answer.
+    /// Objects, in contrast, are put on the lowest number first.
     pub(crate) fn nearest(&self) -> Vec<&SharedMember> {
         let mut members: Vec<_> = self.present().map(|(_, member)| member).collect();
         members.sort_by_cached_key(|member| distance(&***member));
         members
     }
 
-    /// Whether a member is remote, so that requests should be made ahead of time.
+    /// Whether a member is remote, so that requests should be made in advance.
     pub(crate) fn is_far(&self) -> bool {
         self.present().any(|(_, member)| is_remote(member.place()))
     }
 
-    /// Whether one at a time may write, since a member's endpoint has no create-if-absent.
+    /// Whether only one process may write at a time, since a member's endpoint has no
+    /// create-if-absent.
     pub(crate) fn has_one_writer(&self) -> bool {
         self.table.rows.iter().any(|row| row.facts.has_one_writer())
     }
 
-    /// Announces what will be listed, to all members: see [`Member::foresee`]. To be called by who
-    /// knows that the order of these listings does not matter, and drops it with an empty list
-    /// where it does.
+    /// Announces to all members what will be listed: see [`Member::foresee`]. Only callers for
+    /// which the order of these listings does not matter may announce them; an empty list discards
+    /// prefetched listings when the order matters again.
     pub(crate) fn foresee(&self, wanted: &[Glance]) {
         self.present().for_each(|(_, member)| member.foresee(wanted));
     }
 
-    /// Returns the extents of a room, and which members have each. A member that cannot be listed
-    /// counts as one without any, as long as parity replaces it; check reports it. Packs and
-    /// snapshots that are deleted are not included, even if a member that was absent still has
+    /// Returns the extents of a room, and the members that have each. A member that cannot be
+    /// listed counts as having no extents, as long as parity replaces it; check reports it. Packs
+    /// and snapshots that are deleted are not included, even if a member that was absent still has
     /// them.
     ///
     /// # Errors
-    /// A member's own, when more cannot be listed or are absent than parity replaces.
+    /// Fails with a member's own error when more members cannot be listed or are absent than parity
+    /// replaces.
     pub fn list(&self, room: Room) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
         Ok(self.list_by_members(room)?.0)
     }
 
-    /// The same, and the members that could not be listed.
+    /// Returns the extents of a room with their members, and the members that could not be listed.
     pub(crate) fn list_by_members(&self, room: Room) -> Result<ListedRoom> {
         let mut extents: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let mut unlisted = Vec::new();
@@ -415,7 +425,7 @@ impl Store {
         Ok((extents, unlisted))
     }
 
-    /// Removes extents that killed writers left unsealed. One that cannot be removed now does no
+    /// Removes the unsealed extents of killed writers. An extent that cannot be removed now does no
     /// harm.
     pub fn sweep(&self, monitor: &Monitor) {
         for (_, member) in self.present() {
@@ -425,10 +435,11 @@ impl Store {
         }
     }
 
-    /// Reads a small object whole from whichever member has it sound; `decode` judges.
+    /// Reads a small object completely from any member with an intact copy; `decode` decides which
+    /// copies are intact.
     ///
     /// # Errors
-    /// The last member's error when none has it.
+    /// Fails with the last member's error when no copy is intact.
     pub(crate) fn read_object<T>(
         &self,
         name: ExtentName,
@@ -451,16 +462,16 @@ impl Store {
 /// Reads a small object from one member.
 ///
 /// # Errors
-/// The errors of the member; [`Kind::Corrupt`] when it is longer than a small object can be.
+/// Fails with the errors of the member, or with [`Kind::Corrupt`] when the object is longer than a
+/// small object can be.
 pub fn read_small(member: &dyn Member, name: ExtentName) -> Result<Vec<u8>> {
     member.read_whole(&[name], OBJECT_MAX_BYTES).pop().expect("one was asked for")
 }
 
-/// Puts a small object instead of a damaged or outdated one; the old one stays until the new one is
-/// durable.
+/// Replaces a damaged or outdated small object; the old one stays until the new one is durable.
 ///
 /// # Errors
-/// The errors of the member.
+/// Fails with the errors of the member.
 pub(crate) fn replace_small(member: &dyn Member, name: ExtentName, bytes: &[u8]) -> Result<()> {
     let mut writer = member.create(name, Replace::Allowed)?;
     writer.append(bytes)?;

@@ -1,11 +1,11 @@
 //! Members that join while this process has the store open.
 //!
-//! `member replace` and `member rebalance` move extents to members that a process which opened the
-//! store earlier does not know. Before anything counts as lost, the process reads the table of
-//! members again, and reads from those that have joined.
+//! `member replace` and `member rebalance` may move extents to members that a process which opened
+//! the store earlier does not know. Before such a process counts anything as lost, it reads the
+//! table of members again, and reads from members that have joined.
 //!
-//! Invariants: a newcomer is only read from: it takes no part in what this process puts, and has no
-//! vote. A process that deletes ends when it has met one.
+//! Invariants: a newcomer is only read: it gets none of the objects that this process puts, and has
+//! no vote. A process that deletes stops when it has found a newcomer.
 
 use std::sync::MutexGuard;
 
@@ -17,13 +17,14 @@ use pinstripe_member::{SharedMember, of_bytes};
 use super::Store;
 use super::locks::{RankedMutex, StoreLock};
 
-/// Whether an error may come from extents that have moved to a member that is not known yet. Where
-/// one copy moved and the member with the other one fails, the error is that member's.
+/// Whether an error may be caused by extents that have moved to a member that this process does not
+/// know yet. If one copy has moved and the member with the other copy fails, the error is that of the
+/// member that fails.
 pub(crate) fn may_have_moved(error: &Error) -> bool {
     matches!(error.kind(), Kind::TooManyLosses | Kind::NotFound | Kind::Io | Kind::Unanswered)
 }
 
-/// The newcomers that were met, with their numbers.
+/// The newcomers found so far, with their numbers.
 pub(super) struct Newcomers(RankedMutex<Vec<(usize, SharedMember)>>);
 
 impl Default for Newcomers {
@@ -40,12 +41,12 @@ impl Newcomers {
 
 impl Store {
     /// Reads the labels of the members again, and opens members that have joined since this process
-    /// opened the store. Returns whether it opened any: they may have the missing objects. The
-    /// caller calls this before anything counts as lost.
+    /// opened the store. Returns whether any member was opened; such a member may have the missing
+    /// objects. A caller calls this before it counts anything as lost.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when every member that this process knows has left the store meanwhile;
-    /// [`Kind::KeysChanged`] when the keys were changed.
+    /// Fails with [`Kind::Busy`] when every member that this process knows has left the store, or
+    /// with [`Kind::KeysChanged`] when the keys were rotated.
     pub(crate) fn meet_newcomers(&self) -> Result<bool> {
         let tables: Vec<MemberTable> =
             self.labels_there()?.labels.into_iter().map(|label| label.table).collect();
@@ -70,15 +71,16 @@ impl Store {
         Ok(is_news)
     }
 
-    /// Whether members have joined since this process opened the store, met now or before.
+    /// Whether members have joined since this process opened the store, whether found now or
+    /// before.
     ///
     /// # Errors
-    /// The errors of [`meet_newcomers`](Self::meet_newcomers).
+    /// Fails with the errors of [`meet_newcomers`](Self::meet_newcomers).
     pub(crate) fn has_newcomers(&self) -> Result<bool> {
         Ok(self.meet_newcomers()? || !self.newcomers.met().is_empty())
     }
 
-    /// Opens the member of a row, if it is at its place.
+    /// Opens the member in a row of the table, if it is at its place.
     fn meet(&self, row: &MemberRow) -> bool {
         let (number, place) = (usize::from(row.number), of_bytes(&row.place));
         let Ok((member, label)) = self.options.read_member(&place) else { return false };
@@ -89,7 +91,8 @@ impl Store {
         true
     }
 
-    /// The members to be read from, by number: as [`members`](Self::members), and the newcomers.
+    /// Returns the members to read from, by number: those of [`members`](Self::members), and the
+    /// newcomers.
     pub(crate) fn members_to_read(&self) -> Vec<Option<SharedMember>> {
         let mut members = self.members();
         for (number, newcomer) in self.newcomers() {
@@ -99,22 +102,22 @@ impl Store {
         members
     }
 
-    /// The newcomers that were met, with their numbers.
+    /// Returns the newcomers found so far, with their numbers.
     pub(crate) fn newcomers(&self) -> Vec<(usize, SharedMember)> {
         self.newcomers.met().clone()
     }
 
-    /// Refuses to continue in a process that deletes and has met newcomers: its listings are
-    /// incomplete.
+    /// Refuses to continue in a process that deletes and has found newcomers, because its listings
+    /// are incomplete.
     ///
     /// # Errors
-    /// [`Kind::Busy`] then.
+    /// Fails with [`Kind::Busy`] then.
     pub(crate) fn refuse_newcomers(&self) -> Result<()> {
         if self.newcomers.met().is_empty() {
             return Ok(());
         }
-        Err(Error::new(Kind::Busy, "the members of this store changed while this ran")
+        Err(Error::new(Kind::Busy, "the members of this store changed while this command ran")
             .at(self.named())
-            .advice("nothing was deleted; run it again"))
+            .advice("nothing was deleted; run this command again"))
     }
 }

@@ -1,14 +1,15 @@
-//! Small objects on all members: put, found and removed as one, concurrently with other processes.
+//! Small objects with a copy on every member: these are put, found and removed together,
+//! concurrently with other processes.
 //!
-//! An object counts when it is on enough members that any two processes must share one of them.
-//! Members are visited in the order of their numbers, so that of two processes that put different
-//! objects under one name, the first member decides and the loser gets an error.
+//! An object counts when enough members have it that any two processes must have used one of these
+//! members in common. Members are used in the order of their numbers, so that of two processes that
+//! put different objects under one name, the first member decides and the loser gets an error.
 //!
-//! No single member is trusted. In a store of format version 2 that seals and was opened with its
-//! keys, each object carries a MAC, and one intact copy is enough. Otherwise [`Belief`] says how
-//! many members must have the same bytes before a reader acts on them; objects on fewer members are
-//! kept apart. An unreadable object on too few members for its writer to have continued is a
-//! *stray*; on more members it is an object with all its copies damaged.
+//! No single member is trusted. In an encrypted store of format version 2 that was opened with its
+//! keys, each object carries a MAC, and one intact copy is enough. Otherwise [`Belief`] gives the
+//! number of members that must have the same bytes before a reader acts on them; objects on fewer
+//! members are returned separately. An unreadable object on too few members for its writer to have
+//! continued is a *stray*; on more members it is a damaged object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,54 +20,55 @@ use pinstripe_member::{ExtentName, Room, envelope};
 use super::votes::{Votes, votes_needed};
 use super::{Store, read_small};
 
-/// The number of objects requested from a member at once, and the greatest length of each: longer
-/// ones are read on their own. The product limits the memory that a malicious member can make a
-/// reader use.
+/// The number of objects requested from a member at once, and the largest length of each in bytes:
+/// longer objects are read one at a time. The product of these limits bounds the memory that a
+/// malicious member can make a reader use.
 const AHEAD_OBJECTS: usize = 256;
 const AHEAD_BYTES: u64 = 64 << 10;
 
-/// The number of members that have to take part.
+/// The number of members that must take part in an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quorum {
-    /// As many as a backup needs: all but those that parity replaces.
+    /// As many as a backup needs: all members except as many as parity replaces.
     Backup,
-    /// Enough that every writer has met one of them: the same where more than half of the members
-    /// remain, else all.
+    /// Enough members that every writer has used one of them: the same as for a backup if these are
+    /// more than half of the members, otherwise all.
     Deletion,
 }
 
-/// The number of members that must have the same bytes before a reader without MACs acts on an
-/// object.
+/// The number of members that must have the same bytes before a reader acts on an object without a
+/// MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Belief {
-    /// One: for what only makes the reader more careful.
+    /// One member: for objects that only make the reader more cautious.
     One,
-    /// As many as any writer must have reached: for what deletes, hides, or answers for others.
+    /// As many members as any writer must have reached: for objects that delete, hide, or answer
+    /// for others.
     Agreed,
 }
 
-/// The objects of a room.
+/// The objects of a room, by how far they count.
 pub struct RoomObjects<T> {
-    /// The intact ones by name, on as many members as required.
+    /// Intact objects by name, on as many members as required.
     pub sound: BTreeMap<[u8; 16], T>,
-    /// Intact ones on fewer members: a put in progress or interrupted, or forged by the members that
-    /// have them.
+    /// Intact objects on fewer members: their put is in progress or was interrupted, or their
+    /// members forged them.
     pub few: BTreeMap<[u8; 16], T>,
-    /// Names without an intact copy, after which a writer may have continued, and the error.
+    /// Names without an intact copy, after which the writer may have continued, with the error.
     pub unsound: Vec<(ExtentName, Error)>,
-    /// Names without an intact copy, on too few members for a writer to have continued, and the
+    /// Names without an intact copy, on too few members for the writer to have continued, with the
     /// error.
     pub strays: Vec<(ExtentName, Error)>,
-    /// The strays on at least as many members as have votes, but no more than parity replaces: in a
-    /// mirror, on one member. A reader that this makes more careful may treat them as damaged
-    /// objects.
+    /// Those strays that at least as many members have as votes are needed, but no more than parity
+    /// replaces: in a mirror, on one member. A reader that such strays only make more cautious may
+    /// treat them as damaged objects.
     pub doubtful: Vec<ExtentName>,
     /// Names that were listed and that no member had when they were read.
     pub vanished: BTreeSet<[u8; 16]>,
 }
 
 impl Store {
-    /// Least members that must take part.
+    /// Returns the least number of members that must take part.
     pub(crate) fn least_members(&self, quorum: Quorum) -> usize {
         let all = self.all_members();
         let parity = usize::from(self.config.parity);
@@ -76,9 +78,8 @@ impl Store {
         }
     }
 
-    /// The number of members that must have the same bytes where no MAC can be verified.
-    ///
-    /// Members that no other label names yet do not count: no writer has put anything there.
+    /// The number of members that must have the same bytes if no MAC can be verified. Members that no
+    /// other label lists yet do not count: no writer has put anything there.
     pub fn votes(&self) -> usize {
         let is_announced = |number: &usize| !self.unannounced.has(*number);
         let members = self.numbers().filter(is_announced).count();
@@ -86,8 +87,8 @@ impl Store {
         votes_needed(members, self.config.parity.into(), absent)
     }
 
-    /// The number of members that must hold an object without an intact copy before it counts as
-    /// damaged: more than parity replaces, so that members that may be lost report no loss.
+    /// The number of members that must have an object without an intact copy before it counts as
+    /// damaged: more than parity replaces, so that members that may be lost cannot report a loss.
     pub(crate) fn votes_on_damage(&self) -> usize {
         let more_than_may_be_lost = usize::from(self.config.parity) + 1;
         self.votes().max(more_than_may_be_lost).min(self.all_members())
@@ -98,7 +99,8 @@ impl Store {
         self.voucher.is_some()
     }
 
-    /// The object as it is put under a name: with a MAC, where this store has them.
+    /// Returns an object in the form in which it is put under a name: with a MAC, if this store has
+    /// them.
     pub fn vouch(&self, name: ExtentName, framed: Vec<u8>) -> Vec<u8> {
         match &self.voucher {
             Some(voucher) => voucher.vouch(name, &framed),
@@ -106,25 +108,26 @@ impl Store {
         }
     }
 
-    /// Makes sure that a holder of the store's keys put this object, where that can be known: in a
-    /// store that seals, of format version 2 and opened with its keys.
+    /// Verifies that a holder of the store's keys put this object, if that can be verified: in an
+    /// encrypted store of format version 2 that was opened with its keys.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when none did; [`Kind::KeysChanged`] when it was made with keys that came
-    /// with a rotation since this process opened the store.
+    /// Fails with [`Kind::Corrupt`] when no holder of the keys put it, or with
+    /// [`Kind::KeysChanged`] when it was made with the keys of a rotation since this process opened
+    /// the store.
     pub fn verify(&self, name: ExtentName, framed: &[u8]) -> Result<()> {
         let Some(voucher) = &self.voucher else { return Ok(()) };
         voucher.verify(name, framed).map_err(|error| self.newer_or_forged(error))
     }
 
-    /// Puts an object on every present member, with a MAC where the store has them. An object that
-    /// exists with the same content is accepted. If a member has something else under the name that
-    /// no process can have put, it counts among those that did not take it.
+    /// Puts an object on every present member, with a MAC if the store has them. An existing object
+    /// with the same content is accepted. A member that has something else under this name that no
+    /// process can have put counts as one on which the put failed.
     ///
     /// # Errors
-    /// [`Kind::Exists`] when another object has the name, and then on no member if it has it on the
-    /// first; [`Kind::KeysChanged`] when a process with newer keys put it; a member's own error when
-    /// too few took it.
+    /// Fails with [`Kind::Exists`] when another object has the name (if the first member has it,
+    /// the object is put on no member), with [`Kind::KeysChanged`] when a process with newer keys
+    /// put it, or with a member's own error when too few members accepted the object.
     pub fn put_all(&self, name: ExtentName, framed: &[u8], quorum: Quorum) -> Result<()> {
         // Steps of deletion decide: none is put with keys that are not the newest.
         if matches!(name, ExtentName::In(Room::Gc, _)) {
@@ -162,13 +165,13 @@ impl Store {
             return Ok(());
         }
         Err(failed.unwrap_or_else(|| {
-            Error::new(Kind::TooManyLosses, format!("too few members for {name}"))
+            Error::new(Kind::TooManyLosses, format!("too few members are present to write {name}"))
                 .expected(self.least_members(quorum), took)
         }))
     }
 
-    /// The content of an object on a member, without its MAC, if a process of this store can have
-    /// put it there.
+    /// Returns the content of an object on a member, without its MAC, if a process of this store
+    /// can have put it there.
     fn opens(&self, name: ExtentName, there: Vec<u8>) -> Result<Vec<u8>> {
         envelope::open_any(&there)?;
         // A sealed object needs no MAC: it cannot be made without the keys either.
@@ -178,37 +181,37 @@ impl Store {
         Ok(envelope::without_voucher(&there))
     }
 
-    /// Removes an object from every present member, durably.
+    /// Durably removes an object from every present member.
     ///
     /// # Errors
-    /// The first member's that could not; the others were tried too.
+    /// Fails with the first error of a member; the other members were tried too.
     pub fn delete_all(&self, name: ExtentName) -> Result<()> {
         let deleted = self.drop_all(name);
         deleted.and(self.sync_all())
     }
 
-    /// Removes an object from every present member. After a power cut it may be there again.
+    /// Removes an object from every present member. After a power cut the object may exist again.
     ///
     /// # Errors
-    /// The errors of [`delete_all`](Self::delete_all).
+    /// Fails with the errors of [`delete_all`](Self::delete_all).
     pub(crate) fn drop_all(&self, name: ExtentName) -> Result<()> {
         let deleted = self.present().map(|(_, it)| self.or_without(it, it.delete(name)));
         deleted.fold(Ok(()), Result::and)
     }
 
-    /// Makes durable on every present member what was put and removed.
+    /// Makes everything durable, on every present member, that was put and removed.
     ///
     /// # Errors
-    /// The first member's that could not; the others were tried too.
+    /// Fails with the first error of a member; the other members were tried too.
     pub fn sync_all(&self) -> Result<()> {
         let synced = self.present().map(|(_, it)| self.or_without(it, it.sync()));
         synced.fold(Ok(()), Result::and)
     }
 
-    /// The names of all objects of a room, sound or not.
+    /// Returns the names of all objects of a room, intact or not.
     ///
     /// # Errors
-    /// A member's own when too few can be listed.
+    /// Fails with a member's own error when too few members can be listed.
     pub fn names(&self, room: Room, quorum: Quorum) -> Result<BTreeSet<[u8; 16]>> {
         let mut names = BTreeSet::new();
         let (mut listed, mut failed) = (0, None);
@@ -225,17 +228,20 @@ impl Store {
             return Ok(names);
         }
         Err(failed.unwrap_or_else(|| {
-            Error::new(Kind::TooManyLosses, format!("too few members to list {}", room.dir()))
-                .expected(self.least_members(quorum), listed)
+            Error::new(
+                Kind::TooManyLosses,
+                format!("too few members are present to list {}", room.dir()),
+            )
+            .expected(self.least_members(quorum), listed)
         }))
     }
 
-    /// Reads every object of a room. An object that vanishes meanwhile counts as gone. `decode`
-    /// also verifies the MAC of an object, where it has one.
+    /// Reads every object of a room. An object that vanishes during the read counts as removed.
+    /// `decode` also verifies the MAC of an object, if it has one.
     ///
     /// # Errors
-    /// A member's own when too few can be listed; [`Kind::Unsupported`] when a newer version
-    /// wrote an object that counts.
+    /// Fails with a member's own error when too few members can be listed, or with
+    /// [`Kind::Unsupported`] when a newer version wrote an object that counts.
     pub fn objects<T>(
         &self,
         room: Room,
@@ -287,9 +293,9 @@ impl Store {
         Ok(found)
     }
 
-    /// Reads objects of a room from `needed` members, in one request to each for many objects.
-    /// Returns `None` where the copies differ or one is not intact: such an object is read on its
-    /// own, from all members.
+    /// Reads objects of a room from `needed` members, with one request to each member for many
+    /// objects. Returns `None` for an object whose copies differ or are damaged: such an object is
+    /// read separately, from all members.
     pub(super) fn read_ahead<T>(
         &self,
         room: Room,
@@ -324,11 +330,12 @@ impl Store {
         objects
     }
 
-    /// Returns the content that most holders of an object agree on, once as many agree as any
+    /// Returns the content on which most members of an object agree, once as many agree as any
     /// writer must have reached.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no member has it; the error of a copy when none is intact.
+    /// Fails with [`Kind::NotFound`] when no member has it; the error of a copy when none is
+    /// intact.
     pub(crate) fn read_agreed<T>(
         &self,
         name: ExtentName,
@@ -391,12 +398,12 @@ impl Store {
 
 /// The copies that the members have under one name.
 struct ObjectCopies<T> {
-    /// The content that most intact copies agree on, and how many they are.
+    /// The content on which most intact copies agree, and the number of these copies.
     best: Option<(T, usize)>,
-    /// The error of a copy that is not intact.
+    /// The error of a damaged copy.
     worst: Option<Error>,
-    /// The number of members read that have anything there.
+    /// The number of members, among those read, that have any object with this name.
     holders: usize,
-    /// Every copy that is not intact is complete, and was not made with the keys of this store.
+    /// Every copy that is not intact is complete, but was not made with the keys of this store.
     is_forged: bool,
 }

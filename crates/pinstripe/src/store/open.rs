@@ -1,13 +1,14 @@
-//! Finding a store's members, starting from any one of them.
+//! Finds a store's members, starting from any one of them.
 //!
-//! A place that does not answer counts as one without a member: with [`Patience`] every access to a
-//! place has a deadline.
+//! A place that does not answer counts as a place without a member: with [`Patience`] every access
+//! to a place has a deadline.
 //!
-//! A directory counts as a member by its own label; one that lost only its label, by the headers
-//! of its extents.
+//! A directory is recognized as a member by its own label or, if it lost only its label, by the
+//! headers of its extents.
 //!
-//! The true table of members is decided twice: before the keys are known by what the members
-//! agree on (`agreement`), and afterwards by the newest label that a holder of the keys made.
+//! The table of members that counts is determined twice: before the keys are known, by what the
+//! members agree on (`agreement`), and afterwards by the newest label that a holder of the keys
+//! made.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,59 +30,59 @@ use pinstripe_member::{
 };
 use pinstripe_stripe::Opener;
 
-/// The layer between a store and its disks: none, unless a test or an experiment asks for one.
+/// The layers between a store and its disks: none, unless a test or an experiment asks for them.
 #[derive(Default, Clone)]
 pub struct OpenOptions {
-    /// Applied to the members that they name.
+    /// Faults to inject into the members that the plan names.
     pub faults: Plan,
-    /// Every change that a directory member makes passes these.
+    /// Every change of the disk by a directory member passes these steps.
     pub steps: Option<Arc<dyn Steps>>,
-    /// Opens members that are not directories.
+    /// Opens members that are not local directories.
     pub remote: Option<Arc<dyn RemoteMembers>>,
-    /// The process that opens it; `None` is this process.
+    /// The process that opens the store; `None` means this process.
     pub process: Option<Process>,
-    /// Opens a store under the encryption that its label states, although other objects contradict
-    /// it.
+    /// Open a store with the encryption that its label gives, even if other objects contradict it.
     pub accept_plain: bool,
-    /// The source of names for new sets, sessions and snapshots; `None` is the system's
-    /// randomness. Never a source of secrets.
+    /// The source of names for new sets, sessions and snapshots; `None` means the system's
+    /// randomness. These names are never used as secrets.
     pub names: Option<Arc<dyn Names>>,
-    /// Places where members were once: another half of the store may be there.
+    /// Former places of members, where another half of the store may be.
     pub also: Vec<PathBuf>,
-    /// Opens the half of a divided store that the named member belongs to: by the table of its own
+    /// Open the half of a divided store to which the named member belongs, by the table in its own
     /// label, regardless of other members.
     pub half: bool,
-    /// The time that members are waited for; without it, for ever.
+    /// How long to wait for members; if `None`, without a limit.
     pub patience: Option<Patience>,
-    /// Numbers of members to be left out as if they were absent. Their places are not accessed.
+    /// Numbers of members that are treated as absent. The places of these members are not accessed.
     pub without: Vec<usize>,
 }
 
 impl OpenOptions {
-    /// The way to the members.
+    /// Returns the means to open members.
     pub(super) fn places(&self) -> Places {
         Places { remote: self.remote.clone(), steps: self.steps.clone() }
     }
 
-    /// Opens the member at a place, which may not answer.
+    /// Opens the member at a place that may not answer.
     pub(super) fn open(&self, place: &Path) -> Result<SharedMember> {
         let places = self.places();
         self.ask(place, move |place| places.open(place))
     }
 
-    /// Opens the member at a place, which may not answer, and reads its label.
+    /// Opens the member at a place that may not answer, and reads its label.
     pub(super) fn read_member(&self, place: &Path) -> Result<(SharedMember, Label)> {
         let places = self.places();
         self.ask(place, move |place| read_member_at(&places, place))
     }
 
-    /// Whether both places can be read now and have different labels.
+    /// Whether the labels at both places can be read now and are different objects.
     pub(super) fn are_two_labels(&self, one: &Path, other: &Path) -> bool {
         let (places, other) = (self.places(), other.to_path_buf());
         self.ask(one, move |one| places.are_two_labels(one, &other)).unwrap_or(false)
     }
 
-    /// Prefetches from all remote members of a table what opening will request one by one.
+    /// Prefetches from all remote members of a table what opening will request from one after the
+    /// other.
     pub(super) fn look_ahead(&self, table: &MemberTable, but: &Path) {
         let places = table.rows.iter().filter(|row| !self.without.contains(&row.number.into()));
         let places = places.map(|row| of_bytes(&row.place));
@@ -90,15 +91,15 @@ impl OpenOptions {
         }
     }
 
-    /// The same for one place. If it cannot be opened, the error is reported when the place is
-    /// opened in turn.
+    /// Prefetches from one place what opening will request from it. If the place cannot be opened,
+    /// the error is reported later, when it is its turn.
     pub(super) fn look_ahead_at(&self, place: &Path) {
         if let Ok(member) = self.open(place) {
             member.foresee(&OPENING);
         }
     }
 
-    /// Puts what is asked for before a member.
+    /// Wraps a member with the requested layers.
     pub(super) fn share(&self, member: SharedMember, number: usize) -> SharedMember {
         let faults = self.faults.for_member(number as u32);
         if faults.faults.is_empty() {
@@ -114,7 +115,7 @@ impl OpenOptions {
         }
     }
 
-    /// Asks something of a place, which may not answer.
+    /// Runs a query about a place that may not answer.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         place: &Path,
@@ -131,7 +132,7 @@ impl OpenOptions {
 }
 
 impl MemberSlot {
-    /// Puts a member on the slot.
+    /// Puts a member in its slot.
     pub(super) fn take(
         &mut self,
         options: &OpenOptions,
@@ -156,26 +157,27 @@ impl MemberSlot {
 }
 
 impl Store {
-    /// Opens the store that `any` is a member of. `faults` are applied to the members they name.
+    /// Opens the store that has `any` as a member. `faults` are injected into the members that they
+    /// name.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when `any` is not a member, [`Kind::TooManyLosses`] when more members are
-    /// absent than parity replaces, [`Kind::WrongMember`] when other members are in their places,
-    /// [`Kind::Unsupported`] when a newer version wrote it, [`Kind::NotEncrypted`] when it has both
-    /// sealed keys and keys in the clear.
+    /// Fails with [`Kind::NotFound`] when `any` is not a member, with [`Kind::TooManyLosses`] when
+    /// more members are absent than parity replaces, with [`Kind::WrongMember`] when other members
+    /// are at their places, with [`Kind::Unsupported`] when a newer version wrote it, or with
+    /// [`Kind::NotEncrypted`] when it has both sealed keys and keys in the clear.
     pub fn open(any: &Path, faults: &Plan) -> Result<Store> {
         Self::open_with(any, OpenOptions { faults: faults.clone(), ..OpenOptions::default() })
     }
 
-    /// [`open`](Self::open) with more between the store and its disks.
+    /// Like [`open`](Self::open), with options about what is between the store and its disks.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
         let any = options.ask(any, |any| {
             real(any).map_err(|error| {
                 Error::io("there is no store here", any, error)
-                    .advice("is its disk mounted? name a member directory of a store")
+                    .advice("is the disk of the store mounted? name a member directory of a store")
             })
         })?;
         if is_remote(&any) {
@@ -218,11 +220,13 @@ impl Store {
         Ok(store)
     }
 
-    /// Makes the members those of the newest label that a holder of the keys made. To be called
-    /// when the keys are known. Returns what is wrong with labels that none made.
+    /// Changes the members to those of the newest label that a holder of the keys made. The caller
+    /// calls this function when the keys are known. Returns the errors of labels that no holder of
+    /// the keys made.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when no label found was made with the keys; as [`open`](Self::open).
+    /// Fails with [`Kind::Corrupt`] when no label found was made with the keys, or with the errors
+    /// of [`open`](Self::open).
     pub(super) fn settle_members(&mut self) -> Result<Vec<Error>> {
         let Some(voucher) = &self.voucher else { return Ok(Vec::new()) };
         let search = |from: &Path| Search::run(from, Some(voucher), &self.options);
@@ -254,8 +258,8 @@ impl Store {
         self.require_quorum().map(|()| forged)
     }
 
-    /// Seats members with a missing or damaged label: their directory is in its place, and its
-    /// other objects identify it. Repair writes the label again.
+    /// Finds members with a missing or damaged label: their directory is at its place, and its
+    /// other objects identify it. Repair rewrites the label.
     fn assign_unlabelled(&mut self, candidates: impl Fn(&Path) -> Vec<PathBuf>) {
         for number in 0..self.member_slots.len() {
             let no_label = |error: &Error| matches!(error.kind(), Kind::Corrupt | Kind::NotFound);
@@ -276,9 +280,9 @@ impl Store {
         }
     }
 
-    /// Whether a member without an intact label is one of this store: the first intact header of
-    /// its extents says so, or, when there is none, it holds the store's keys. Which one it is
-    /// follows from where it is, and matters little: each extent says itself which one it is.
+    /// Whether a member without an intact label belongs to this store: the first intact header of
+    /// its extents says so or, if there is none, the member has the store's keys. Which member it
+    /// is follows from its place, and matters little, because each extent says which slot it is.
     fn is_ours(&self, member: &dyn Member) -> bool {
         let voucher = self.voucher.as_ref();
         if !matches!(label_of(member, voucher), Err(error) if error.kind() != Kind::Unsupported) {
@@ -305,14 +309,14 @@ impl Store {
         }
     }
 
-    /// Refuses numbers to be left out that no member has.
+    /// Refuses to leave out a number that no member has.
     fn refuse_unknown(&self) -> Result<()> {
         let is_one = |number: &usize| self.table.row(*number).is_some();
         match self.options.without.iter().find(|number| !is_one(number)) {
             None => Ok(()),
             Some(number) => {
                 Err(Error::new(Kind::Usage, format!("there is no member {number} to be left out"))
-                    .advice("list the members with: pinstripe members"))
+                    .advice("'pinstripe members' lists the members"))
             }
         }
     }
@@ -336,18 +340,18 @@ impl Store {
         } else {
             (
                 Kind::TooManyLosses,
-                "attach them at their former places, or name a member that knows their new places \
-                 with --store",
+                "attach the members at their former places, or name a member that knows the new \
+                 places with --store",
             )
         };
         Err(Error::new(kind, format!("absent: member {}", places.join(", member ")))
-            .expected(format!("at most {} absent", self.config.parity), absent.len())
+            .expected(format!("at most {} absent members", self.config.parity), absent.len())
             .advice(advice))
     }
 }
 
-/// Returns the keys in the clear that most members have: a single member with forged keys changes
-/// nothing.
+/// Returns the keys in the clear that most members have: a single member with forged keys has no
+/// effect.
 fn read_keys(member_slots: &[MemberSlot], config: &StoreConfig) -> Result<Keys> {
     let (mut said, mut last): (Vec<(Keys, usize)>, _) = (Vec::new(), None);
     for member in member_slots.iter().filter_map(|slot| slot.member.as_deref()) {

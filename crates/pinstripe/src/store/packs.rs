@@ -1,9 +1,9 @@
-//! Reading records out of packs, damaged or not.
+//! Reads records from packs, damaged or not.
 //!
-//! There is one path: a range is read without verifying strips, and its record's checksums are
-//! checked; when they fail, the strips under it are verified one by one, bad ones count as
-//! erasures, and the record is read again from parity. Rebuilt strips are reported to the caller's
-//! [`Monitor`].
+//! All reads of records take the same path: a range is read without verifying strips, and the
+//! checksums of its record are verified; if they do not match, the strips below it are verified one
+//! by one, damaged strips count as erasures, and the record is read again from parity. Rebuilt
+//! strips are reported to the caller's [`Monitor`].
 
 mod span;
 
@@ -27,10 +27,10 @@ use super::index::{Index, Place};
 use super::locks::{RankedMutex, StoreLock};
 use super::{Store, newcomers};
 
-/// Readers kept open at once; each holds a trailer (about 16 bytes per strip).
+/// The number of readers kept open at once; each holds a trailer (about 16 bytes per strip).
 const READERS_MAX: usize = 64;
 
-/// A record's bytes with its verified head.
+/// A record's bytes, with its verified head.
 pub struct FetchedRecord {
     /// The decoded head.
     pub head: RecordHead,
@@ -39,12 +39,12 @@ pub struct FetchedRecord {
 }
 
 impl FetchedRecord {
-    /// The stored bytes, verified.
+    /// Returns the stored bytes, which are verified.
     pub fn stored(&self) -> &[u8] {
         &self.bytes[self.stored.clone()]
     }
 
-    /// The buffer, empty, for another one.
+    /// Returns the emptied buffer, for another record.
     pub(crate) fn into_buffer(mut self) -> Vec<u8> {
         self.bytes.clear();
         self.bytes
@@ -60,11 +60,11 @@ pub struct PackReader<'a> {
     reach: OnceLock<Option<Reach>>,
 }
 
-/// A set that is open, or that the thread which holds the lock opens.
+/// A set that is open, or is being opened by the thread that holds the lock.
 type Opening = Arc<RankedMutex<Option<Arc<SetReader>>>>;
 
 impl<'a> PackReader<'a> {
-    /// A reader over the store's members.
+    /// Makes a reader over the store's members.
     pub fn new(store: &'a Store, monitor: &'a Monitor) -> Self {
         PackReader {
             members: store.members_to_read(),
@@ -75,10 +75,10 @@ impl<'a> PackReader<'a> {
         }
     }
 
-    /// The reader of one pack's stripe set.
+    /// Returns the reader of one pack's stripe set.
     ///
     /// # Errors
-    /// When no member has an intact trailer of it.
+    /// Fails when no member has an intact trailer of the set.
     pub fn set(&self, set: SetId) -> Result<Arc<SetReader>> {
         let opening = self.opening(set);
         // Threads that want one set wait for the one that opens it.
@@ -108,16 +108,17 @@ impl<'a> PackReader<'a> {
         )
     }
 
-    /// Fetches a record and verifies it, from parity where it must be.
+    /// Fetches a record and verifies it, using parity if necessary.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] when parity cannot give it, [`Kind::Corrupt`] when the strips are
-    /// as written but the record is not.
+    /// Fails with [`Kind::TooManyLosses`] when parity cannot rebuild it, or with [`Kind::Corrupt`]
+    /// when the strips are as written but the record is damaged.
     pub fn fetch(&self, set: SetId, offset: u64, bytes: u32) -> Result<FetchedRecord> {
         self.fetch_copied(set, offset, bytes, None)
     }
 
-    /// The same; `sealed` gets the record as it is stored.
+    /// Fetches a record like [`fetch`](Self::fetch); `sealed` also gets the record in its stored
+    /// form.
     fn fetch_copied(
         &self,
         set: SetId,
@@ -181,10 +182,10 @@ impl<'a> PackReader<'a> {
         Ok(FetchedRecord { head: opened.head, bytes: buffer, stored: opened.stored })
     }
 
-    /// The same by the number that an index has for the pack.
+    /// Fetches a record by the number that an index has for its pack.
     ///
     /// # Errors
-    /// The errors of [`fetch`](Self::fetch).
+    /// Fails with the errors of [`fetch`](Self::fetch).
     pub(crate) fn fetch_place(
         &self,
         index: &Index<'_>,
@@ -194,11 +195,10 @@ impl<'a> PackReader<'a> {
         self.fetch(set, place.offset, place.bytes)
     }
 
-    /// The same for a page of a tree, or other chunks in its record: from the cache of this host,
-    /// if it has the record.
+    /// Fetches a record with a page of a tree, from the cache of this host if that has the record.
     ///
     /// # Errors
-    /// The errors of [`fetch`](Self::fetch).
+    /// Fails with the errors of [`fetch`](Self::fetch).
     fn fetch_page(
         &self,
         index: &Index<'_>,
@@ -243,55 +243,46 @@ impl<'a> PackReader<'a> {
     }
 }
 
-/// Reads single chunks, keeping the last records decoded: for trees, whose pages are neighbours.
+/// Reads single chunks, and keeps the last few records decoded: for trees, whose pages are often in
+/// the same record.
 pub struct ChunkReader<'a> {
     packs: &'a PackReader<'a>,
     index: &'a Index<'a>,
     decoder: Decoder,
     recent: Vec<(RecordPlace, Arc<Vec<u8>>)>,
-    /// The windows of a reader that wants most of the pages that it meets.
+    /// For a reader that needs most of the pages: parts of packs that were read at once.
     windows: Option<Windows>,
 }
 
-/// Records kept decoded by a [`ChunkReader`]: a node's and a page's, and one more of each.
+/// The number of records that a [`ChunkReader`] keeps decoded: one with nodes, one with pages, and
+/// one more of each.
 const RECENT_MAX: usize = 4;
 
 impl<'a> ChunkReader<'a> {
-    /// A reader of chunks that `index` knows.
+    /// Makes a reader of chunks that `index` has.
     pub fn new(packs: &'a PackReader<'a>, index: &'a Index<'a>) -> Self {
         ChunkReader { packs, index, decoder: Decoder::new(), recent: Vec::new(), windows: None }
     }
 
-    /// The same, for what a tree has at and below a path. For all of it pages are fetched many at a
-    /// time where members are far.
+    /// Makes a reader of what a tree has at and below a path. If the path is the complete tree,
+    /// many pages are fetched at a time from remote members.
     pub fn below(packs: &'a PackReader<'a>, index: &'a Index<'a>, path: &[u8]) -> Self {
         let is_all = path.is_empty() && packs.reach().is_some();
         ChunkReader { windows: is_all.then(Windows::default), ..Self::new(packs, index) }
     }
 
-    /// Reads a chunk and checks its id. If several packs have it, the first intact copy is read.
+    /// Reads a chunk and verifies its id. If several packs have the chunk, the first intact copy is
+    /// used.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no pack has it, and the errors of [`PackReader::fetch`].
+    /// Fails with [`Kind::NotFound`] when no pack has it, and the errors of [`PackReader::fetch`].
     pub fn read(&mut self, id: &ChunkId) -> Result<Vec<u8>> {
-        let place = match self.index.find(id)? {
-            Some(place) => place,
-            None => self.find_moved(id)?,
-        };
+        let place = self.index.find(id)?.ok_or_else(|| missing_chunk(id))?;
         self.read_at(id, &place).or_else(|error| self.read_elsewhere(id, place.record).ok_or(error))
     }
 
-    /// Returns the place of a chunk whose pack may have moved to members that joined since.
-    fn find_moved(&self, id: &ChunkId) -> Result<Place> {
-        let store = self.packs.store;
-        if store.has_newcomers()? {
-            self.index.refresh_packs()?;
-        }
-        self.index.find(id)?.ok_or_else(|| missing_chunk(id))
-    }
-
-    /// Reads a chunk from any other record than the one that was tried, also from one that it was
-    /// moved to since.
+    /// Reads a chunk from another record than the one that was tried, or from a record to which it
+    /// was moved since.
     pub(crate) fn read_elsewhere(&mut self, id: &ChunkId, tried: RecordPlace) -> Option<Vec<u8>> {
         loop {
             let places = self.index.places(id).ok()?;
@@ -305,10 +296,10 @@ impl<'a> ChunkReader<'a> {
         }
     }
 
-    /// Reads a chunk from one place and checks its id.
+    /// Reads a chunk from one place and verifies its id.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub fn read_at(&mut self, id: &ChunkId, place: &Place) -> Result<Vec<u8>> {
         let raw = self.record(place.record)?;
         let start = place.raw_offset as usize;
@@ -338,24 +329,24 @@ impl<'a> ChunkReader<'a> {
     }
 }
 
-/// The key of a record of a tree in what this host keeps.
+/// Returns the key, in the cache of this host, of a record of a tree.
 pub(crate) fn kept_as(set: SetId, offset: u64, bytes: u32) -> CacheKey {
     let at = [offset.to_le_bytes(), u64::from(bytes).to_le_bytes()].concat();
     CacheKey::of("record", &[&set.0, &at])
 }
 
-/// The error for a chunk that is in no pack.
+/// Returns the error for a chunk that is in no pack.
 pub(crate) fn missing_chunk(id: &ChunkId) -> Error {
     Error::new(Kind::NotFound, format!("chunk {id} is in no pack"))
         .advice("run 'pinstripe check' to see what else is affected")
 }
 
-/// The error for a pack that the index has no name for.
+/// Returns the error for a pack that is not in the index's list.
 fn unknown_pack(place: RecordPlace) -> Error {
-    Error::new(Kind::NotFound, format!("the index knows no pack {}", place.pack))
+    Error::new(Kind::NotFound, format!("the index does not list pack {}", place.pack))
 }
 
-/// The error for a chunk that is not at its place in the index.
+/// Returns the error for a chunk that is not at its place in the index.
 pub(crate) fn wrong_place(id: &ChunkId) -> Error {
     Error::new(Kind::Corrupt, format!("chunk {id} does not match its id"))
         .advice("run 'pinstripe check --read-data'")

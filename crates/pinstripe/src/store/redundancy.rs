@@ -1,9 +1,11 @@
-//! The redundancy that a store has left: how many more members may be lost.
+//! Determines the remaining redundancy of a store: how many more members may be lost.
 //!
-//! Counted per pack, by the extents that members list, and per snapshot object, by its copies. Packs
-//! that deletion has condemned do not count, nor do leftovers of interrupted backups.
+//! Redundancy is counted for each pack, by the extents that members list, and for each snapshot
+//! object, by its copies. Packs that deletion has condemned do not count, nor do leftovers of
+//! interrupted backups.
 //!
-//! Not in this module: reading content. `check --read-data` finds what a damaged extent costs.
+//! Not in this module: reading content. `check --read-data` finds the damaged extents, which this
+//! module cannot see.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +16,15 @@ use pinstripe_base::id::{SetId, SnapshotId};
 use pinstripe_base::monitor::{Counter, Monitor, Redundancy};
 use pinstripe_member::Room;
 
-/// The members with an extent of each pack, or a copy of each snapshot.
+/// The members with an extent of each pack, or with a copy of each snapshot.
 type Holders<T> = BTreeMap<T, Vec<usize>>;
 
-/// Counts the redundancy on the members that are present and not in `failed`. Lists packs and
-/// snapshots on each of them, except on remote members if none failed: the index has just listed
-/// their packs.
+/// Determines the redundancy on the members that are present and not in `failed`. Packs and
+/// snapshots are listed on each of these members, except on remote members if none failed, because
+/// the index has just listed their packs.
 ///
 /// # Errors
-/// The errors of [`Store::list`].
+/// Fails with the errors of [`Store::list`].
 pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<Redundancy> {
     if store.is_far() && failed.is_empty() {
         return Ok(of_packs(store, index, |_, known| known));
@@ -42,10 +44,10 @@ pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<
     Ok(counted)
 }
 
-/// Counts the redundancy on all members that are present, and states it.
+/// Determines the redundancy on all present members, and reports it.
 ///
 /// # Errors
-/// The errors of [`redundancy`].
+/// Fails with the errors of [`redundancy`].
 pub fn count(store: &Store, index: &Index<'_>, monitor: &Monitor) -> Result<Redundancy> {
     let counted = redundancy(store, index, &[])?;
     monitor.state_redundancy(counted);
@@ -56,7 +58,7 @@ fn held<T: Ord>(holders: &Holders<T>, of: &T, failed: &[usize]) -> usize {
     holders.get(of).map_or(0, |held| held.iter().filter(|it| !failed.contains(it)).count())
 }
 
-/// `extents_of` says how many extents of a pack there are, given what the index knew when it was
+/// `extents_of` returns the number of a pack's extents, given what the index knew when it was
 /// loaded.
 fn of_packs(
     store: &Store,
@@ -78,11 +80,11 @@ fn of_packs(
     counted
 }
 
-/// States the redundancy at the end of a run that wrote packs, and warns if there is less than the
-/// store's parity although no member failed. `failed` are members that failed in this run.
+/// Reports the redundancy at the end of a run that wrote packs, and warns if it is less than the
+/// store's parity although no member failed. `failed` are the members that failed in this run.
 ///
-/// A store in buckets is not listed for this while all members take part: the listing from the load
-/// of the index and the packs that this run wrote give the same result.
+/// A store in buckets is not listed again for this while all members take part: the listing from
+/// when the index was loaded and the packs that this run wrote give the same result.
 pub fn state(store: &Store, index: &Index<'_>, failed: &[usize], monitor: &Monitor) {
     let is_degraded = monitor.get(Counter::DegradedMembers) > 0;
     let counted = match store.is_far() && !is_degraded {
@@ -96,7 +98,10 @@ pub fn state(store: &Store, index: &Index<'_>, failed: &[usize], monitor: &Monit
         let error = Error::new(Kind::Changed, counted.describe());
         let members = store.takers().iter().flatten().count();
         let advice = match index.packs().iter().any(|(_, pack)| pack.is_short_for(members)) {
-            true => "run 'pinstripe gc' to rewrite the packs that span more members than remain",
+            true => {
+                "run 'pinstripe gc' to rewrite the packs that have more extents than the store has \
+                 members"
+            }
             false => "run 'pinstripe repair' to restore the parity",
         };
         monitor.warning("packs", error.advice(advice));

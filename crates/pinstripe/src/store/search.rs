@@ -1,11 +1,10 @@
-//! Finding the members of a store by the labels, from any one of them.
+//! Finds the members of a store by their labels, from any one of them.
 //!
-//! Any label may name places to search; a directory found there counts by its own label. The true
-//! settings and table are those that the members agree on (`agreement`), or, if the keys are known,
-//! those of the newest label that a holder of the keys made.
+//! Any label may name places to search; a directory found there counts only by its own label. The
+//! settings and table that count are those on which the members agree (`agreement`) or, if the keys
+//! are known, those of the newest label that a holder of the keys made.
 //!
-//! Not in this module: slots that are taken without a label (open), a verb's reaction to an absent
-//! member.
+//! Not in this module: members without a label (open), and what a verb does about an absent member.
 
 use std::path::{Path, PathBuf};
 
@@ -21,27 +20,27 @@ use pinstripe_member::{
 };
 use pinstripe_stripe::Voucher;
 
-/// The members found of a store, and the table of members that names them.
+/// The members of a store that were found, and the table that lists them.
 pub(super) struct Search {
     pub(super) any: PathBuf,
-    /// The recorded place of the named member, from its label.
+    /// The place of the named member as its label records it.
     pub(super) own_old: PathBuf,
     /// The store's settings.
     pub(super) config: StoreConfig,
     pub(super) format: Format,
-    /// The table that is true.
+    /// The table of members that counts.
     pub(super) table: MemberTable,
-    /// The directories read so far: the label of a member of the store, or the error.
+    /// The places read so far, each with its label or the error.
     pub(super) looked: Vec<(PathBuf, Result<Label>)>,
-    /// Members that are left out.
+    /// The numbers of members that are left out.
     without: Vec<usize>,
-    /// More places to search.
+    /// Further places to search.
     also: Vec<PathBuf>,
 }
 
 impl Search {
-    /// Reads the labels at all places where the labels name members. If the keys are known, only
-    /// labels made by a holder of them count.
+    /// Reads the labels at all places that any label gives for a member. If the keys are known,
+    /// only labels that a holder of the keys made count.
     pub(super) fn run(
         any: &Path,
         voucher: Option<&Voucher>,
@@ -99,7 +98,7 @@ impl Search {
         Ok(search)
     }
 
-    /// Decides which settings and which table are true, and leaves out labels with other settings.
+    /// Decides which settings and which table count, and drops labels with other settings.
     fn settle(&mut self, own: &Label, is_verified: bool) -> Result<()> {
         let found = self.labels();
         let newest = || {
@@ -117,7 +116,7 @@ impl Search {
         let (config, table) = match is_verified {
             true => newest().map(|label| (&label.config, &label.table)).ok_or_else(|| {
                 Error::corrupt(
-                    "no label of a member was made with the keys of this store",
+                    "no member has a label that was made with the keys of this store",
                     &self.any,
                 )
                 .advice(FORGED)
@@ -140,9 +139,10 @@ impl Search {
         Ok(())
     }
 
-    /// Refuses the named member if its label is also at its recorded place. One of the two is a
-    /// copy: if hosts used one each, they would divide the member unnoticed. An only member is not
-    /// checked, because no other member counts on it.
+    /// Refuses the named member if its label is also at the place that the label records. One of
+    /// the two members is then a copy of the other: if two hosts used one each, they would change
+    /// the member independently and unnoticed. The only member of a store is not checked, because
+    /// no other member depends on it.
     fn refuse_copy(&self, options: &OpenOptions) -> Result<()> {
         let is_there = |row: &&MemberRow| row.state != MemberState::Left;
         let Some(Ok(own)) = self.looked.first().map(|(_, found)| found.as_ref()) else {
@@ -165,13 +165,15 @@ impl Search {
             return Ok(());
         }
         let recorded = recorded.display();
-        let what = format!("the label of member {number} is here, and also at {recorded}");
+        let what =
+            format!("the label of member {number} is in two places: here, and at {recorded}");
         Err(Error::new(Kind::WrongMember, what)
             .at(&self.any)
             .expected("one place for each member", "two places with the same label")
             .advice(format!(
-                "the other members know it at {recorded}: name that place, or another member, with \
-                 --store; if the whole member was moved from there, remove the label there ({})",
+                "the other members know this member at {recorded}: name that place, or another \
+                 member, with --store; if the complete member was moved from there, remove the old \
+                 label ({})",
                 ExtentName::Label.path()
             )))
     }
@@ -189,14 +191,15 @@ impl Search {
         candidates(&path(&row.place), &self.own_old, &self.any)
     }
 
-    /// Members that too few of the labels found name.
+    /// Returns the members that too few of the labels found list.
     pub(super) fn unannounced(&self) -> Unannounced {
         let found: Vec<_> =
             self.labels().into_iter().filter(|label| self.has_as_member(label)).collect();
         Unannounced::find(&self.table, self.config.parity, &found)
     }
 
-    /// The slots of the table, and the members found in a place other than the recorded one.
+    /// Returns the slots of the table, and the members that were found at another place than the
+    /// recorded one.
     pub(super) fn member_slots(
         &self,
         options: &OpenOptions,
@@ -239,8 +242,9 @@ impl Search {
         (member_slots, moved)
     }
 
-    /// Returns places whose own label calls them a member of this store, while the table does not:
-    /// a member that was replaced during an absence, or a member of another half.
+    /// Returns the places whose own label says that they are members of this store although the
+    /// table does not list them: a member that was replaced while it was absent, or a member of
+    /// another half.
     pub(super) fn outsiders(&self) -> Vec<Outsider> {
         let claims = self.looked.iter().filter_map(|(place, found)| {
             let label = found.as_ref().ok()?;
@@ -252,7 +256,7 @@ impl Search {
         claims.collect()
     }
 
-    /// Whether a label is the last one of a member that is not in the table any more.
+    /// Whether a label belonged to a member that is not in the table any more.
     fn has_left(&self, label: &Label) -> bool {
         has_left(label) && self.table.row(label.member.into()).is_none()
     }
@@ -267,10 +271,11 @@ impl Search {
         let what = format!("member {} has left the store", own.member);
         Err(Error::new(Kind::NotFound, what)
             .at(&self.any)
-            .advice(format!("name a member with --store: {}", places.join(", "))))
+            .advice(format!("name a member of the store with --store: {}", places.join(", "))))
     }
 
-    /// Whether the table has the member of this label, and the label is not of another half.
+    /// Whether the table has the member of this label, and the label does not belong to another
+    /// half.
     fn has_as_member(&self, label: &Label) -> bool {
         let number = usize::from(label.member);
         let claimed = label.table.row(number).map(|row| row.id);
@@ -280,12 +285,12 @@ impl Search {
             && !agreement::is_of_another_half(label, &self.table, parity, &self.labels())
     }
 
-    /// The labels found that are members'.
+    /// Returns those of the labels found that belong to members.
     fn labels(&self) -> Vec<&Label> {
         self.looked.iter().filter_map(|(_, found)| found.as_ref().ok()).collect()
     }
 
-    /// Why a member is in none of the places where it may be.
+    /// Returns why a member is at none of the places where it may be.
     fn absence(&self, number: usize, candidates: &[PathBuf]) -> Option<Error> {
         let why = |candidate: &PathBuf| {
             let (_, found) = self.looked.iter().find(|(place, _)| place == candidate)?;
@@ -299,19 +304,21 @@ impl Search {
     }
 }
 
-/// The error for a member that the caller asked to leave out.
+/// Returns the error for a member that the caller asked to leave out.
 fn left_out(number: usize) -> Error {
-    Error::new(Kind::NotFound, format!("member {number} is left out as requested"))
-        .advice("run again without --without-member to use it, then run 'pinstripe repair'")
+    Error::new(Kind::NotFound, format!("member {number} is left out as requested")).advice(
+        "run the command again without --without-member to use the member, then run 'pinstripe \
+         repair'",
+    )
 }
 
-/// The place of a label's own member, as far as a table knows it.
+/// Returns the place of a label's own member, as a table records it.
 fn own_place<'a>(table: &'a MemberTable, own: &'a Label) -> &'a [u8] {
     let row = |table: &'a MemberTable| table.row(own.member.into()).map(|row| &row.place[..]);
     row(table).or_else(|| row(&own.table)).unwrap_or_default()
 }
 
-/// The error for a place that holds member `found` of the store instead of member `number`.
+/// Returns the error for a place that has member `found` of the store instead of member `number`.
 fn another(place: &Path, number: usize, found: usize) -> Error {
     Error::new(Kind::WrongMember, "another member of this store is here")
         .at(place)
@@ -323,14 +330,14 @@ fn of_another_half(place: &Path) -> Error {
     Error::new(Kind::WrongMember, "this member belongs to another half of the store")
         .at(place)
         .advice(format!(
-            "import the snapshots of that half: pinstripe member merge {}; then replace it with a \
-             new member: pinstripe member replace N --to DIR",
+            "import the snapshots of that half with 'pinstripe member merge {}'; then replace this \
+             member by a new one with 'pinstripe member replace N --to DIR'",
             place.display()
         ))
 }
 
-/// The places where a member may be: the one where it was last seen, and the one where it would be
-/// if all members had moved together with the named one (`own_old` -> `own_new`).
+/// Returns the places where a member may be: where it was last seen, and where it would be if all
+/// members had moved together with the named one (`own_old` -> `own_new`).
 pub(super) fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Vec<PathBuf> {
     let mut all = vec![last_seen.to_path_buf()];
     if [last_seen, own_old, own_new].into_iter().any(is_remote) {
@@ -352,20 +359,20 @@ pub(super) fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Ve
     all
 }
 
-/// The advice where a label was not made with the store's keys.
-const FORGED: &str = "this label was written without a key of this store: its member is not to be \
+/// The advice for a label that was not made with the store's keys.
+const FORGED: &str = "this label was written without a key of this store, so its member is not \
                       trusted; 'pinstripe repair' rewrites the label";
 
 /// Opens a directory as a member and reads its label.
 ///
 /// # Errors
-/// [`Kind::NotFound`] if it is not a member.
+/// Fails with [`Kind::NotFound`] if the directory is not a member.
 #[cfg(test)]
 pub(crate) fn read_member(place: &Path) -> Result<(SharedMember, Label)> {
     read_member_at(&Places::default(), place)
 }
 
-/// The rooms that every verb needs, or prefers, when it opens a store.
+/// The rooms that every verb needs, or profits from, when it opens a store.
 pub(super) const OPENING: [Glance; 7] = [
     Glance { label: true, ..Glance::of(Room::Keys, 2) },
     Glance::of(Room::Snapshots, 1),
@@ -376,15 +383,15 @@ pub(super) const OPENING: [Glance; 7] = [
     Glance::maybe(Room::Packs, 1),
 ];
 
-/// Opens a place as a member and reads its label.
+/// Opens the member at a place and reads its label.
 pub(super) fn read_member_at(places: &Places, place: &Path) -> Result<(SharedMember, Label)> {
     let member = places.open(place)?;
     let label = read_label(&*member)?;
     Ok((member, label))
 }
 
-/// Returns a label that was just read from a member; with a voucher, only if a holder of the keys
-/// made it.
+/// Returns a label that was just read from a member; if there is a voucher, only a label that a
+/// holder of the keys made is accepted.
 fn verified(label: Label, member: &dyn Member, voucher: Option<&Voucher>) -> Result<Label> {
     match voucher {
         None => Ok(label),
@@ -392,7 +399,7 @@ fn verified(label: Label, member: &dyn Member, voucher: Option<&Voucher>) -> Res
     }
 }
 
-/// Reads a label; with a voucher, refuses one that no holder of the keys made.
+/// Reads a label; if there is a voucher, a label that no holder of the keys made is refused.
 pub(super) fn label_of(member: &dyn Member, voucher: Option<&Voucher>) -> Result<Label> {
     let label = read_label(member)?;
     if let Some(voucher) = voucher {
@@ -417,21 +424,21 @@ fn read_label(member: &dyn Member) -> Result<Label> {
                 .at(place)
                 .advice(
                     "check the endpoint, the bucket and the prefix; if the member is lost for \
-                     good: pinstripe member replace N --to PLACE",
+                     good, run 'pinstripe member replace N --to PLACE'",
                 )
         }
         Kind::NotFound => Error::new(Kind::NotFound, "this directory is not a member of a store")
             .at(place)
             .advice(
-                "is its disk mounted? if the member is lost for good: pinstripe member replace N \
-                 --to DIR",
+                "is the disk of the member mounted? if the member is lost for good, run 'pinstripe \
+                 member replace N --to DIR'",
             ),
         _ => error,
     })?;
     Label::decode(&bytes).map_err(|error| {
         error
             .at(place.join(ExtentName::Label.path()))
-            .advice("open the store through another member, then run repair")
+            .advice("open the store through another member, then run 'pinstripe repair'")
     })
 }
 

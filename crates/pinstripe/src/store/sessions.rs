@@ -1,9 +1,10 @@
-//! The sessions of writers: put before a writer reads anything, removed after its commit.
+//! The sessions of writers: a session is put before the writer reads anything, and removed after
+//! its commit.
 //!
-//! A session is not a lock. It lists the snapshots that its writer depends on, so that a collector
-//! keeps those and waits for an answer before it deletes anything else. A session that its writer
-//! did not remove has ended if its commit object exists, if its process is certainly dead, or if a
-//! void has the name of the commit object ([`fence`]).
+//! A session is not a lock. A session lists the snapshots on which its writer depends, so that a
+//! collector keeps these and waits for an answer before it deletes anything else. A session that
+//! its writer did not remove has ended if its commit object exists, if its process has certainly
+//! ended, or if a void has the name of the commit object ([`fence`]).
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId};
@@ -14,26 +15,26 @@ use pinstripe_member::{ExtentName, Room, SharedMember, is_of_an_earlier_boot, pr
 use super::Store;
 use super::objects::{Belief, Quorum, RoomObjects};
 
-/// A session of this process. Dropping it removes it, as far as the members let it.
+/// A session of this process. Dropping it removes the session, as far as the members allow.
 pub struct OpenSession<'a> {
     store: &'a Store,
-    /// The content of its object.
+    /// The content of the session object.
     pub session: Session,
     is_open: bool,
 }
 
-/// The name of a session's object.
+/// Returns the name of a session's object.
 pub fn name_of(id: SessionId) -> ExtentName {
     ExtentName::In(Room::Sessions, id.0)
 }
 
-/// Begins a session. From now on every collector waits for its answer, so anything that the
-/// writer relies on must be read afterwards. `commit` is the name of the object put at the end.
-/// A session of more than some minutes has heartbeats (`pipeline/heartbeat.rs`); the
-/// session's id promises that, so nothing is put for a short one.
+/// Begins a session. After this, every collector waits for the session's answer, so anything that
+/// the writer relies on must be read later. `commit` is the name of the object that is put at the
+/// end. A session that lasts more than some minutes has heartbeats (`pipeline/heartbeat.rs`); the
+/// session's id announces them, so a short session puts no object for that.
 ///
 /// # Errors
-/// The errors of the members, when too few took it.
+/// Fails with the errors of the members, when too few accepted the session.
 pub fn begin<'a>(
     store: &'a Store,
     work: Work,
@@ -65,11 +66,12 @@ pub fn begin<'a>(
 }
 
 /// Refuses a writer while another one is running, in a store that allows one writer at a time. Each
-/// puts its session before it lists the others, so of two at least one sees the other. A backup
-/// or an undelete does not stop a gc, which waits for live writers and ends the sessions of dead ones.
+/// writer puts its session before it lists the others, so at least one of two writers sees the
+/// other. A backup or an undelete does not prevent a gc, which waits for running writers and ends
+/// the sessions of dead ones.
 ///
 /// # Errors
-/// [`Kind::Busy`] when another one is running, or not known to be gone.
+/// Fails with [`Kind::Busy`] when another writer is running, or may be running.
 pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
     let is_in_the_way = |other: &Session| {
         let is_waited_for = matches!(other.work, Work::Backup | Work::Undelete);
@@ -81,14 +83,15 @@ pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
     let Some(other) = others.find(is_in_the_way) else { return Ok(()) };
     let is_near = own.process.machine != [0; 16] && other.process.machine == own.process.machine;
     let what = format!(
-        "session {} (process {} on {} machine) writes to this store, and one at a time may: a \
-         member's endpoint has no create-if-absent",
+        "session {} (process {} on {} machine) is writing to this store, which allows only one \
+         writer at a time: a member's endpoint has no create-if-absent",
         other.id.short(),
         other.process.pid,
         if is_near { "this" } else { "another" },
     );
     Err(Error::new(Kind::Busy, what).advice(format!(
-        "let it finish, then run this again; if its machine is gone: pinstripe gc --fence {}",
+        "let the session finish, then run this command again; if its machine is gone, run \
+         'pinstripe gc --fence {}'",
         other.id.short()
     )))
 }
@@ -97,28 +100,29 @@ impl OpenSession<'_> {
     /// Ends it.
     ///
     /// # Errors
-    /// A member's own; the session then remains open on that member until its process is gone.
+    /// Fails with a member's own error; the session then remains on that member until its process
+    /// has ended.
     pub fn end(mut self) -> Result<()> {
         self.is_open = false;
         self.store.drop_all(name_of(self.session.id))
     }
 
-    /// Makes sure that its commit object is on the members. A void that ended this session has the
-    /// same name, and an endpoint without create-if-absent may have written the commit over it:
-    /// then this takes it back.
+    /// Verifies that the session's commit object is on the members. A void that ended this session
+    /// has the same name, and an endpoint without create-if-absent may have overwritten it with the
+    /// commit object: then this call removes the commit object again.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when the session was ended; the errors of the members.
+    /// Fails with [`Kind::Busy`] when the session was ended, or with the errors of the members.
     pub(crate) fn confirm_commit(&self) -> Result<()> {
         if !self.store.has_one_writer() || self.stands() {
             return Ok(());
         }
         self.store.delete_all(commit_of(&self.session))?;
-        Err(Error::new(Kind::Busy, "this session was ended by a gc while it wrote")
-            .advice("run this again: it continues from its last checkpoint"))
+        Err(Error::new(Kind::Busy, "a gc ended this session while it was writing")
+            .advice("run this command again: it continues from its last checkpoint"))
     }
 
-    /// Whether a member still has the session; if none does, another process ended it.
+    /// Whether any member still has the session; if none does, another process ended it.
     pub fn stands(&self) -> bool {
         let name = name_of(self.session.id);
         self.store.present().any(|(_, member)| member.len(name).is_ok())
@@ -144,28 +148,28 @@ fn commit_of(session: &Session) -> ExtentName {
     ExtentName::In(room, session.commit)
 }
 
-/// Returns all sessions. One without an intact copy counts only if enough members have it that its
-/// writer may have continued; otherwise the write or removal was interrupted.
+/// Returns all sessions. A session without an intact copy counts only if enough members have it
+/// that its writer may have continued; otherwise the write or the removal was interrupted.
 ///
 /// # Errors
-/// The errors of [`Store::objects`]; [`Kind::Corrupt`] when a session that counts has no intact
-/// copy: the snapshots that it depends on are unknown.
+/// Fails with the errors of [`Store::objects`], or with [`Kind::Corrupt`] when a session that
+/// counts has no intact copy, because the snapshots on which it depends are unknown.
 pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
     let found = found(store, quorum)?;
     let mut unsound = found.unsound.into_iter();
     if let Some((name, error)) = unsound.find(|(name, _)| !is_cut_off(store, *name)) {
         return Err(error.at(name.path()).advice(
-            "what this writer relies on is unknown; if no writer is running, remove this file from \
-             all members",
+            "the data that this writer relies on is unknown; if no writer is running, remove this \
+             file from all members",
         ));
     }
     Ok(found.sound.into_values().collect())
 }
 
-/// Returns sessions whose process may run, except `own`.
+/// Returns the sessions whose process may be running, except `own`.
 ///
 /// # Errors
-/// The errors of [`load`].
+/// Fails with the errors of [`load`].
 pub(crate) fn at_work(
     store: &Store,
     own: Option<SessionId>,
@@ -176,10 +180,11 @@ pub(crate) fn at_work(
     Ok(load(store, quorum)?.into_iter().filter(runs).collect())
 }
 
-/// The same without what no member can read. For those that remove such sessions.
+/// Returns the sessions whose process may be running, without those that no member can read. This
+/// function is for callers that remove unreadable sessions.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn readable_at_work(
     store: &Store,
     own: Option<SessionId>,
@@ -190,11 +195,12 @@ pub(crate) fn readable_at_work(
     Ok(found(store, quorum)?.sound.into_values().filter(runs).collect())
 }
 
-/// Returns names of sessions that cannot be read and that no process can continue: all members are
-/// present, and none has an intact copy. Then more copies are damaged than parity replaces.
+/// Returns the names of sessions that cannot be read and that no process can continue: all members
+/// are present, and none has an intact copy. More copies of such a session are damaged than parity
+/// replaces.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub fn cut_off(store: &Store, quorum: Quorum) -> Result<Vec<ExtentName>> {
     let found = found(store, quorum)?;
     let is_all_there = store.absent().next().is_none();
@@ -203,7 +209,7 @@ pub fn cut_off(store: &Store, quorum: Quorum) -> Result<Vec<ExtentName>> {
     Ok(cut_off.chain(found.strays.into_iter().map(|(name, _)| name)).collect())
 }
 
-/// A session only makes others careful, so one member that has it is enough.
+/// A session only makes other processes more cautious, so one member that has it is enough.
 fn found(store: &Store, quorum: Quorum) -> Result<RoomObjects<Session>> {
     store.objects(Room::Sessions, quorum, Belief::One, |id, bytes| read(store, id, bytes))
 }
@@ -219,28 +225,31 @@ fn is_cut_off(store: &Store, name: ExtentName) -> bool {
 /// Reads one session.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] if it is not a session, or has the name of another.
+/// Fails with [`Kind::Corrupt`] if the bytes are not a session, or belong to another name.
 pub fn read(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<Session> {
     let session = Session::decode(bytes)?;
     store.verify(name_of(SessionId(id)), bytes)?;
     if session.id.0 != id || session.store != store.config.store {
-        return Err(Error::new(Kind::Corrupt, "this session has another name"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the content of this session object does not match its name",
+        ));
     }
     Ok(session)
 }
 
-/// Whether a session's process surely runs no more.
+/// Whether a session's process has certainly ended.
 pub(crate) fn is_dead(session: &Session, own: &Process) -> bool {
     process_is_gone(&session.process, own)
 }
 
-/// Ends a session from outside, regardless of its process: its commit object can no longer be put.
-/// Nothing that was committed is touched. A collector past its point of no return loses only its
-/// session: the next collector finishes its list.
+/// Ends a session from outside, whether or not its process is running: its commit object cannot be
+/// put any more. Nothing that was committed is changed. A collector past its point of no return
+/// loses only its session: the next collector finishes its list.
 ///
 /// # Errors
-/// [`Kind::Refused`] while a member is absent, since the writer might put it there;
-/// [`Kind::Busy`] when it was first and is done.
+/// Fails with [`Kind::Refused`] while a member is absent, since the writer might put its commit
+/// object there, or with [`Kind::Busy`] when the writer was faster and has finished.
 pub fn fence(store: &Store, session: &Session) -> Result<()> {
     if store.absent().next().is_some() {
         return Err(Error::new(

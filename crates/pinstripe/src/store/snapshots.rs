@@ -1,4 +1,5 @@
-//! Finding snapshots: every sound snapshot object on any member, and names as people give them.
+//! Finds snapshots: every intact snapshot object on any member, and snapshots by the names that
+//! users give.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SnapshotId, find_by_name};
@@ -11,32 +12,32 @@ use pinstripe_member::{ExtentName, Room, SharedMember};
 use super::objects::Quorum;
 use super::{Store, checkpoints, deletion, forgotten, read_small};
 
-/// A snapshot, and whether it is marked as no longer wanted.
+/// A snapshot, and whether it is marked as forgotten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// It is marked as forgotten.
+    /// Whether the snapshot is marked as forgotten.
     pub is_forgotten: bool,
 }
 
-/// All snapshots that are wanted, oldest first. One whose every copy is damaged is reported as a
-/// loss.
+/// Returns all snapshots that are wanted, oldest first. A snapshot is reported as a loss if every
+/// copy of it is damaged.
 ///
 /// # Errors
-/// The errors of [`load_all`].
+/// Fails with the errors of [`load_all`].
 pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
     let known = load_all(store, monitor)?.into_iter();
     Ok(known.filter(|known| !known.is_forgotten).map(|known| known.snapshot).collect())
 }
 
-/// Returns all snapshots, forgotten ones too, oldest first. Deleted snapshots that return with a
-/// member that was absent are not included; nor is the void of a session that was ended from
+/// Returns all snapshots, including forgotten ones, oldest first. Deleted snapshots that a member
+/// brought back after an absence are not included, nor are voids of sessions that were ended from
 /// outside.
 ///
 /// # Errors
-/// The errors of [`Store::list`]; [`Kind::Unsupported`] when a newer version wrote one,
-/// [`Kind::Locked`] when one is sealed under a key that is not available.
+/// Fails with the errors of [`Store::list`], with [`Kind::Unsupported`] when a newer version wrote
+/// a snapshot, or with [`Kind::Locked`] when one is sealed with a key that is not available.
 pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     let mut known = Vec::new();
     let mut lost = Vec::new();
@@ -77,10 +78,11 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     Ok(known)
 }
 
-/// Whether a snapshot is present and not forgotten, at this moment.
+/// Whether a snapshot exists and is not forgotten, at this moment.
 ///
 /// # Errors
-/// The errors of [`Store::objects`]; that of reading it, when it is present.
+/// Fails with the errors of [`Store::objects`], or with the error of reading the snapshot if it
+/// exists.
 pub fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
     if forgotten::load(store, Quorum::Backup)?.is_forgotten(id)
         || deletion::dead(store, Room::Snapshots)?.contains(&id.0)
@@ -94,14 +96,14 @@ pub fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
     }
 }
 
-/// Whether a void has the name of the snapshot of a session that was ended from outside. A snapshot
-/// on any member takes precedence.
+/// Whether a void has the name of a snapshot, because its session was ended from outside. A
+/// snapshot on any member takes precedence.
 pub fn is_void(store: &Store, id: SnapshotId) -> bool {
     store.read_object(ExtentName::snapshot(id), |bytes| read_void(store, id.0, bytes)).is_ok()
 }
 
-/// Whether this member has that void. Anything else under the name of a future snapshot is damage
-/// or forged, and does not stop a backup from committing.
+/// Whether this member has a void under the name of a snapshot. Anything else under the name of a
+/// future snapshot is damaged or forged, and does not prevent a backup from committing.
 pub(crate) fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName) -> bool {
     let ExtentName::In(Room::Snapshots, id) = name else { return false };
     let void = read_small(&**member, name).and_then(|bytes| read_void(store, id, &bytes));
@@ -109,16 +111,16 @@ pub(crate) fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName)
     void.map_or_else(|error| error.kind() == Kind::KeysChanged, |()| true)
 }
 
-/// Whether this member has a snapshot under this name.
+/// Whether this member has a snapshot with this name.
 pub(crate) fn is_on(store: &Store, member: &SharedMember, name: ExtentName) -> bool {
     let snapshot = read_small(&**member, name).and_then(|bytes| open(store, &bytes));
     snapshot.is_ok_and(|it| ExtentName::snapshot(it.id) == name)
 }
 
-/// Reads the void that takes a name.
+/// Reads the void that has a certain name.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for anything else.
+/// Fails with [`Kind::Corrupt`] for anything else.
 pub(crate) fn read_void(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<()> {
     store.verify(ExtentName::In(Room::Snapshots, name), bytes)?;
     match GcObject::decode(bytes)? {
@@ -131,10 +133,10 @@ pub(crate) fn read_void(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<(
     }
 }
 
-/// Reads one snapshot from whichever member has it sound.
+/// Reads one snapshot from any member with an intact copy.
 ///
 /// # Errors
-/// When none has.
+/// Fails when none has.
 pub fn read(store: &Store, id: SnapshotId) -> Result<Snapshot> {
     let decode = |bytes: &[u8]| decode(store, id, bytes);
     match store.config.encryption {
@@ -143,8 +145,8 @@ pub fn read(store: &Store, id: SnapshotId) -> Result<Snapshot> {
     }
 }
 
-/// Returns the number of members that must have the same snapshot. If nothing is sealed, only this
-/// distinguishes it from one that a member forged under its name.
+/// Returns the number of members that must have the same snapshot. In a store without encryption,
+/// only this number distinguishes a snapshot from one that a member forged under its name.
 fn needed(store: &Store) -> usize {
     if store.config.encryption == Encryption::None { store.votes() } else { 1 }
 }
@@ -152,9 +154,11 @@ fn needed(store: &Store) -> usize {
 fn decode(store: &Store, id: SnapshotId, bytes: &[u8]) -> Result<Snapshot> {
     let snapshot = open(store, bytes)?;
     if snapshot.id != id || snapshot.store != store.config.store {
-        return Err(
-            Error::new(Kind::Corrupt, "this snapshot has another name").expected(id, snapshot.id)
-        );
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the content of this snapshot object does not match its name",
+        )
+        .expected(id, snapshot.id));
     }
     checkpoints::refuse(&snapshot)?;
     Ok(snapshot)
@@ -163,22 +167,23 @@ fn decode(store: &Store, id: SnapshotId, bytes: &[u8]) -> Result<Snapshot> {
 /// Opens a snapshot object, which may have been sealed with newer keys.
 ///
 /// # Errors
-/// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; the errors
-/// of the opener.
+/// Fails with [`Kind::KeysChanged`] when the keys were rotated since this process opened the store,
+/// or with the errors of the opener.
 pub(crate) fn open(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
     store.opener().snapshot(bytes).map_err(|error| store.newer_or_forged(error))
 }
 
-/// Picks the snapshot that `name` means: `latest`, or the beginning of an id.
+/// Finds the snapshot for `name`: `latest`, or the beginning of an id.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several ids begin with this text.
+/// Fails with [`Kind::NotFound`] when there is none, with [`Kind::Usage`] when several ids begin
+/// with this text.
 pub fn find<'a>(snapshots: &'a [Snapshot], name: &str) -> Result<&'a Snapshot> {
-    let list = "list them with: pinstripe snapshots";
+    let list = "'pinstripe snapshots' lists the snapshots";
     if name == "latest" {
         return snapshots.last().ok_or_else(|| {
             Error::new(Kind::NotFound, "the store has no snapshot yet")
-                .advice("make one: pinstripe backup PATH")
+                .advice("make a snapshot with 'pinstripe backup PATH'")
         });
     }
     find_by_name(snapshots, |snapshot| snapshot.id, name, "snapshot")

@@ -1,14 +1,15 @@
-//! Changing the table of members, in an order that survives a power cut at any step.
+//! Changes the table of members, in an order that survives a power cut at any step.
 //!
-//! A changed table has a higher generation and is written into every present member's label. A
-//! process that opens the store meanwhile follows the highest generation that it finds, so a
-//! change is made as soon as the first label is durable, and any later run writes the others. A
-//! new member gets its label first and is named by the others last: until then no process uses it.
+//! A changed table has a higher generation and is written into the label of every present member. A
+//! process that opens the store during the change uses the highest generation that it finds, so the
+//! change takes effect as soon as the first label is durable, and any later run writes the other
+//! labels. A new member gets its label first, and the other labels list it last: until then no
+//! process uses the member.
 //!
-//! Invariant: a label is written under a [`Claim`] only, so no change is based on anything but the
-//! one before it, and none is written over by an earlier one.
+//! Invariant: labels are written only under a [`Claim`], so every change is based on the previous
+//! one, and no change is overwritten by an earlier one.
 //!
-//! Not in this module: moving what members hold (pipeline/, ops/).
+//! Not in this module: moving the data of members (pipeline/, ops/).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -21,24 +22,25 @@ use pinstripe_member::label::{
 use pinstripe_member::{ExtentName, NewMember, Room, SharedMember, is_remote, real};
 use pinstripe_stripe::{Voucher, locked_error};
 
-/// The labels now found on the present members.
+/// The labels that the present members have now.
 #[derive(Default)]
 pub(super) struct LabelsThere {
     /// The labels of this store.
     pub labels: Vec<Label>,
-    /// Members that have left: they had a label when the store was opened and have none now, or their
-    /// last label says so and is not of a later table. Where labels vote, each has a vote of its own:
-    /// no later table is written on it.
+    /// Members that have left: they had a label when the store was opened and have none now, or
+    /// their last label says so and does not have a later table. If labels count by votes, such a
+    /// member still has a vote of its own: no later table is written to it.
     struck: Vec<usize>,
 }
 
 impl Store {
-    /// Writes the label of every present member on which it is missing, damaged or says something
-    /// else than this store knows; returns how many.
+    /// Writes the label of every present member on which it is missing, damaged or different from
+    /// what this store knows; returns the number of labels written.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process changes the members, or has since this store was opened;
-    /// a member's own when it cannot be written, unless it is leaving.
+    /// Fails with [`Kind::Busy`] when another process is changing the members, or has changed them
+    /// since this store was opened, or with a member's own error when it cannot be written, unless
+    /// it is leaving.
     pub fn write_labels(&self) -> Result<u64> {
         if self.outdated_labels(&self.table_now()).next().is_none() {
             return Ok(0);
@@ -47,10 +49,10 @@ impl Store {
         self.write_labels_with(&self.claim()?)
     }
 
-    /// [`write_labels`](Self::write_labels) for one that has the right to.
+    /// Like [`write_labels`](Self::write_labels), for a caller that has the claim.
     ///
     /// # Errors
-    /// The errors of [`write_labels`](Self::write_labels).
+    /// Fails with the errors of [`write_labels`](Self::write_labels).
     pub(crate) fn write_labels_with(&self, claim: &Claim) -> Result<u64> {
         claim.confirm()?;
         self.require_voucher()?;
@@ -71,11 +73,11 @@ impl Store {
         Ok(written)
     }
 
-    /// Writes every label that is not of this store's format, or is not vouched for as `voucher`
-    /// would: the first step of an upgrade.
+    /// Writes every label that does not have this store's format, or does not have the MAC that
+    /// `voucher` would make: the first step of an upgrade.
     ///
     /// # Errors
-    /// The errors of [`write_labels`](Self::write_labels).
+    /// Fails with the errors of [`write_labels`](Self::write_labels).
     pub(crate) fn write_vouched_labels(
         &self,
         claim: &Claim,
@@ -96,13 +98,13 @@ impl Store {
         Ok(written)
     }
 
-    /// Makes sure that no upgrade is running, or has run since this process opened the store. The
+    /// Verifies that no upgrade is running, or has run since this process opened the store. The
     /// caller calls this after it put an object of the old format, and before it reports that. An
     /// upgrade writes the labels first and then reads the objects that count, so one of the two
     /// sees the other.
     ///
     /// # Errors
-    /// [`Kind::Busy`].
+    /// Fails with [`Kind::Busy`].
     pub(crate) fn refuse_upgrade(&self) -> Result<()> {
         if self.format != Format::V1 {
             return Ok(());
@@ -113,16 +115,18 @@ impl Store {
         match self.present().filter(is_newer).count() >= self.votes_on_leaving() {
             false => Ok(()),
             true => Err(Error::new(Kind::Busy, "this store is being upgraded").advice(
-                "finish the upgrade: pinstripe upgrade; or undo it: pinstripe upgrade --back",
+                "finish the upgrade with 'pinstripe upgrade', or undo it with 'pinstripe upgrade \
+                 --back'",
             )),
         }
     }
 
-    /// Makes sure that the store was not upgraded since this process opened it: what an opener would
-    /// find now decides. An interrupted upgrade does not count.
+    /// Verifies that the store was not upgraded since this process opened it, by what a process
+    /// that opens it now would find. An interrupted upgrade does not count.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when it was; a member's own when it cannot be listed.
+    /// Fails with [`Kind::Busy`] when the store was upgraded, or with a member's own error when it
+    /// cannot be listed.
     pub(super) fn refuse_upgraded(&self) -> Result<()> {
         if self.format != Format::V1 {
             return Ok(());
@@ -133,12 +137,12 @@ impl Store {
         };
         match is_upgraded {
             false => Ok(()),
-            true => Err(Error::new(Kind::Busy, "this store was upgraded while this ran")
+            true => Err(Error::new(Kind::Busy, "this store was upgraded while this command ran")
                 .advice("run it again")),
         }
     }
 
-    /// Returns members whose label differs from the one that they should have, and that label.
+    /// Returns the members whose label differs from the one that they should have, with the latter.
     fn outdated_labels<'a>(
         &'a self,
         table: &'a MemberTable,
@@ -151,7 +155,7 @@ impl Store {
         })
     }
 
-    /// The label on a member, if it can be trusted at all.
+    /// Returns the label on a member, if it can be trusted.
     fn label_there(&self, member: &SharedMember) -> Result<Label> {
         let bytes = read_small(&**member, ExtentName::Label)?;
         let label = Label::decode(&bytes)?;
@@ -159,23 +163,24 @@ impl Store {
         Ok(label)
     }
 
-    /// Refuses to write a label that no process could authenticate.
+    /// Refuses to write labels that no process could authenticate.
     fn require_voucher(&self) -> Result<()> {
         if self.lacks_macs() { Err(locked_error()) } else { Ok(()) }
     }
 
-    /// Whether this store has MACs that this process, without the keys, cannot make.
+    /// Whether this store has MACs that this process cannot make, because it lacks the keys.
     pub(crate) fn lacks_macs(&self) -> bool {
         let is_sealed = self.config.encryption != Encryption::None;
         is_sealed && self.format > Format::V1 && self.voucher.is_none()
     }
 
-    /// The number of members whose table must have changed before this process gives way.
+    /// The number of members whose table must have changed before this process believes the change
+    /// and stops.
     pub(super) fn votes_on_tables(&self) -> usize {
         if self.voucher.is_some() { 1 } else { self.votes() }
     }
 
-    /// The state of a member; `None` when it has left.
+    /// Returns the state of a member, or `None` when it has left.
     pub fn state(&self, number: usize) -> Option<MemberState> {
         self.member_slots.get(number)?.row.as_ref().map(|row| row.state)
     }
@@ -183,7 +188,7 @@ impl Store {
     /// Changes the table and writes it to all present members.
     ///
     /// # Errors
-    /// The errors of [`write_labels`](Self::write_labels).
+    /// Fails with the errors of [`write_labels`](Self::write_labels).
     pub fn change_table(
         &mut self,
         claim: &Claim,
@@ -202,10 +207,10 @@ impl Store {
         self.confirm_table()
     }
 
-    /// Makes sure that no other process has changed the table since this one read it.
+    /// Verifies that no other process has changed the table since this process read it.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when one has.
+    /// Fails with [`Kind::Busy`] when another process has changed it.
     pub(crate) fn confirm_table(&self) -> Result<()> {
         let there = self.labels_there()?;
         let is_later = |label: &&Label| label.table.replaces(&self.table);
@@ -215,24 +220,28 @@ impl Store {
                 let place = self.member_slots.get(usize::from(label.member)).map(|it| &it.place);
                 Err(Error::new(Kind::Busy, "another process is changing the members of this store")
                     .at(place.unwrap_or(&self.named))
-                    .advice("let it finish, then run this again: it continues where it stopped"))
+                    .advice(
+                        "let the other process finish, then run this command again: it continues \
+                         where it stopped",
+                    ))
             }
             _ => Ok(()),
         }
     }
 
-    /// Makes sure that no member to which this process may have written has left since the store
-    /// was opened. The caller calls this once packs are durable, before an index run or a snapshot
-    /// names them. A leaving member is checked again after it has left (ops/member), so one side
-    /// sees the other.
+    /// Verifies that no member to which this process may have written has left since the store was
+    /// opened. The caller calls this once packs are durable, before an index run or a snapshot
+    /// names them. The process that removes a member examines it again after it has left
+    /// (ops/member), so one side sees the other.
     ///
-    /// A checkpoint does not need this. It is on any members that took it, and one copy is enough,
-    /// since all below it is durable. A backup that resumes from it reuses an entry only if the
-    /// index has its chunks, and a pack without a run counts only if it is complete. A checkpoint
-    /// whose own pages are in packs that do not count is useless: it only costs time.
+    /// A checkpoint does not need this check. A checkpoint is on any members that accepted it, and
+    /// one copy is enough, since everything below it is durable. A backup that resumes from a
+    /// checkpoint reuses an entry only if the index has the entry's chunks, and a pack that no run
+    /// lists counts only if it is complete. A checkpoint whose own pages are in packs that do not
+    /// count is useless: it only costs time.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when one has left.
+    /// Fails with [`Kind::Busy`] when a member has left to which this process may have written.
     pub(crate) fn confirm_takers(&self) -> Result<()> {
         // A label that was written with newer keys could not be verified.
         self.refuse_older_keys()?;
@@ -250,21 +259,22 @@ impl Store {
             if votes >= self.votes_on_leaving() {
                 return Err(Error::new(
                     Kind::Busy,
-                    format!("member {} left the store while this ran", row.number),
+                    format!("member {} left the store while this command ran", row.number),
                 )
                 .at(&self.member_slots[usize::from(row.number)].place)
-                .advice("run it again: what it stored on other members is kept"));
+                .advice("run this command again: data that it stored on other members is kept"));
             }
         }
         Ok(())
     }
 
-    /// Whether a member to which this process has just put its commit object has been replaced or
-    /// removed meanwhile. The process that does so copies such objects after the table says that
-    /// the member has left, so one of the two sees the other.
+    /// Returns a member to which this process has just put its commit object and that has been
+    /// replaced or removed in the meantime. The process that removes a member copies such objects
+    /// after the table says that the member has left, so one of the two processes sees the other.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when all of them have: the object that was put may be nowhere in the store.
+    /// Fails with [`Kind::Busy`] when all members have left: the commit object may not be in the
+    /// store any more.
     pub(crate) fn left_meanwhile(&self) -> Result<Option<usize>> {
         let tables = self.labels_there()?.labels.into_iter().map(|label| label.table);
         let newest = tables.reduce(|one, other| if other.replaces(&one) { other } else { one });
@@ -284,18 +294,19 @@ impl Store {
         Ok(left.first().copied())
     }
 
-    /// Makes sure that some member is still in the store by its own label.
+    /// Verifies that at least one member is still in the store by its own label.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when none is.
-    pub(super) fn confirm_labels(&self) -> Result<()> {
+    /// Fails with [`Kind::Busy`] when no member is.
+    pub(crate) fn confirm_labels(&self) -> Result<()> {
         self.labels_there().map(drop)
     }
 
-    /// The labels of this store that present members carry now, each read once.
+    /// Returns the labels of this store that present members have now, each read once.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when all of them have left the store by their own labels, or have none.
+    /// Fails with [`Kind::Busy`] when all members have left the store by their own labels, or have
+    /// none.
     pub(super) fn labels_there(&self) -> Result<LabelsThere> {
         let (mut there, mut is_any_left) = (LabelsThere::default(), false);
         for (number, member) in self.present() {
@@ -312,21 +323,21 @@ impl Store {
         if is_any_left { Ok(there) } else { Err(all_left(&self.named)) }
     }
 
-    /// Returns the number of members that must say that one has left before a writer believes it:
-    /// more than parity replaces, so that this many malicious members cannot stop every backup. The
-    /// process that removes a member writes this to as many members as any writer reaches before it
-    /// searches for late extents, so a writer sees enough honest copies even with that many
+    /// Returns the number of members that must say that a member has left before a writer believes
+    /// it: more than parity replaces, so that this many malicious members cannot stop every backup.
+    /// The process that removes a member writes this to as many members as any writer uses before
+    /// it searches for late extents, so a writer sees enough honest copies even with that many
     /// malicious members.
     fn votes_on_leaving(&self) -> usize {
         self.votes_on_tables().min(usize::from(self.config.parity) + 1)
     }
 
-    /// Seats a directory as a new member, or continues with one that got no further than this: its
-    /// label is written, and no other member knows it yet. Returns its number.
+    /// Makes a directory a new member, or continues with one for which only this step was done: its
+    /// label is written, and no other member lists it yet. Returns its number.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the directory is not empty, belongs to another store, or was a
-    /// member of this one and still has extents.
+    /// Fails with [`Kind::Refused`] when the directory is not empty, belongs to another store, or
+    /// was a member of this one and still has extents.
     pub fn join(&mut self, place: &Path) -> Result<usize> {
         if let Some(number) = self.joined(place)? {
             return Ok(number);
@@ -339,11 +350,12 @@ impl Store {
                     if !member.list(room)?.is_empty() {
                         return Err(Error::new(
                             Kind::Refused,
-                            "this was a member of the store, and still holds extents",
+                            "this directory was a member of the store, and still holds extents",
                         )
                         .at(place)
                         .advice(
-                            "empty the directory if nothing in it is needed, then run this again",
+                            "empty the directory if nothing in it is needed, then run this command \
+                             again",
                         ));
                     }
                 }
@@ -362,7 +374,10 @@ impl Store {
         let mut table = self.table_now();
         table.generation = self.table.generation + 1;
         table.next = table.next.checked_add(1).ok_or_else(|| {
-            Error::new(Kind::Unsupported, "this store has had 65,535 members, which is all it can")
+            Error::new(
+                Kind::Unsupported,
+                "this store has had 65,535 members, which is the limit of a store",
+            )
         })?;
         table.rows.push(MemberRow {
             number: number as u16,
@@ -383,7 +398,7 @@ impl Store {
         Ok(number)
     }
 
-    /// The number of a directory that is a member already, as far as its own label knows.
+    /// Returns the number of a directory that is a member already, according to its own label.
     fn joined(&mut self, place: &Path) -> Result<Option<usize>> {
         let (member, label) = match self.options.read_member(place) {
             Ok(found) => found,
@@ -422,18 +437,19 @@ impl Store {
         Ok(Some(number))
     }
 
-    /// Strikes a member out of the table. Its last label stays: it says that the member has left, and
-    /// leads a process that knows an older table to the members that came later. A directory without a
-    /// label would count as the member that the older table names.
+    /// Removes a member from the table. The last label of the removed member stays: it says that
+    /// the member has left, and leads a process that knows an older table to the members that
+    /// joined later. A directory without a label would count as the member that an older table
+    /// lists there.
     ///
     /// # Errors
-    /// The errors of [`change_table`](Self::change_table).
+    /// Fails with the errors of [`change_table`](Self::change_table).
     pub(crate) fn retire(&mut self, claim: &Claim, number: usize) -> Result<()> {
         self.member_slots[number].member = None;
         self.change_table(claim, |table| table.rows.retain(|row| usize::from(row.number) != number))
     }
 
-    /// Passes the table's facts about each remote member to their opener.
+    /// Passes the table's facts about each remote member to the code that opens it.
     pub(super) fn tell_facts(&self) {
         let Some(remote) = &self.options.remote else { return };
         for slot in self.member_slots.iter().filter(|slot| is_remote(&slot.place)) {
@@ -443,13 +459,14 @@ impl Store {
         }
     }
 
-    /// The label that a member should have.
+    /// Returns the label that a member should have.
     fn label(&self, number: usize) -> Label {
         let (config, table) = (self.config.clone(), self.table.clone());
         Label { format: self.format, config, member: number as u16, table }
     }
 
-    /// The table with the places where the members were found; a later one if they have moved.
+    /// Returns the table with the places where the members were found; it has a higher generation
+    /// if they have moved.
     fn table_now(&self) -> MemberTable {
         let mut table = self.table.clone();
         for row in &mut table.rows {
@@ -466,7 +483,7 @@ impl Store {
         table
     }
 
-    /// Makes the slots those of a table.
+    /// Changes the slots to those of a table.
     fn adopt(&mut self, table: MemberTable) {
         self.member_slots.resize_with(table.next.into(), MemberSlot::default);
         for (number, slot) in self.member_slots.iter_mut().enumerate() {
@@ -480,13 +497,13 @@ impl Store {
     }
 }
 
-/// Whether a member has left the store by its own label.
+/// Whether a member has left the store according to its own label.
 pub(super) fn has_left(label: &Label) -> bool {
     label.table.row(label.member.into()).is_none_or(|row| row.state == MemberState::Left)
 }
 
-/// The format of a store with these labels. A change of the format goes from member to member; it is
-/// done when most have it.
+/// Returns the format version of a store with these labels. A change of the format is made on one
+/// member after the other; it has taken effect when most members have it.
 pub(super) fn format_of<'l>(labels: impl Iterator<Item = &'l Label>) -> Format {
     let (old, new): (Vec<_>, Vec<_>) = labels.partition(|label| label.format == Format::V1);
     if old.len() >= new.len().max(1) { Format::V1 } else { Format::V2 }
@@ -497,7 +514,7 @@ fn absolute(place: &Path) -> Result<std::path::PathBuf> {
 }
 
 fn all_left(named: &Path) -> Error {
-    Error::new(Kind::Busy, "all members left the store while this ran")
+    Error::new(Kind::Busy, "all members left the store while this command ran")
         .at(named)
-        .advice("name a member that is in the store now with --store, and run it again")
+        .advice("name a current member of the store with --store, and run this command again")
 }

@@ -1,6 +1,6 @@
-//! A snapshot's tree: building it from entries in path order, and reading it back from any path.
+//! A snapshot's tree: builds it from entries in path order, and reads it back from any path.
 //!
-//! Both work in memory of one page per level, for any number of entries.
+//! Building and reading need memory for only one page per level, for any number of entries.
 
 mod diff;
 mod follow;
@@ -26,7 +26,8 @@ pub use diff::Difference;
 pub(crate) use diff::TreeDiff;
 pub use follow::{Follow, follow};
 
-/// Builds a tree. `store` is asked to keep each page and node as a chunk and to name it.
+/// Builds a tree. `store` is called for each page and node, stores it as a chunk and returns its
+/// id.
 ///
 /// A clone can be finished to get the tree of what was added so far.
 #[derive(Clone)]
@@ -53,7 +54,7 @@ impl TreeWriter {
     /// Adds the next entry in path order.
     ///
     /// # Errors
-    /// The errors of `store`.
+    /// Fails with the errors of `store`.
     pub fn push(
         &mut self,
         entry: &Entry,
@@ -106,10 +107,10 @@ impl TreeWriter {
         self.add_child(level + 1, parent, store)
     }
 
-    /// Closes all levels and names the root. An empty tree has one empty page.
+    /// Closes all levels and returns the root. An empty tree has one empty page.
     ///
     /// # Errors
-    /// The errors of `store`.
+    /// Fails with the errors of `store`.
     pub fn finish(mut self, store: &mut dyn FnMut(Vec<u8>) -> Result<ChunkId>) -> Result<TreeRoot> {
         if !self.page.is_empty() || self.levels.is_empty() {
             self.close_page(store)?;
@@ -138,10 +139,10 @@ impl Default for TreeWriter {
     }
 }
 
-/// Reads a tree's entries in path order, all or those at and below a path.
+/// Reads a tree's entries in path order: all entries, or those at and below a path.
 pub struct TreeReader<'a> {
     chunks: ChunkReader<'a>,
-    /// Nodes on the way down, each with its children not yet visited and their height.
+    /// The nodes above the present position, each with its height and the children not visited yet.
     pending: Vec<(u8, VecDeque<Child>)>,
     page: VecDeque<Entry>,
     below: Vec<u8>,
@@ -150,10 +151,10 @@ pub struct TreeReader<'a> {
 }
 
 impl<'a> TreeReader<'a> {
-    /// Begins at the first entry at or below `below`; empty for the whole tree.
+    /// Begins at the first entry at or below `below`, which is empty for the complete tree.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for an impossible root.
+    /// Fails with [`Kind::Corrupt`] for an impossible root.
     pub fn new(chunks: ChunkReader<'a>, root: &TreeRoot, below: &[u8]) -> Result<Self> {
         if root.height > HEIGHT_MAX {
             return Err(Error::new(Kind::Corrupt, "a snapshot's tree has an impossible height")
@@ -170,12 +171,13 @@ impl<'a> TreeReader<'a> {
         })
     }
 
-    /// The next entry, `None` at the end.
+    /// Returns the next entry, or `None` at the end.
     ///
     /// # Errors
-    /// When a page or node cannot be read ([`Kind::TooManyLosses`] for one that is gone or
-    /// damaged). The reader then continues behind it, so that a caller who reports the loss can
-    /// read the rest. [`lost_entries`](Self::lost_entries) returns the number of entries lost.
+    /// Fails when a page or node cannot be read ([`Kind::TooManyLosses`] for one that is missing or
+    /// damaged). The reader then continues after the unreadable page, so that a caller who reports
+    /// the loss can read the rest. [`lost_entries`](Self::lost_entries) returns the number of
+    /// entries that were lost.
     pub fn next_entry(&mut self) -> Result<Option<Entry>> {
         loop {
             while let Some(entry) = self.page.pop_front() {
@@ -212,8 +214,8 @@ impl<'a> TreeReader<'a> {
         }
     }
 
-    /// The number of entries below the page or node that the last error of
-    /// [`next_entry`](Self::next_entry) was about.
+    /// The number of entries below the page or node for which [`next_entry`](Self::next_entry) last
+    /// failed.
     pub fn lost_entries(&self) -> u64 {
         self.lost_entries
     }
@@ -235,17 +237,17 @@ impl<'a> TreeReader<'a> {
         if let (Some(last), Some(first)) = (&self.last_path, page.first())
             && compare_paths(last, &first.path) != Ordering::Less
         {
-            return Err(Error::new(Kind::Corrupt, "pages of a snapshot are out of order"));
+            return Err(Error::new(Kind::Corrupt, "the pages of a snapshot are out of order"));
         }
         self.last_path = page.last().map(|entry| entry.path.clone()).or(self.last_path.take());
         self.page = page.into();
         Ok(())
     }
 
-    /// All chunks of a file, long lists resolved.
+    /// Returns all chunks of a file, including those in lists of a long content.
     ///
     /// # Errors
-    /// When a list cannot be read.
+    /// Fails when a list cannot be read.
     pub fn content(&mut self, content: &Content) -> Result<Vec<ChunkRow>> {
         match content {
             Content::Chunks(chunks) => Ok(chunks.clone()),
@@ -259,10 +261,10 @@ impl<'a> TreeReader<'a> {
         }
     }
 
-    /// The chunks in one list of a long content.
+    /// Returns the chunks in one list of a long content.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails when the list cannot be read.
     pub fn list(&mut self, id: &ChunkId) -> Result<Vec<ChunkRow>> {
         let bytes = self.chunks.read(id)?;
         let mut reader = Reader::new(&bytes, "content list");
@@ -272,7 +274,8 @@ impl<'a> TreeReader<'a> {
     }
 }
 
-/// The error for a page or node that cannot be read: which entries are lost with it.
+/// Returns the error for a page or node that cannot be read, with the entries that are lost with
+/// it.
 pub(crate) fn lost_page(child: &Child, error: Error) -> Error {
     if !matches!(error.kind(), Kind::NotFound | Kind::Corrupt | Kind::TooManyLosses) {
         return error;
@@ -286,5 +289,5 @@ pub(crate) fn lost_page(child: &Child, error: Error) -> Error {
     Error::new(Kind::TooManyLosses, what)
 }
 
-/// The reaction to a page that is lost.
-pub(crate) const SEE_WHAT_IS_LOST: &str = "see what else is lost with: pinstripe check --read-data";
+/// The advice for a page that is lost.
+pub(crate) const SEE_WHAT_IS_LOST: &str = "'pinstripe check --read-data' lists what else is lost";

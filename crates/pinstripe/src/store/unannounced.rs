@@ -1,11 +1,11 @@
-//! Members that too few labels name, as a change of the table that was cut off leaves them.
+//! Members that too few labels list, which an interrupted change of the table leaves.
 //!
-//! A process that opens the store finds the newest table through any label that has it. If the members
-//! with those labels are lost, no label leads to the new member, and the extents on it are lost, too.
-//! So it takes nothing until more labels name it than parity replaces members, or the labels of all
-//! other members that are present; unless too few others have room. Until then it does not count
-//! among the members that vote on small objects. Verbs that write packs write the missing labels
-//! first.
+//! A process that opens the store finds the newest table through any label that has it. If the
+//! members with those labels are lost, no label leads to the new member, and the extents on it are
+//! lost as well. So a new member gets no extents until more labels list it than parity replaces
+//! members, or until the labels of all other present members do, unless too few other members have
+//! space. Until then it does not count among the members that vote on small objects. Verbs that write
+//! packs write the missing labels first.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use pinstripe_member::label::{Label, MemberState, MemberTable};
 pub(super) struct Unannounced(RankedMutex<BTreeSet<usize>>);
 
 impl Unannounced {
-    /// Finds them by the labels of the members that are present.
+    /// Finds the members that too few labels list, by the labels of the present members.
     pub fn find(table: &MemberTable, parity: u8, labels: &[&Label]) -> Self {
         let is_active = |label: &&&Label| {
             let row = table.row(label.member.into());
@@ -49,7 +49,8 @@ impl Unannounced {
         self.0.lock().contains(&number)
     }
 
-    /// Leaves them out of the takers, by number, where more others than `parity` have room.
+    /// Removes the members that too few labels list from the takers, by number, if more than
+    /// `parity` other takers have space.
     pub(crate) fn leave_out_of(&self, takers: &mut [Option<SharedMember>], parity: usize) {
         if self.is_empty() {
             return;
@@ -61,19 +62,19 @@ impl Unannounced {
         }
     }
 
-    /// To be called when all labels have the table.
+    /// The caller calls this function when all labels have the table.
     pub fn clear(&self) {
         self.0.lock().clear();
     }
 }
 
 impl Store {
-    /// Finishes a change of the table that was cut off, so that all members take extents. Where a
-    /// label cannot be written now, that is a warning.
+    /// Finishes an interrupted change of the table, so that all members get extents. A label that
+    /// cannot be written now causes a warning.
     ///
     /// # Errors
-    /// The errors of [`Store::claim`], [`write_labels_with`](Store::write_labels_with): those of
-    /// keys and claims.
+    /// Fails with the errors of [`Store::claim`] and
+    /// [`write_labels_with`](Store::write_labels_with) that concern keys and claims.
     pub fn announce(&self, claim: &Claim, monitor: &Monitor) -> Result<()> {
         if self.unannounced.is_empty() {
             return Ok(());
@@ -88,8 +89,8 @@ impl Store {
         }
     }
 
-    /// Writes labels that name places of long ago, or lack a member, for a verb that writes packs. A
-    /// failure is a warning.
+    /// For a verb that writes packs, rewrites labels that have outdated places or lack a member. A
+    /// failure causes a warning.
     pub(crate) fn keep_labels_true(&self, monitor: &Monitor) {
         if (!self.moved.is_empty() || !self.unannounced.is_empty())
             && let Err(error) = self.write_labels()

@@ -1,9 +1,10 @@
-//! The batches of the walk: entries packed by the run, so that none has an allocation of its own.
+//! The batches of the walk: entries are packed in runs, so that no entry has an allocation of its
+//! own.
 //!
-//! The paths of one task's entries lie end to end in one buffer, their metadata in another; a
-//! run is a range of them, a batch a list of runs. Measured with a path vector per entry instead:
-//! 1.5 times the processor time outside the kernel on one thread, and more on several, because
-//! one thread frees what another allocated.
+//! The paths of the entries that one task found are concatenated in one buffer, their metadata in
+//! another; a run is a range of these entries, and a batch is a list of runs. A path vector per
+//! entry was measured instead: it took 1.5 times the user time on one thread, and more on several,
+//! because one thread frees what another allocated.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,16 +12,16 @@ use std::sync::Arc;
 use pinstripe_base::error::Error;
 use pinstripe_member::meta::Stat;
 
-/// Memory of one entry without its path.
+/// The memory of one entry without its path.
 pub(super) const ENTRY_BYTES: usize = size_of::<BatchEntry>();
 
-/// One piece of the stream.
+/// One item of the stream.
 #[derive(Debug, Clone, Copy)]
 pub enum WalkItem<'a> {
     /// An entry.
     Found(FoundEntry<'a>),
-    /// A hole: an entry that could not be read, or, right behind a directory's entry, a directory
-    /// whose content could not be listed.
+    /// A gap: an entry that could not be read or, directly after a directory's entry, a directory
+    /// that could not be listed.
     Trouble(Trouble<'a>),
 }
 
@@ -33,13 +34,14 @@ pub struct FoundEntry<'a> {
     pub stat: &'a Stat,
 }
 
-/// Something that could not be read. The walk continued without it.
+/// An entry or directory that could not be read. The walk continued without this entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Trouble<'a> {
     /// The path, as in [`FoundEntry`].
     pub path: &'a [u8],
-    /// The failure, with the absolute path as its place. [`Changed`](pinstripe_base::error::Kind::Changed)
-    /// when the entry vanished or was replaced meanwhile: expected on a tree in use.
+    /// The error, with the absolute path as its place.
+    /// The error is [`Changed`](pinstripe_base::error::Kind::Changed) when the entry vanished or
+    /// was replaced in the meantime, as happens on a tree in use.
     pub error: &'a Error,
 }
 
@@ -71,7 +73,7 @@ impl EntryBatch {
         self.items
     }
 
-    /// Whether there are none; never so in a batch from a walker.
+    /// Whether there are no items, which is never the case in a batch from a walker.
     pub fn is_empty(&self) -> bool {
         self.items == 0
     }
@@ -82,7 +84,7 @@ impl EntryBatch {
     }
 }
 
-/// The entries that one task found.
+/// The entries that one task of the walk found.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     paths: Vec<u8>,
@@ -105,7 +107,7 @@ impl Entries {
         self.entries.len()
     }
 
-    /// Moves the content to buffers of its own size and keeps the roomy ones for the next task.
+    /// Moves the content to buffers of the exact size and keeps the large ones for the next task.
     pub(crate) fn take_exact(&mut self) -> Entries {
         let paths = self.paths.as_slice().to_vec();
         self.paths.clear();
@@ -128,7 +130,7 @@ impl Entries {
     }
 }
 
-/// A range of a task's entries without a task between them.
+/// A range of a task's entries without a further task between them.
 #[derive(Debug)]
 pub(super) struct Run {
     entries: Arc<Entries>,
@@ -136,12 +138,12 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The range must not be empty.
+    /// Makes a run of a range that must not be empty.
     pub fn new(entries: Arc<Entries>, range: Range<usize>) -> Self {
         Run { entries, range }
     }
 
-    /// Returns the memory that it takes.
+    /// Returns the memory that the run takes.
     pub fn bytes(&self) -> usize {
         let Range { start, end } = self.range;
         let paths = self.entries.path_begin(end) - self.entries.path_begin(start);

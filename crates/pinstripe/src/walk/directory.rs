@@ -1,10 +1,10 @@
-//! One directory being walked: opening it, listing its names, reaching it again.
+//! One directory of the walk: opens it, lists its names, and reaches it again later.
 //!
-//! A directory is opened by its name below the descriptor of its parent, never by a full path,
-//! so no length of path is too long and no symlink is ever followed. Descriptors are few: a
-//! directory keeps its own for its children only while the walk's budget lasts; beyond that a
-//! child is reached from the nearest ancestor that kept one, and must prove to be the inode that
-//! was listed.
+//! A directory is opened by its name, relative to the descriptor of its parent, never by a full
+//! path, so no path is too long and no symlink is ever followed. The number of descriptors is
+//! limited: a directory keeps its own for its children only while the walk's budget lasts;
+//! otherwise a child is reached from the nearest ancestor that kept one, and must prove to be the
+//! inode that was listed.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -20,29 +20,30 @@ use super::stat::from_statx;
 use pinstripe_io::descriptors::patiently;
 use pinstripe_member::meta::Stat;
 
-/// Bytes that one getdents64 call may fill: about a thousand names.
+/// The number of bytes that one getdents64 call may fill: about a thousand names.
 const LISTING_BYTES: usize = 32 * 1024;
 
-/// The longest relative path handed to the kernel at once; PATH_MAX counts the final NUL.
+/// The longest relative path passed to the kernel at once; PATH_MAX includes the final NUL.
 const HOP_BYTES: usize = 4095;
 
 const ROOT_IS_OPEN: &str = "the root keeps its descriptor as long as the walk lives";
 
 /// A directory that has been entered, or an ancestor of one.
 pub(super) struct Directory {
-    /// `None` for the root.
+    /// The parent directory; `None` for the root.
     parent: Option<Arc<Directory>>,
     /// The name in the parent; empty for the root.
     name: CString,
     /// `(device, inode)`.
     identity: (u64, u64),
-    /// Open for the children, where the budget allowed it. The root always is.
+    /// The descriptor kept open for the children, if the budget allowed it. The root always keeps
+    /// its descriptor.
     kept: Option<KeptDescriptor>,
-    /// The numbers of the named paths below it.
+    /// The numbers of the named paths below the directory.
     pub named: Range<usize>,
-    /// It was named itself, as the root was.
+    /// Whether the directory was itself named by the user, as the root was.
     pub was_named: bool,
-    /// Only names that lead to a named path are examined in it.
+    /// Whether only those names are examined in it that lead to a named path.
     pub is_passage: bool,
 }
 
@@ -52,7 +53,7 @@ struct KeptDescriptor {
     _permit: Option<DescriptorPermit>,
 }
 
-/// The number of directory descriptors that may stay open besides those in use at the moment.
+/// The number of directory descriptors that may stay open in addition to those in use.
 #[derive(Clone)]
 pub(super) struct FdBudget {
     left: Arc<AtomicUsize>,
@@ -82,9 +83,9 @@ impl Drop for DescriptorPermit {
 /// Why a directory could not be entered.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The system refused it.
+    /// The system returned this error.
     System(Errno),
-    /// Under this name there is another inode now.
+    /// Another inode has the directory's name now.
     Replaced,
 }
 
@@ -95,24 +96,24 @@ impl From<Errno> for Refusal {
 }
 
 impl Directory {
-    /// The root of a walk, already open.
+    /// Makes the root of a walk, which is open already.
     pub fn root(fd: OwnedFd, identity: (u64, u64), named: Range<usize>) -> Self {
         let kept = Some(KeptDescriptor { fd, _permit: None });
         let name = CString::default();
         Directory { parent: None, name, identity, kept, named, was_named: true, is_passage: false }
     }
 
-    /// A directory listed in `parent`, not open yet.
+    /// Makes a directory that was listed in `parent` and is not open yet.
     pub fn below(parent: Arc<Directory>, name: CString, identity: (u64, u64)) -> Self {
         let (named, was_named, is_passage) = (0..0, false, false);
         Directory { parent: Some(parent), name, identity, kept: None, named, was_named, is_passage }
     }
 
-    /// Opens this directory from the nearest ancestor that is open: for reading, or only for
-    /// opening what is in it if it is a passage.
+    /// Opens this directory from the nearest open ancestor: for reading or, if it is a passage,
+    /// only for opening what is in it.
     ///
     /// # Errors
-    /// [`Refusal::Replaced`] when another inode has taken its name since it was listed.
+    /// Fails with [`Refusal::Replaced`] when another inode has its name since it was listed.
     pub fn open(&self) -> Result<OwnedFd, Refusal> {
         let open = if self.is_passage { open_passage } else { open_directory };
         let fd = match &self.parent {
@@ -128,7 +129,7 @@ impl Directory {
         if is_same { Ok(fd) } else { Err(Refusal::Replaced) }
     }
 
-    /// Keeps a descriptor for the children while the budget lasts; hands it back otherwise.
+    /// Keeps a descriptor for the children while the budget lasts; otherwise returns it.
     pub fn keep(&mut self, fd: OwnedFd, budget: &FdBudget) -> Option<OwnedFd> {
         if self.kept.is_some() {
             return Some(fd);
@@ -140,17 +141,17 @@ impl Directory {
         None
     }
 
-    /// The device of its file system.
+    /// The device of the directory's file system.
     pub fn device(&self) -> u64 {
         self.identity.0
     }
 
-    /// The descriptor that was kept, if any.
+    /// The descriptor that was kept for the children, if any.
     pub fn kept(&self) -> Option<BorrowedFd<'_>> {
         self.kept.as_ref().map(|kept| kept.fd.as_fd())
     }
 
-    /// A descriptor of this directory for opening entries below it, not for listing.
+    /// Returns a descriptor of this directory for opening entries in it, not for listing.
     fn reach(&self) -> Result<OwnedFd, Errno> {
         let mut names = Vec::new();
         let mut at = self;
@@ -165,12 +166,13 @@ impl Directory {
         descend(anchor, &names)
     }
 
-    /// Whether this directory or one above it is the inode `identity`.
+    /// Whether this directory or one of its ancestors is the inode `identity`.
     pub fn is_within(&self, identity: (u64, u64)) -> bool {
         self.and_ancestors().any(|directory| directory.identity == identity)
     }
 
-    /// Appends the path below the root, with a slash before each name: nothing for the root.
+    /// Appends the path below the root, with a slash before each name: appends nothing for the
+    /// root.
     pub(crate) fn append_path(&self, path: &mut Vec<u8>) {
         let names = || self.and_ancestors().map(|at| at.name.to_bytes()).filter(|n| !n.is_empty());
         let mut end = path.len() + names().map(|name| 1 + name.len()).sum::<usize>();
@@ -187,7 +189,8 @@ impl Directory {
 }
 
 impl Drop for Directory {
-    /// Frees a long chain of ancestors in a loop: the compiler's recursion could exhaust the stack.
+    /// Frees a long chain of ancestors in a loop, because the recursion that the compiler generates
+    /// could exhaust the stack.
     fn drop(&mut self) {
         let mut parent = self.parent.take();
         while let Some(mut directory) = parent.and_then(Arc::into_inner) {
@@ -196,8 +199,8 @@ impl Drop for Directory {
     }
 }
 
-/// Opens a directory for reading: never through a symlink, without hanging, and without touching
-/// its access time where we may ask for that.
+/// Opens a directory for reading: never through a symlink, without blocking, and without changing
+/// its access time if this process may ask for that.
 pub(super) fn open_directory(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags =
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -208,13 +211,14 @@ pub(super) fn open_directory(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd,
     }
 }
 
-/// Opens a directory only to open what is in it: needs no right to list it.
+/// Opens a directory only to open what is in it, which requires no permission to list it.
 fn open_passage(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     patiently(|| rustix::fs::openat(at, name, flags, Mode::empty()))
 }
 
-/// Goes down several names at once, in hops that the kernel's limit on paths allows.
+/// Opens a directory several names below another one, in hops that the kernel's limit on paths
+/// allows.
 fn descend(anchor: BorrowedFd<'_>, names: &[&CStr]) -> Result<OwnedFd, Errno> {
     let mut at = None;
     let mut rest = names;
@@ -226,7 +230,7 @@ fn descend(anchor: BorrowedFd<'_>, names: &[&CStr]) -> Result<OwnedFd, Errno> {
     at.ok_or(Errno::INVAL)
 }
 
-/// Goes down as many names as one call can take; returns their number.
+/// Opens a directory as many names below another one as one call can take; returns that number.
 fn hop(at: BorrowedFd<'_>, names: &[&CStr]) -> Result<(OwnedFd, usize), Errno> {
     let mut path = Vec::new();
     let mut taken = 0;
@@ -253,20 +257,21 @@ fn hop(at: BorrowedFd<'_>, names: &[&CStr]) -> Result<(OwnedFd, usize), Errno> {
     }
 }
 
-/// The flags for metadata of every entry: itself, not its target; no automount; no round trip to a
-/// file server for what the cache has.
+/// The flags for reading metadata of entries: of a symlink itself, without automount, and without a
+/// request to a file server if the metadata is cached.
 const STATX_FLAGS: AtFlags =
     AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
 
-/// An entry as it was seen in its directory.
+/// An entry as it was found in its directory.
 pub(super) struct Seen {
-    /// `None` for a file type that is unknown.
+    /// The metadata; `None` for an unknown file type.
     pub stat: Option<Stat>,
-    /// Whether a file system or a bind mount begins here.
+    /// Whether the entry is a mount point of a file system or a bind mount.
     pub is_mount_point: bool,
 }
 
-/// Stats `name` in the directory `at`, or the descriptor `at` itself for an empty name.
+/// Reads the metadata of `name` in the directory `at`, or of the descriptor `at` itself if the name
+/// is empty.
 pub(super) fn look(at: BorrowedFd<'_>, name: &CStr) -> Result<Seen, Errno> {
     let flags = if name.is_empty() { STATX_FLAGS | AtFlags::EMPTY_PATH } else { STATX_FLAGS };
     let statx = rustix::fs::statx(at, name, flags, StatxFlags::BASIC_STATS)?;
@@ -274,21 +279,21 @@ pub(super) fn look(at: BorrowedFd<'_>, name: &CStr) -> Result<Seen, Errno> {
     Ok(Seen { stat: from_statx(&statx), is_mount_point })
 }
 
-/// The names in a directory, in byte order, in two allocations however many there are.
+/// The names in a directory, in byte order; they take two allocations, however many they are.
 #[derive(Default)]
 pub(super) struct Names {
-    /// Every name with its NUL.
+    /// The bytes of all names, each with its NUL.
     bytes: Vec<u8>,
-    /// The beginning and the length without NUL of each: `begin << 16 | length`.
+    /// Start and length, without NUL, of each name: `start << 16 | length`.
     spans: Vec<u64>,
 }
 
 impl Names {
-    /// Replaces the names by those in a directory, as long as `go_on` says so. A listing that
-    /// breaks off leaves the names so far.
+    /// Replaces the names by those in a directory; stops when `go_on` returns false. A listing that
+    /// fails leaves the names found so far.
     ///
     /// # Errors
-    /// Why it broke off.
+    /// Fails with the error that ended the listing.
     pub fn list(&mut self, fd: BorrowedFd<'_>, go_on: impl Fn() -> bool) -> Result<(), Errno> {
         self.bytes.clear();
         self.spans.clear();
@@ -324,7 +329,7 @@ impl Names {
         spans.dedup_by(|a, b| bytes[text(*a)] == bytes[text(*b)]);
     }
 
-    /// Replaces the names by these.
+    /// Replaces the names by the given ones.
     pub fn set(&mut self, names: &[CString]) {
         self.bytes.clear();
         self.spans.clear();
@@ -332,7 +337,7 @@ impl Names {
         self.sort();
     }
 
-    /// Adds names that the listing lacks.
+    /// Adds those of the given names that the listing lacks.
     pub(crate) fn add_missing(&mut self, names: &[CString]) {
         let missing: Vec<_> = names.iter().filter(|name| self.find(name).is_none()).collect();
         if !missing.is_empty() {
@@ -345,13 +350,13 @@ impl Names {
         self.spans.len()
     }
 
-    /// The number of a name, if it is present.
+    /// Returns the position of a name, if it is present.
     pub fn find(&self, name: &CStr) -> Option<usize> {
         let name = name.to_bytes();
         self.spans.binary_search_by(|&span| self.bytes[text(span)].cmp(name)).ok()
     }
 
-    /// The name at a place in byte order.
+    /// Returns the name at a position in byte order.
     pub fn get(&self, index: usize) -> &CStr {
         let range = text(self.spans[index]);
         CStr::from_bytes_with_nul(&self.bytes[range.start..range.end + 1])

@@ -1,23 +1,25 @@
-//! Exclude patterns: gitignore's rules, on bytes, matched against absolute paths.
+//! Exclude patterns follow gitignore's rules, on bytes, and are matched against absolute paths.
 //!
-//! - a pattern without a slash matches a name at any depth: `*.o`, `.cache`;
-//! - with a leading slash it matches the whole absolute path: `/home/*/tmp`;
-//! - with a slash only inside, it matches any end of the path: `target/debug`;
-//! - with a trailing slash it matches directories only: `build/`;
-//! - `*` is any bytes, `?` one byte, `[a-z]` and `[!a-z]` one byte of a set; none crosses a slash;
-//! - `**` as a whole component is any number of components, none included; at the end, one or more;
-//! - `\` takes the next byte literally.
+//! * A pattern without a slash matches a name at any depth: `*.o`, `.cache`.
+//! * A pattern with a leading slash matches the complete absolute path: `/home/*/tmp`.
+//! * A pattern with a slash only inside matches any end of the path: `target/debug`.
+//! * A pattern with a trailing slash matches only directories: `build/`.
+//! * In a pattern, `*` matches any bytes, `?` one byte, and `[a-z]` or `[!a-z]` one byte of a set;
+//!   none of these matches a slash.
+//! * A component `**` matches any number of components, including none; at the end of a pattern,
+//!   one or more.
+//! * A `\` makes the next byte literal.
 //!
-//! A match is left out with everything below it. Pure; a bad pattern is an error, never a pattern
-//! that silently matches nothing. Also says whether caches are left out, although the tree shows
-//! which directories are caches (`cache`).
+//! A matching entry is left out with everything below it. Patterns do no I/O; an invalid pattern is
+//! an error, and never a pattern that silently matches nothing. This type also says whether caches
+//! are left out, although the walk finds out which directories are caches (`cache`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The patterns of one walk. The default excludes nothing.
+/// The patterns of one walk. By default nothing is excluded.
 #[derive(Debug, Clone, Default)]
 pub struct Exclude {
     patterns: Vec<Pattern>,
@@ -25,22 +27,22 @@ pub struct Exclude {
     written: Arc<[WrittenPattern]>,
 }
 
-/// A pattern as the user wrote it, and whether an entry matched it. Clones of an [`Exclude`] share
-/// this.
+/// A pattern as the user wrote it, and whether any entry matched it. Clones of an [`Exclude`] share
+/// this value.
 #[derive(Debug)]
 struct WrittenPattern {
     text: Vec<u8>,
     is_met: AtomicBool,
 }
 
-/// The verdict of the patterns about a path.
+/// What the patterns decide about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing matches.
     Include,
-    /// Leave it out if it is a directory.
+    /// Leave the path out if it is a directory.
     ExcludeDirectory,
-    /// Leave it out, of any kind.
+    /// Leave the path out, whatever its type.
     Exclude,
 }
 
@@ -54,7 +56,7 @@ pub(super) struct Pattern {
 enum Component {
     /// `**`.
     Any,
-    /// A name with wildcards.
+    /// A name with wildcards, as tokens.
     Name(Vec<PatternToken>),
 }
 
@@ -67,12 +69,12 @@ enum PatternToken {
 }
 
 impl Exclude {
-    /// Reads patterns as the user wrote them.
+    /// Parses patterns as the user wrote them.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a pattern that could match nothing or that means something else
-    /// elsewhere: empty, an open `[`, a `\` at the end, `.` or `..` or nothing between slashes,
-    /// a leading `!`, a `[:class:]`.
+    /// Fails with [`Kind::Usage`] for a pattern that could match nothing or that means something
+    /// else elsewhere: empty, an open `[`, a `\` at the end, `.` or `..` or nothing between
+    /// slashes, a leading `!`, a `[:class:]`.
     pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Result<Self> {
         let read = |pattern: P| {
             let written =
@@ -106,8 +108,8 @@ impl Exclude {
     }
 
     /// Also leaves out the content of a directory with a `CACHEDIR.TAG` that has the signature of
-    /// the Cache Directory Tagging Specification. The directory itself and its tag stay, so that it
-    /// is still a cache when it was restored.
+    /// the Cache Directory Tagging Specification. The directory itself and its tag file are kept,
+    /// so that it is still a cache after a restore.
     #[must_use]
     pub fn with_caches(self) -> Self {
         Exclude { caches: true, ..self }
@@ -118,7 +120,7 @@ impl Exclude {
         self.caches
     }
 
-    /// Leaves out one absolute path as well, no byte of it being a wildcard.
+    /// Also leaves out one absolute path, in which no byte is a wildcard.
     #[must_use]
     pub(crate) fn with_place(mut self, place: &[u8]) -> Self {
         let name =
@@ -129,8 +131,8 @@ impl Exclude {
         self
     }
 
-    /// Whether a walk leaves out the entry with this absolute path, judged by its own path: a walk
-    /// does not reach entries below an excluded directory.
+    /// Whether a walk leaves out the entry with this absolute path, judged only by this path: a
+    /// walk does not reach entries below an excluded directory.
     pub fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
         match self.judge(path) {
             Verdict::Include => false,
@@ -139,7 +141,7 @@ impl Exclude {
         }
     }
 
-    /// Judges an absolute path, by itself: that its parents are included is known already.
+    /// Decides about an absolute path whose parents are known to be included.
     pub(super) fn judge(&self, path: &[u8]) -> Verdict {
         let mut verdict = Verdict::Include;
         for pattern in &self.patterns {
@@ -158,14 +160,17 @@ impl Exclude {
 }
 
 impl Pattern {
-    /// Reads a pattern; `noun` is what messages call it.
+    /// Parses a pattern; `noun` is what messages call it.
     pub(super) fn parse(noun: &str, text: &[u8]) -> Result<Pattern> {
         let bad = |why: &str, advice: &str| {
             let text = String::from_utf8_lossy(text).into_owned();
             Err(Error::new(Kind::Usage, format!("{noun} '{text}' {why}")).advice(advice))
         };
         if text.starts_with(b"!") {
-            return bad("is negated, which is not supported", r"write \! for a name with !");
+            return bad(
+                "is negated, which is not supported",
+                r"write \! for a name that begins with !",
+            );
         }
         if text.starts_with(b"~/") {
             let advice = r"write the complete path, or \~ for a directory of that name";
@@ -212,17 +217,17 @@ impl Pattern {
         }
     }
 
-    /// Whether the name settles it.
+    /// Whether the name alone decides.
     pub(super) fn is_about_names(&self) -> bool {
         matches!(self.components[..], [Component::Any, Component::Name(_)])
     }
 
-    /// Whether directories alone are meant.
+    /// Whether the pattern matches only directories.
     pub(super) fn is_for_directories(&self) -> bool {
         self.directories_only
     }
 
-    /// Whether an absolute path matches, for any kind of entry.
+    /// Whether an absolute path matches, for any type of entry.
     pub(super) fn matches(&self, path: &[u8]) -> bool {
         let split = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         // The name alone settles nearly every path.
@@ -238,7 +243,8 @@ impl Pattern {
     }
 }
 
-/// Matches greedily and goes back to the last `**` only: an earlier one could match no more.
+/// Matches greedily and backtracks only to the last `**`, because backtracking to an earlier one
+/// could match nothing more.
 fn components_match(pattern: &[Component], names: &[&[u8]]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut retry = None;
@@ -267,7 +273,7 @@ fn components_match(pattern: &[Component], names: &[&[u8]]) -> bool {
     }
 }
 
-/// The same for bytes and `*`.
+/// Matches a name in the same way, with bytes and `*` instead of components and `**`.
 fn name_matches(tokens: &[PatternToken], name: &[u8]) -> bool {
     let (mut t, mut n) = (0, 0);
     let mut retry = None;
@@ -326,10 +332,10 @@ fn parse_name(text: &[u8]) -> Result<Vec<PatternToken>, &'static str> {
     Ok(tokens)
 }
 
-/// The byte itself, or the one behind a backslash.
+/// Returns the byte itself, or the byte after a backslash.
 fn literal(byte: u8, rest: &mut &[u8]) -> Result<u8, &'static str> {
     match byte {
-        0 => Err("holds a NUL byte, which no name can"),
+        0 => Err("contains a NUL byte, which no name can contain"),
         b'\\' => {
             let (&escaped, tail) = rest.split_first().ok_or("ends with a single \\")?;
             *rest = tail;
@@ -340,10 +346,10 @@ fn literal(byte: u8, rest: &mut &[u8]) -> Result<u8, &'static str> {
 }
 
 fn literal_escaped(byte: u8) -> Result<u8, &'static str> {
-    if byte == 0 { Err("holds a NUL byte, which no name can") } else { Ok(byte) }
+    if byte == 0 { Err("contains a NUL byte, which no name can contain") } else { Ok(byte) }
 }
 
-/// Reads a set whose `[` is already taken.
+/// Parses a set whose `[` was already read.
 fn parse_set(rest: &mut &[u8]) -> Result<PatternToken, &'static str> {
     const OPEN: &str = "has a [ without its ]";
     let negated = matches!(rest.first(), Some(b'!' | b'^'));

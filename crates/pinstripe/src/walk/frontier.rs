@@ -1,37 +1,37 @@
-//! The edge of the walk: one list in path order of the finished and the remaining work.
+//! The frontier of the walk: one list in path order of finished work and work still to do.
 //!
-//! Every step of the list is either a run of finished entries, a piece of work, or the place of a
-//! piece that some thread has claimed. Finishing a piece replaces it, in its place, by the
-//! resulting runs and pieces; so the list is in path order at all times, its head is what the
-//! consumer needs next, and the first piece of work is the most urgent one.
+//! Every step of the list is a run of finished entries, a piece of work, or a placeholder for a
+//! piece that a thread has claimed. Finishing a piece replaces it, at its position, by the
+//! resulting runs and pieces; so the list is always in path order, its head is what the consumer
+//! needs next, and the first piece of work is the most urgent one.
 //!
-//! Invariants: steps never change places; claimed steps are at most as many as there are claimers,
-//! so finding the first piece of work is a short search. Pure: no I/O, no threads, no clock; the
-//! caller holds the lock.
+//! Invariants: steps never change their order; at most as many steps are claimed as there are
+//! threads, so finding the first unclaimed piece is a short search. The list does no I/O and uses
+//! no threads or clocks; the caller holds the lock.
 
-/// Names one step until it is finished.
+/// Identifies a step until it is finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key(u32);
 
-/// The content of one place of the list.
+/// The content of one step of the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<R, W> {
-    /// Finished, waits for the consumer.
+    /// A finished run that waits for the consumer.
     Ready(R),
     /// To be done.
     Work(W),
 }
 
-/// The kind of the list's head.
+/// What the head of the list is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
     /// The list is empty: the walk has ended.
     End,
     /// A finished run.
     Ready,
-    /// Work that no thread has claimed.
+    /// A piece of work that no thread has claimed.
     Work,
-    /// Work that a thread is doing right now.
+    /// A piece of work that a thread is doing right now.
     Claimed,
 }
 
@@ -44,9 +44,9 @@ enum ListSlot<R, W> {
 
 struct ListNode<R, W> {
     slot: ListSlot<R, W>,
-    /// Neighbours in path order, among all steps.
+    /// The neighbours in path order, among all steps.
     step: Links,
-    /// Neighbours in path order, among unfinished steps only.
+    /// The neighbours in path order, among unfinished steps only.
     work: Links,
 }
 
@@ -60,7 +60,7 @@ struct Links {
 const RING: u32 = 0;
 const ALONE: Links = Links { prev: RING, next: RING };
 
-/// The list. `R` is a run of finished entries, `W` a piece of work.
+/// The list. `R` is the type of a run of finished entries, `W` that of a piece of work.
 pub(super) struct Frontier<R, W> {
     nodes: Vec<ListNode<R, W>>,
     free: Vec<u32>,
@@ -69,7 +69,7 @@ pub(super) struct Frontier<R, W> {
 }
 
 impl<R, W> Frontier<R, W> {
-    /// A list with nothing in it.
+    /// Makes an empty list.
     pub fn new() -> Self {
         let ring = ListNode { slot: ListSlot::Free, step: ALONE, work: ALONE };
         Frontier { nodes: vec![ring], free: Vec::new(), unclaimed: 0 }
@@ -80,13 +80,13 @@ impl<R, W> Frontier<R, W> {
         self.insert(step, RING, RING);
     }
 
-    /// Adds a step right before a claimed one.
+    /// Inserts a step directly before a claimed one.
     pub(crate) fn insert_before(&mut self, at: Key, step: Step<R, W>) {
         debug_assert!(matches!(self.nodes[at.0 as usize].slot, ListSlot::Claimed));
         self.insert(step, at.0, at.0);
     }
 
-    /// Adds a step right behind a claimed one.
+    /// Inserts a step directly after a claimed one.
     pub(crate) fn insert_after(&mut self, at: Key, step: Step<R, W>) {
         let node = &self.nodes[at.0 as usize];
         let (next_step, next_work) = (node.step.next, node.work.next);
@@ -107,7 +107,7 @@ impl<R, W> Frontier<R, W> {
         }
     }
 
-    /// Claims the first unclaimed piece of work; its place in the list is kept.
+    /// Claims the first unclaimed piece of work; its position in the list is kept.
     pub fn claim(&mut self) -> Option<(Key, W)> {
         if self.unclaimed == 0 {
             return None;
@@ -128,7 +128,7 @@ impl<R, W> Frontier<R, W> {
         None
     }
 
-    /// Removes a claimed step: all that it turned out to be was inserted before it.
+    /// Removes a claimed step, after its results were inserted before it.
     pub fn finish(&mut self, key: Key) {
         let slot = &self.nodes[key.0 as usize].slot;
         debug_assert!(matches!(slot, ListSlot::Claimed), "a step that is finished was claimed");
@@ -137,7 +137,7 @@ impl<R, W> Frontier<R, W> {
         self.release(key.0);
     }
 
-    /// Takes the head if it is a finished run.
+    /// Removes and returns the head if it is a finished run.
     pub(crate) fn pop_ready(&mut self) -> Option<R> {
         let head = self.nodes[RING as usize].step.next;
         let node = &mut self.nodes[head as usize];
@@ -154,7 +154,7 @@ impl<R, W> Frontier<R, W> {
         }
     }
 
-    /// The kind of the first step.
+    /// Returns what the head of the list is.
     pub fn head(&self) -> Head {
         match self.nodes[self.nodes[RING as usize].step.next as usize].slot {
             ListSlot::Free => Head::End,
@@ -164,7 +164,7 @@ impl<R, W> Frontier<R, W> {
         }
     }
 
-    /// The number of pieces of work that wait to be claimed.
+    /// The number of pieces of work that are not claimed.
     pub(crate) fn unclaimed(&self) -> usize {
         self.unclaimed
     }

@@ -1,7 +1,7 @@
-//! One pattern to search for, with the same rules as the patterns of paths to leave out.
+//! One search pattern, with the same rules as exclude patterns.
 //!
-//! Pure: a name alone rules out nearly everything, so that an index of names can be gone through
-//! before any path is put together.
+//! A pattern does no I/O: the name alone excludes nearly everything, so that an index of names can
+//! be searched before any path is built.
 
 use super::exclude::Pattern;
 use pinstripe_base::error::Result;
@@ -11,21 +11,22 @@ use pinstripe_base::error::Result;
 pub struct Glob(Pattern);
 
 impl Glob {
-    /// Reads a pattern: `*.o` or `Makefile` for a name at any depth, `/home/*/tmp` for a whole
+    /// Parses a pattern: `*.o` or `Makefile` for a name at any depth, `/home/*/tmp` for a complete
     /// path, `src/*.c` for any end of a path, `build/` for directories only.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for a pattern that could match nothing.
+    /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for a pattern that could
+    /// match nothing.
     pub fn new(text: &[u8]) -> Result<Self> {
         Pattern::parse("pattern", text).map(Glob)
     }
 
-    /// Whether an entry of this name can match at all, as far as its name says.
+    /// Whether an entry of this name can match, judged by its name alone.
     pub fn admits_name(&self, name: &[u8]) -> bool {
         self.0.admits_name(name)
     }
 
-    /// Whether the name settles it, the rest of the path being of no matter.
+    /// Whether the name alone decides, whatever the rest of the path is.
     pub fn is_about_names(&self) -> bool {
         self.0.is_about_names()
     }

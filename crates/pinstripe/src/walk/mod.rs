@@ -1,24 +1,27 @@
-//! A directory tree as a stream of entries in path order, found by many threads at once.
+//! A directory tree as a stream of entries in path order, which many threads find at once.
 //!
 //! *Path order* is the byte order of the names, component by component, depth first: a directory,
-//! then all below it, then its next sibling. (`/` sorts below every other byte: `a`, `a/z`,
-//! `a.b`.) It is the order of a snapshot, so both can be merged without holding either.
+//! then everything below it, then its next sibling. (`/` sorts before every other byte: `a`, `a/z`,
+//! `a.b`.) A snapshot has the same order, so the two can be merged without holding either in
+//! memory.
 //!
 //! [`Walker`] is shared state without threads of its own: any number of threads run
-//! [`Walker::work`], one takes [`Walker::batches`], and the consumer helps when what it needs next
-//! is missing yet; alone it does the whole walk. The heart is one list in path order (`frontier`)
-//! of finished runs and tasks; `scan` does tasks; `directory` opens and lists.
+//! [`Walker::work`], one thread takes [`Walker::batches`] and helps when what it needs next is not
+//! ready; alone, that thread does the complete walk. The core of the walk is one list in path order
+//! (`frontier`) of finished runs and tasks; `scan` does tasks; `directory` opens and lists
+//! directories.
 //!
-//! The root is not the only directory that the user named: below it there may be others
-//! ([`WalkOptions::named`]). Where the walk would stop above one of them, it passes through the
-//! directories on the way and examines nothing else in them. The entry of a directory that was not
-//! entered, or only passed through, has 0 as its number of links.
+//! The root need not be the only directory that the user named: others may be below it
+//! ([`WalkOptions::named`]). If the walk would stop above one of them, it passes through the
+//! directories that lead to it and examines nothing else in them. The entry of a directory that was
+//! not entered, or only passed through, has a link count of 0.
 //!
-//! Invariants: symlinks are never followed, the root included; every name is looked up below a
-//! directory descriptor; an entry that cannot be read becomes [`Trouble`] in its place of the
-//! stream and the walk continues. Bounded: finished entries that wait for the consumer, open
-//! descriptors, and per directory nothing but its names. Never: reads content (except a cache's
-//! tag), writes anything, prints, decides the consequences of a trouble.
+//! Invariants: symlinks are never followed, not even the root. Every name is looked up relative to
+//! a directory descriptor. An entry that cannot be read becomes [`Trouble`] at its position in the
+//! stream, and the walk continues. The walk limits the finished entries that wait for the consumer
+//! and the open descriptors, and keeps only the names of a directory in memory. The walk never
+//! reads content (except the tag file of a cache), writes or prints anything, or decides what an
+//! unreadable entry means.
 
 #![allow(clippy::disallowed_methods, reason = "lists directories")]
 
@@ -56,7 +59,7 @@ use pinstripe_io::descriptors;
 use pinstripe_member::meta::FileKind;
 use scan::{Plan, Scanner, Step, Task};
 
-/// A batch ends with the run that fills it to this many items.
+/// A batch ends with the run that brings it to this many items.
 const BATCH_ITEMS: usize = 256;
 
 /// Options of a walk.
@@ -64,15 +67,16 @@ const BATCH_ITEMS: usize = 256;
 pub struct WalkOptions {
     /// List mount points below the root, but do not enter them.
     pub one_file_system: bool,
-    /// Paths to leave out. Never applies to the root itself, which was named.
+    /// Paths to leave out. Patterns never apply to the root itself, which the user named.
     pub exclude: Exclude,
-    /// Absolute paths below the root that were named as well, in path order, none twice. The walk
-    /// takes each of them as it takes the root, whatever would have kept it from getting there.
+    /// Absolute paths below the root that the user also named, in path order, without duplicates.
+    /// The walk treats each of them like the root, even if it would otherwise not have reached it.
     pub named: Vec<Vec<u8>>,
-    /// Bytes of finished entries that may wait for the consumer. Threads stop looking ahead
-    /// there, each by at most one slice of a directory too late.
+    /// Bytes of finished entries that may wait for the consumer. At this limit, threads stop
+    /// working ahead, each after at most one more slice of a directory.
     pub look_ahead_bytes: usize,
-    /// Directory descriptors kept open for what is below; each thread uses up to three more.
+    /// The number of directory descriptors kept open for entries below; each thread uses up to
+    /// three more.
     pub kept_directories: usize,
 }
 
@@ -88,8 +92,8 @@ impl Default for WalkOptions {
     }
 }
 
-/// The number of threads that walks fastest: more than cores, since they wait on a cold disk; but a
-/// single one on a disk with a moving head.
+/// Returns the number of threads with which a walk is fastest: more than cores, since threads wait
+/// for a disk whose data is not cached; but a single one for a rotational disk.
 pub fn recommended_threads(rotational: bool, cores: usize) -> usize {
     if rotational { 1 } else { (2 * cores).max(8) }
 }
@@ -97,13 +101,13 @@ pub fn recommended_threads(rotational: bool, cores: usize) -> usize {
 /// A walk in progress.
 pub struct Walker {
     plan: Arc<Plan>,
-    /// The consumer's tools; the thread that holds them is the one consumer.
+    /// The consumer's buffers; the thread that holds the lock is the only consumer.
     consumer: Mutex<Scanner>,
     look_ahead_bytes: usize,
     state: Mutex<State>,
-    /// Workers wait here for tasks, or for the consumer to catch up.
+    /// Workers wait on this for tasks, or for the consumer to catch up.
     tasks: Condvar,
-    /// Consumers wait here for the head of the list.
+    /// Consumers wait on this for the head of the list to be finished.
     head: Condvar,
 }
 
@@ -111,8 +115,8 @@ struct State {
     frontier: Frontier<Run, Task>,
     /// Bytes of finished runs in the list.
     ahead_bytes: usize,
-    /// Workers that wait and were not notified since; too many after a spurious wake-up, which
-    /// costs a notification without effect.
+    /// The number of workers that wait and were not notified yet; it may be too high after a
+    /// spurious wake-up, which then costs a notification without effect.
     idle_workers: usize,
     consumer_waits: bool,
     stop: Option<Stop>,
@@ -125,13 +129,14 @@ enum Stop {
 }
 
 impl Walker {
-    /// Stats `root` and prepares to walk everything below it. A root that is not a directory is the
-    /// only entry of its walk. `prefix` is the root's absolute path as the user names it, without a
-    /// trailing slash (so empty for `/`): exclude patterns and messages see it.
+    /// Reads the metadata of `root` and prepares to walk everything below it. A root that is not a
+    /// directory is the only entry of its walk. `prefix` is the root's absolute path as the user
+    /// names it, without a trailing slash (so empty for `/`): exclude patterns are matched against
+    /// it, and messages show it.
     ///
     /// # Errors
-    /// [`error::Kind::NotFound`] or [`error::Kind::Io`] when the root cannot be examined or opened;
-    /// [`error::Kind::Usage`] for a path with a zero byte.
+    /// Fails with [`error::Kind::NotFound`] or [`error::Kind::Io`] when the root cannot be examined
+    /// or opened, or with [`error::Kind::Usage`] for a path with a NUL byte.
     pub fn new(root: &Path, prefix: Vec<u8>, options: WalkOptions) -> Result<Walker> {
         let name = CString::new(root.as_os_str().as_bytes()).map_err(|_| {
             Error::new(error::Kind::Usage, "a NUL byte cannot be part of a path").at(root)
@@ -184,13 +189,13 @@ impl Walker {
         })
     }
 
-    /// Whether there is anything for [`work`](Self::work) to do: false if the root is not a
-    /// directory.
+    /// Whether there is work for [`work`](Self::work): not if the root is not a directory.
     pub fn has_work(&self) -> bool {
         !self.lock().frontier.is_exhausted()
     }
 
-    /// Does tasks until none is left or the walk is stopped. Any number of threads may run it.
+    /// Does tasks until none is left or the walk is cancelled. Any number of threads may call this
+    /// function.
     pub fn work(&self) {
         let mut scanner = Scanner::new(self.plan.clone());
         let mut state = self.lock();
@@ -208,11 +213,11 @@ impl Walker {
         }
     }
 
-    /// The next items in path order, never none; `None` when the walk has ended or cancelled. A
-    /// thread that finds the next entry missing looks for it itself.
+    /// Returns the next items in path order, at least one, or `None` when the walk has ended or was
+    /// cancelled. A thread that finds the next entry missing does the task for it itself.
     ///
     /// # Panics
-    /// When a thread panicked in this walk: its part of the tree is lost.
+    /// Panics when a thread panicked in this walk, because its part of the tree is lost.
     pub(crate) fn next_batch(&self) -> Option<EntryBatch> {
         let mut scanner = lock(&self.consumer);
         let mut batch = EntryBatch::default();
@@ -248,19 +253,19 @@ impl Walker {
         }
     }
 
-    /// The whole stream, batch by batch. Dropping it cancels the walk, so that no worker waits
-    /// for a consumer that has failed.
+    /// Returns the complete stream, batch by batch. Dropping the stream cancels the walk, so that
+    /// no worker waits for a consumer that has failed.
     pub fn batches(&self) -> Batches<'_> {
         Batches(self)
     }
 
-    /// Returns the [named](WalkOptions::named) paths that the walk would have taken anyway.
-    /// Complete when the walk has ended.
+    /// Returns the [named](WalkOptions::named) paths that the walk would have reached anyway.
+    /// The result is complete when the walk has ended.
     pub fn covered(&self) -> impl Iterator<Item = &[u8]> {
         self.plan.named.covered()
     }
 
-    /// Ends the walk: workers return after their present task, and the stream ends.
+    /// Ends the walk: workers return after their current task, and the stream ends.
     pub fn cancel(&self) {
         self.stop(Stop::Cancelled);
     }
@@ -280,7 +285,7 @@ impl Walker {
         lock(&self.state)
     }
 
-    /// Does a claimed task without the lock and puts its results in its place.
+    /// Does a claimed task without the lock and inserts its results at its position.
     fn perform<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -312,8 +317,9 @@ impl Walker {
         state
     }
 
-    /// Wakes one idle worker if there is a task for it, which wakes the next; all if the work has
-    /// ended. One at a time, for waking costs as much as a small task.
+    /// Wakes one idle worker if there is a task for it, which in turn wakes the next; wakes all if
+    /// the work has ended. Only one worker is woken at a time, because waking costs as much as a
+    /// small task.
     fn wake_workers(&self, state: &mut State) {
         if state.idle_workers == 0 {
             return;
@@ -329,8 +335,8 @@ impl Walker {
 }
 
 impl State {
-    /// Takes the most urgent task. Looking too far ahead is refused, but never the task that
-    /// everything waits for.
+    /// Takes the most urgent task. A task too far ahead is refused, unless everything else waits
+    /// for it.
     fn claim(&mut self, look_ahead_bytes: usize) -> Option<(Key, Task)> {
         if self.ahead_bytes >= look_ahead_bytes && self.frontier.head() != Head::Work {
             return None;
@@ -349,7 +355,7 @@ impl State {
     }
 }
 
-/// Stops the walk when the thread that holds it panics: its task would never be finished.
+/// Cancels the walk when the thread that holds it panics, since its task would never be finished.
 struct PanicGuard<'a>(&'a Walker);
 
 impl Drop for PanicGuard<'_> {
@@ -358,7 +364,7 @@ impl Drop for PanicGuard<'_> {
     }
 }
 
-/// The stream of a walk; cancels it when dropped. See [`Walker::batches`].
+/// The stream of a walk; dropping it cancels the walk. See [`Walker::batches`].
 pub struct Batches<'a>(&'a Walker);
 
 impl Iterator for Batches<'_> {

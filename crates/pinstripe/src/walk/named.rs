@@ -1,8 +1,8 @@
-//! The paths below the root of a walk that the user named as well.
+//! The paths below the root of a walk that the user also named.
 //!
-//! The walk enters each of them, and passes through the directories above one where it would
-//! otherwise have stopped. Pure: lookups in a sorted list. Invariant: the paths are absolute, in
-//! path order, and none occurs twice.
+//! The walk enters each of them, and passes through the directories above one if it would otherwise
+//! have stopped there. This module only does lookups in a sorted list. Invariant: the paths are
+//! absolute, in path order, and none occurs twice.
 
 use std::ffi::CString;
 use std::ops::Range;
@@ -14,16 +14,16 @@ use pinstripe_member::tree::{compare_paths, is_at_or_below};
 #[derive(Debug, Default)]
 pub(super) struct Named {
     paths: Vec<Vec<u8>>,
-    /// For each path, whether the walk would have taken it without its being named.
+    /// For each path, whether the walk would have reached it even if it had not been named.
     covered: Vec<AtomicBool>,
 }
 
-/// The relation of a path to the named ones.
+/// How a path relates to the named ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lead {
-    /// The number of the named path that it is.
+    /// The number of the named path that is equal to the path, if there is one.
     pub named: Option<usize>,
-    /// The numbers of the named paths below it.
+    /// The numbers of the named paths below the path.
     pub below: Range<usize>,
 }
 
@@ -46,7 +46,7 @@ impl Named {
         0..self.paths.len()
     }
 
-    /// Looks `path` up among the paths `within`: those below its directory.
+    /// Looks up `path` among the named paths `within`, which are those below its directory.
     pub fn lead(&self, within: &Range<usize>, path: &[u8]) -> Lead {
         if within.is_empty() {
             return Lead { named: None, below: 0..0 };
@@ -60,8 +60,8 @@ impl Named {
         Lead { named: is_named.then_some(start), below }
     }
 
-    /// The names in a directory that are named or lead to something named, in byte order. `path`
-    /// is the directory's, and `below` the numbers of the paths below it.
+    /// Returns the names in a directory that are named or lead to a named path, in byte order.
+    /// `path` is the directory's path, and `below` the numbers of the named paths below it.
     pub fn children(&self, below: &Range<usize>, path: &[u8]) -> Vec<CString> {
         let name = |named: &Vec<u8>| {
             let rest = &named[path.len() + 1..];
@@ -73,12 +73,12 @@ impl Named {
         names
     }
 
-    /// Records that the walk would have taken this path without its being named.
+    /// Records that the walk would have reached this path even if it had not been named.
     pub(crate) fn set_covered(&self, number: usize) {
         self.covered[number].store(true, Ordering::Relaxed);
     }
 
-    /// The paths that the walk would have taken without their being named.
+    /// Returns the paths that the walk would have reached even if they had not been named.
     pub fn covered(&self) -> impl Iterator<Item = &[u8]> {
         let both = self.paths.iter().zip(&self.covered);
         both.filter(|(_, covered)| covered.load(Ordering::Relaxed)).map(|(path, _)| &path[..])

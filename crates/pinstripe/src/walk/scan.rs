@@ -1,8 +1,9 @@
-//! The work of the walk: enter a directory and list it, stat a slice of its names.
+//! The tasks of the walk: enters and lists a directory, and reads the metadata of a slice of its
+//! names.
 //!
-//! A task turns into finished runs and further tasks, in path order. This module has no threads or
-//! queues. A name is looked up only when its slice's turn comes, so a directory of a million names
-//! costs its names and not a million stats.
+//! A task results in finished runs and further tasks, in path order. This module has no threads or
+//! queues. The metadata of a name is read only when its slice is processed, so a directory with a
+//! million names initially costs its names and not a million calls of stat.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::ops::Range;
@@ -23,7 +24,7 @@ use super::named::{Lead, Named};
 use pinstripe_base::error::{self, Error};
 use pinstripe_member::meta::{FileKind, Stat};
 
-/// A slice is as many names as make about this many bytes of entries, within the bounds below.
+/// A slice has as many names as give about this many bytes of entries, within the limits below.
 const SLICE_BYTES: usize = 256 * 1024;
 const SLICE_NAMES_MAX: usize = 512;
 
@@ -31,13 +32,13 @@ pub(super) type Step = frontier::Step<Run, Task>;
 
 /// A piece of work that any thread can do.
 pub(super) enum Task {
-    /// Enter this directory, which was listed but is not open.
+    /// Enter this directory, which was listed in its parent but is not open yet.
     Enter(Directory),
-    /// Stat these names of a directory.
+    /// Read the metadata of these names of a directory.
     Look(Arc<Listing>, Range<usize>),
 }
 
-/// A directory too large to be examined in one task.
+/// The names of a directory that is too large for one task.
 pub(super) struct Listing {
     directory: Arc<Directory>,
     names: Names,
@@ -45,7 +46,7 @@ pub(super) struct Listing {
 }
 
 impl Task {
-    /// Cuts the task down to one slice and returns the rest.
+    /// Reduces the task to one slice and returns the rest as another task.
     pub(crate) fn split_off_rest(&mut self) -> Option<Task> {
         let Task::Look(listing, range) = self else { return None };
         let middle = range.start + listing.slice_names;
@@ -62,21 +63,21 @@ impl Task {
 pub(super) struct Plan {
     pub one_file_system: bool,
     pub exclude: Exclude,
-    /// The root's absolute path without a trailing slash: for patterns and messages only.
+    /// The root's absolute path without a trailing slash, used only for patterns and messages.
     pub prefix: Vec<u8>,
     pub named: Named,
     pub budget: FdBudget,
     pub stopped: AtomicBool,
 }
 
-/// One thread's tools: the plan, and buffers that outlive the task.
+/// What one thread needs for its tasks: the plan, and buffers that are reused.
 pub(super) struct Scanner {
     plan: Arc<Plan>,
     names: Names,
-    /// The absolute path of the present entry.
+    /// The absolute path of the current entry.
     path: Vec<u8>,
     entries: Entries,
-    /// The tasks found, each with the number of entries before it.
+    /// The tasks found, each with the number of entries that precede it.
     tasks: Vec<(usize, Task)>,
     steps: Vec<Step>,
 }
@@ -93,7 +94,7 @@ impl Scanner {
         }
     }
 
-    /// Does one task; its results, in path order, are drained from the return value.
+    /// Does one task; the caller drains the results, in path order, from the return value.
     pub fn perform(&mut self, task: Task) -> std::vec::Drain<'_, Step> {
         match task {
             Task::Enter(directory) => self.enter(directory),
@@ -139,7 +140,8 @@ impl Scanner {
         }
     }
 
-    /// Opens a directory. One that may not be listed becomes a passage to what is named below it.
+    /// Opens a directory. A directory that may not be listed is only passed through on the way to
+    /// named paths below it.
     fn open(&mut self, directory: &mut Directory) -> Result<OwnedFd, Refusal> {
         match directory.open() {
             Err(Refusal::System(errno)) if !directory.named.is_empty() && !directory.is_passage => {
@@ -151,7 +153,8 @@ impl Scanner {
         }
     }
 
-    /// Lists the names to examine in a directory: all, or those that lead to named paths.
+    /// Lists the names to examine in a directory: all names, or only those that lead to named
+    /// paths.
     fn list(&mut self, directory: &mut Directory, fd: BorrowedFd<'_>, names: &mut Names) {
         let mut leading = self.plan.named.children(&directory.named, &self.path);
         if directory.is_passage {
@@ -170,7 +173,8 @@ impl Scanner {
         }
     }
 
-    /// Whether only the tag of a directory is taken; never of one that was named.
+    /// Whether only the tag file of a directory is taken, which never happens for a directory that
+    /// the user named.
     fn is_cache(&self, directory: &Directory, at: BorrowedFd<'_>, names: &Names) -> bool {
         let may_be = self.plan.exclude.leaves_out_caches() && !directory.was_named;
         may_be && names.find(cache::TAG).is_some() && cache::is_tagged(at)
@@ -230,7 +234,7 @@ impl Scanner {
         self.path.truncate(dir_len);
     }
 
-    /// Takes an entry, and enters it if it is a directory to be entered.
+    /// Takes an entry and, if it is a directory that is to be entered, enters it.
     fn take(
         &mut self,
         parent: &Arc<Directory>,
@@ -257,7 +261,7 @@ impl Scanner {
         if is_entered || (is_directory && !lead.below.is_empty()) {
             self.descend(parent, name.to_owned(), &stat, lead, !is_entered);
         } else if !lead.below.is_empty() {
-            let what = "no longer a directory: the paths named below it do not exist";
+            let what = "this is no longer a directory: the paths named below it do not exist";
             self.trouble(Error::new(error::Kind::Changed, what));
         }
     }
@@ -276,9 +280,9 @@ impl Scanner {
     ) {
         let contains_itself = parent.is_within(stat.identity());
         if contains_itself && lead.named.is_none() {
-            let what = "contains itself through a mount; not entered";
+            let what = "this directory contains itself through a mount, so it is not entered";
             let error = Error::new(error::Kind::Refused, what);
-            self.trouble(error.advice("exclude it, or stay on one file system"));
+            self.trouble(error.advice("exclude this directory, or use --one-file-system"));
             if lead.below.is_empty() {
                 return;
             }
@@ -305,10 +309,11 @@ impl Scanner {
         self.entries.push(relative(&self.plan, &self.path), Err(error));
     }
 
-    /// Reports that the system refused an act; an entry that vanished is a change, not a fault.
+    /// Reports that the system refused an operation; an entry that vanished is a change, not a
+    /// fault.
     fn denied(&mut self, what: &str, errno: Errno) {
         self.trouble(match errno {
-            Errno::NOENT => Error::new(error::Kind::Changed, "vanished during the walk"),
+            Errno::NOENT => Error::new(error::Kind::Changed, "the path vanished during the walk"),
             _ => Error::io(what, place(&self.path), errno),
         });
     }
@@ -316,7 +321,8 @@ impl Scanner {
     fn refused(&mut self, refusal: Refusal) {
         match refusal {
             Refusal::Replaced | Refusal::System(Errno::NOTDIR | Errno::LOOP) => {
-                let what = "replaced during the walk by something else; not entered";
+                let what = "this directory was replaced during the walk by something else, so it \
+                            is not entered";
                 self.trouble(Error::new(error::Kind::Changed, what));
             }
             Refusal::System(errno) => self.denied("cannot open the directory", errno),
@@ -328,17 +334,17 @@ impl Scanner {
     }
 }
 
-/// The path below the root; the root itself has none.
+/// Returns the path below the root, which is empty for the root itself.
 fn relative<'a>(plan: &Plan, path: &'a [u8]) -> &'a [u8] {
     path.get(plan.prefix.len() + 1..).unwrap_or_default()
 }
 
-/// A path for messages; the prefix of the file system's root is empty.
+/// Returns a path for messages, which is `/` if the path is empty.
 fn place(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(if path.is_empty() { b"/" } else { path }))
 }
 
-/// The number of names that make a slice, given the length of the directory's path.
+/// Returns the number of names in a slice, given the length of the directory's path.
 fn slice_names(path_bytes: usize) -> usize {
     (SLICE_BYTES / (ENTRY_BYTES + path_bytes)).clamp(1, SLICE_NAMES_MAX)
 }

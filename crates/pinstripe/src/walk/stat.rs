@@ -1,13 +1,13 @@
-//! From the kernel's answer about an entry to the metadata that pinstripe keeps.
+//! Converts the kernel's answer about an entry to the metadata that pinstripe stores.
 //!
-//! Nothing here touches a file. Times keep their nanoseconds, permission bits are kept apart
-//! from the type, and device numbers are kept as the pair that `mknod` wants.
+//! Nothing in this module touches a file. Times keep their nanoseconds, permission bits are
+//! separate from the file type, and device numbers are stored as the pair that `mknod` takes.
 
 use rustix::fs::{Statx, StatxTimestamp, makedev};
 
 use pinstripe_member::meta::{FileKind, Stat, Time};
 
-/// Takes over the kernel's answer; `None` for a type that Linux does not have today.
+/// Converts the kernel's answer; returns `None` for a file type that Linux does not have today.
 pub(super) fn from_statx(statx: &Statx) -> Option<Stat> {
     let raw_mode = u32::from(statx.stx_mode);
     Some(Stat {

@@ -579,7 +579,7 @@ fn forged_slots_do_not_decide_how_long_an_opening_takes() {
         let small = UnlockLimits { memory_bytes: 64 << 20, ..named };
         let (right, told) = opened(&small, &password("honest"));
         assert_eq!((right.unwrap().tries, told.len()), (1, 9));
-        assert!(told[0].contains("4.0 GiB of memory, and 64.0"), "{told:?}");
+        assert!(told[0].contains("4.0 GiB of memory, but only 64.0"), "{told:?}");
     }
 }
 

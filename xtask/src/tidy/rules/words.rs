@@ -1,8 +1,9 @@
-//! Words and turns of phrase that a reader has to read twice, each with a better one, and how many
-//! lines of each crate and page may still have one.
+//! Words and phrases that a reader has to read twice, each with a better one, and the number of
+//! lines of each crate and page that may still contain one.
 //!
-//! A pattern is a sequence of words that follow each other in one sentence: `a|b` is either word,
-//! `!a|b` is any word but these or none, and a word with a capital is found with that capital only.
+//! A pattern is a sequence of consecutive words in one sentence: `a|b` is either word, `!a|b` is
+//! any word except these or no word, and a word with a capital letter matches only with that
+//! capital letter.
 
 /// A pattern, and what to write instead.
 #[derive(Debug)]
@@ -78,8 +79,8 @@ pub const ODD_WORDS: &[OddWord] = &[
 ];
 
 /// Crates, pages, `help` (documentation comments of the command line's files) and `messages`
-/// (literals of three words and more that are shipped), with the most lines that may have an odd
-/// word. A ratchet: each may only fall.
+/// (literals of three or more words in released code), with the most lines that may contain an odd
+/// word. Each limit is a ratchet, which may only be reduced.
 pub const ODD_LINES: &[(&str, usize)] = &[
     ("help", 0),
     ("messages", 0),

@@ -1,4 +1,4 @@
-//! Comments and literals of a Rust file.
+//! Finds the comments and literals of a Rust file.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use super::{find, is_word, newlines};
 /// A comment up to the end of its line, or a literal.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Prose {
-    /// The line in which it begins, from 1.
+    /// The line number at which it begins, from 1.
     pub line: usize,
-    /// Its text as in the file, with slashes and quotes.
+    /// The text as in the file, with slashes and quotes.
     pub text: String,
 }
 
-/// The pieces of prose at these ranges, which are in order.
+/// Returns the pieces of prose in these ranges, which are in order.
 pub fn pieces(text: &str, ranges: impl Iterator<Item = Range<usize>>) -> Vec<Prose> {
     let (mut line, mut seen) = (1, 0);
     let piece = |range: Range<usize>| {
@@ -47,7 +47,7 @@ pub fn ranges(text: &[u8]) -> Vec<Range<usize>> {
     ranges
 }
 
-/// Whether the `r` here follows the `b` or `c` of `br"..."`, `cr"..."`.
+/// Whether the `r` at this offset follows the `b` or `c` of `br"..."`, `cr"..."`.
 fn is_literal_prefix(text: &[u8], at: usize) -> bool {
     matches!(text[at - 1], b'b' | b'c') && (at == 1 || !is_word(text[at - 2]))
 }
@@ -89,7 +89,7 @@ fn raw_string_end(text: &[u8], start: usize) -> Option<usize> {
     Some(end.min(text.len()))
 }
 
-/// The end of a character literal; none for a lifetime.
+/// Returns the end of a character literal; `None` for a lifetime.
 fn char_end(text: &[u8], start: usize) -> Option<usize> {
     let inside = text.get(start + 1)?;
     if *inside == b'\\' {

@@ -1,5 +1,5 @@
-//! Moving a stretch in place: the content of its new rows is first written to a journal, column by
-//! column, in the area of the log, which is empty meanwhile.
+//! Moves a stretch in place: the content of its new rows is first written to a journal, column by
+//! column, in the area of the log, which is empty during the move.
 //!
 //! Invariant: the superblocks declare a journal valid only while it is durable on all members, and
 //! invalid before it is overwritten.
@@ -21,14 +21,15 @@ use crate::member::ArrayMember;
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Bytes of a stretch's new rows in memory at once, at most; one block of each chunk may exceed it.
+/// The most bytes of a stretch's new rows in memory at once; one block of each chunk may exceed
+/// this.
 const MEMORY_BYTES: u64 = 32 << 20;
 
 /// Moves the next stretch in place, from byte `done` of its chunks on.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] when too many members failed. Reads of the stretch fail from then
-/// on.
+/// Fails with [`Kind::TooManyLosses`] when too many members failed. After this error, reads of the
+/// stretch fail.
 pub fn move_over(logged: &mut LoggedArray, shape: &Shape, done: u32) -> Result<()> {
     // The journal overwrites the log, so no record may be needed any more.
     logged.checkpoint()?;
@@ -61,11 +62,11 @@ fn move_columns(logged: &mut LoggedArray, shape: &Shape, done: u32) -> Result<()
     commit(logged, shape, moved + 1)
 }
 
-/// Resumes a stretch that was being moved in place when the power went. There are no readers
-/// yet.
+/// Resumes a stretch whose move in place was interrupted by a power cut. The array has no readers
+/// at this time.
 ///
 /// # Errors
-/// The errors of [`move_over`].
+/// Fails with the errors of [`move_over`].
 pub(crate) fn finish_moving(logged: &mut LoggedArray) -> Result<()> {
     let Work::Grow { columns, journal, .. } = logged.array.superblock().work else {
         return Ok(());
@@ -89,7 +90,7 @@ pub(crate) fn finish_moving(logged: &mut LoggedArray) -> Result<()> {
     move_columns(logged, &shape, column.end)
 }
 
-/// Ends a column: what was moved is made durable before its journal is declared invalid.
+/// Ends the move of a column: makes the moved bytes durable before its journal is declared invalid.
 fn settle_column(logged: &mut LoggedArray, shape: &Shape, column: &Range<u32>) -> Result<()> {
     logged.sync_members()?;
     logged.write_tables()?;
@@ -102,10 +103,10 @@ fn record_moved(logged: &LoggedArray, shape: &Shape, columns: u32, journal: u32)
     logged.array.update_superblocks(|superblock| superblock.work = work)
 }
 
-/// Bytes of each chunk in one journal: as many as the log and memory have room for.
+/// The number of bytes of each chunk in one journal, limited by the size of the log and by memory.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] when there is no room for a single block.
+/// Fails with [`Kind::Unsupported`] when there is no room for a single block.
 pub(crate) fn journal_width(log: &Log, shape: &Shape) -> Result<u32> {
     let geometry = shape.geometry();
     let rows = shape.next_rows(1);
@@ -128,7 +129,10 @@ pub(crate) fn journal_width(log: &Log, shape: &Shape) -> Result<u32> {
                     ),
                     log.area_bytes,
                 )
-                .advice("create a new array with a larger --log-size and copy the data to it"));
+                .advice(
+                    "create a new array with a larger --log-size, and copy the data to the new \
+                     array",
+                ));
         }
     }
     Ok(width)
@@ -147,7 +151,7 @@ fn journal_place(log: &Log, shape: &Shape, slot: usize, column: &Range<u32>) -> 
     }
 }
 
-/// Writes each member's journal; durable when this returns.
+/// Writes each member's journal, which is durable on return.
 fn write_journals(
     logged: &LoggedArray,
     shape: &Shape,
@@ -188,8 +192,8 @@ fn write_journals(
     logged.array.drop_failed_replacement()
 }
 
-/// Writes a member's journal in place. Blocks of it that are damaged are marked lost, to be
-/// rebuilt from the others. Returns whether the member took it.
+/// Writes the content of a member's journal in place. Damaged blocks of the journal are marked
+/// lost, to be rebuilt from the other members. Returns whether the member was written.
 fn redo(
     logged: &LoggedArray,
     shape: &Shape,

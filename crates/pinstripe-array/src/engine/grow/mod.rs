@@ -1,17 +1,19 @@
-//! Growing by one member, while the array stays in use. `takeover` changes the level and `size` uses
-//! more of each member; both move nothing.
+//! Growing by one member, while the array stays in use. `takeover` changes the level and `size`
+//! uses more of each member; neither moves data.
 //!
 //! All content moves forward, a few stretches at a time (see [`Shape`]), to rows that are one chunk
-//! wider. It moves to free space; then the superblocks record the progress, and its old place is
-//! free. The first stretches have no free space: they move in place, through a journal.
+//! wider. Content moves to free space; then the superblocks record the progress, and the old place
+//! of the content becomes free. The first stretches have no free space: they move in place, through
+//! a journal.
 //!
 //! Invariants:
 //! - the superblocks call a stretch moved only when all of it is durable, checksums included, and
-//!   its old place is not overwritten before they do;
+//!   its old place is overwritten only after that;
 //! - no log record that may be replayed names rows of another shape;
 //! - blocks that cannot be rebuilt stay lost, and so does their new parity.
 //!
-//! A member that fails meanwhile is filled again later; it cannot just be brought up to date.
+//! A member that fails during the growth must be filled completely afterwards; filling only what it
+//! missed is not enough.
 
 mod begin;
 mod journal;
@@ -37,9 +39,9 @@ use crate::member::ArrayMember;
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Bytes of a chunk that move at once, at most.
+/// The most bytes of a chunk that move at once.
 const COLUMN_BYTES: u32 = 1 << 20;
-/// Bytes of the new rows in memory at once, at most; a single piece may be longer.
+/// The most bytes of the new rows in memory at once; a single piece may be longer.
 const GROUP_BYTES: u64 = 16 << 20;
 
 /// Growing in progress.
@@ -53,14 +55,14 @@ impl Grow {
         Grow { report: WorkReport::new(WorkKind::Grow, None) }
     }
 
-    /// The growth that the superblock says was going on.
+    /// The growth that the superblock records as in progress.
     pub(super) fn resumed(superblock: &Superblock) -> Option<Self> {
         matches!(superblock.work, Work::Grow { .. }).then(Grow::new)
     }
 }
 
 impl Grow {
-    /// Moves a slice. Returns the rest of the work, if there is more.
+    /// Moves a slice. Returns the rest of the growth, if any is left.
     pub fn step(
         mut self,
         logged: &mut LoggedArray,
@@ -88,7 +90,7 @@ impl Grow {
     }
 }
 
-/// Fills rows of the new geometry in free space.
+/// Fills rows of the new geometry, which are in free space.
 fn move_rows(logged: &LoggedArray, shape: &Shape, rows: Range<u64>) -> Result<()> {
     let chunk = shape.geometry().chunk_bytes();
     let width = chunk.min(COLUMN_BYTES);
@@ -108,8 +110,7 @@ fn move_rows(logged: &LoggedArray, shape: &Shape, rows: Range<u64>) -> Result<()
     Ok(())
 }
 
-/// Records durably how far the array has moved, and lets readers and writers use the new
-/// places.
+/// Records durably how far the array has moved, and switches readers and writers to the new places.
 fn commit(logged: &mut LoggedArray, shape: &Shape, moved: u64) -> Result<()> {
     let work = Work::Grow { stretches: moved, columns: 0, journal: 0 };
     // Durable first: from `reshape` on the old places are free to be overwritten.
@@ -150,7 +151,7 @@ impl Array {
         self.reshape(shape);
     }
 
-    /// Marks all these members failed.
+    /// Marks all members in these sets as failed.
     fn fail_all(&self, failed: Vec<MemberSet>) -> Result<()> {
         let all = failed.into_iter().fold(MemberSet::EMPTY, MemberSet::or);
         all.iter().try_for_each(|slot| self.fail(slot))
@@ -159,5 +160,5 @@ impl Array {
 
 fn no_spare() -> Error {
     Error::new(Kind::Refused, "there is no spare to become a member")
-        .advice("add a device first, or name one with --add")
+        .advice("first add a device, or name a device with --add")
 }

@@ -67,7 +67,7 @@ impl Array {
         ShardContent::of(bytes, |block| lost.contains(&block))
     }
 
-    /// Puts a piece on its members. Returns the members that did not take theirs.
+    /// Writes a piece to its members. Returns the members that could not be written.
     pub(super) fn put_piece(&self, piece: &MovedPiece) -> MemberSet {
         let could_not = |shard: &usize| {
             let place = piece.map.place(*shard);

@@ -1,7 +1,7 @@
 //! Using more of each member, after devices got larger or were replaced by larger ones. Nothing
-//! moves: the added space follows all other data, and was never written.
+//! moves: the added space follows all existing data, and was never written.
 //!
-//! Invariant: a superblock names the new size only when the tables of every member reach as far.
+//! Invariant: a superblock names the new size only when the tables of every member cover it.
 
 use crate::engine::create::fits;
 use crate::engine::flusher::Flusher;
@@ -12,12 +12,13 @@ use crate::member::ArrayMember;
 use pinstripe_base::error::{Error, Kind, Result};
 
 impl Flusher {
-    /// Makes the array use as much of each member as the smallest of them has.
+    /// Makes the array use as many bytes of each member as the smallest member has.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when a member or a spare has no more room, by name, or members are absent;
-    /// [`Kind::Busy`] while other work is running; [`Kind::Unsupported`] for far copies, which
-    /// would have to move; the errors of the devices.
+    /// Fails with [`Kind::Refused`] when members are absent, or when a member or a spare has no
+    /// more room (the error names it); with [`Kind::Busy`] while other work is running; with
+    /// [`Kind::Unsupported`] for far copies, which would have to move; with the errors of the
+    /// devices.
     pub fn grow_size(&mut self) -> Result<()> {
         self.long.check_whole(&self.logged, "grow")?;
         let geometry = larger(&self.logged)?;
@@ -25,7 +26,7 @@ impl Flusher {
     }
 }
 
-/// The geometry with as many bytes of each member as the smallest one has.
+/// The geometry that uses as many bytes of each member as the smallest one has.
 fn larger(logged: &LoggedArray) -> Result<ArrayGeometry> {
     let now = logged.array.geometry();
     let members = logged.array.members();
@@ -42,11 +43,9 @@ fn larger(logged: &LoggedArray) -> Result<ArrayGeometry> {
     let (level, layout) = (now.level(), now.layout());
     let larger = ArrayGeometry::new(level, now.members(), chunk, layout, room)?;
     if !now.lies_as_in(&larger) {
-        let what = "far copies would have to be moved";
-        return Err(Error::new(Kind::Unsupported, what).advice(
-            "create a new array and copy the \
-                                                               data to it",
-        ));
+        let what = "the far copies of this array would have to be moved";
+        return Err(Error::new(Kind::Unsupported, what)
+            .advice("create a new array, and copy the data to the new array"));
     }
     for spare in logged.array.members.spares() {
         let mut superblock = logged.array.superblock();
@@ -59,12 +58,13 @@ fn larger(logged: &LoggedArray) -> Result<ArrayGeometry> {
 }
 
 fn no_room(member: &ArrayMember, needed: u64, room: u64) -> Error {
-    Error::new(Kind::Refused, "has no more room for data")
+    Error::new(Kind::Refused, "this member has no more room for data")
         .at(member.path())
-        .expected(format!("room for {needed} bytes"), room)
+        .expected(format!("room for {needed} bytes of data"), room)
         .advice(
-            "enlarge it, or replace it by a larger device; a device that grew far beyond its \
-             original size must be replaced, because its table of checksums has a fixed size",
+            "enlarge the member's device, or replace it by a larger device; a device that grew far \
+             beyond its original size must be replaced, because its table of checksums has a fixed \
+             size",
         )
 }
 

@@ -1,5 +1,6 @@
-//! Changing the level where no data moves (see `geometry/takeover.rs`): one superblock says so, and
-//! a member that is added is filled with parity like one that replaces a failed one.
+//! Changes the level where no data moves (see `geometry/takeover.rs`): one superblock names the new
+//! level, and an added member is filled with parity in the same way as a replacement of a failed
+//! member.
 //!
 //! Invariants:
 //! - no log record that may be replayed names rows of the old level;
@@ -20,22 +21,23 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
 
 impl Flusher {
-    /// Changes the level. Where that takes one more member, the spare that was added last becomes
-    /// it and is filled; a member that is not needed any more becomes a spare.
+    /// Changes the level. If the new level needs one more member, the spare that was added last
+    /// becomes that member and is filled; a member that is no longer needed becomes a spare.
     ///
     /// # Errors
-    /// The errors of [`ArrayGeometry::taken_over`]; [`Kind::Busy`] while other work is running;
-    /// [`Kind::Refused`] when members are absent, or there is no spare; the errors of the devices.
+    /// Fails with the errors of [`ArrayGeometry::taken_over`]; with [`Kind::Busy`] while other work
+    /// is running; with [`Kind::Refused`] when members are absent, or there is no spare; with the
+    /// errors of the devices.
     pub fn change_level(&mut self, level: Level) -> Result<()> {
         self.long.begin_takeover(&mut self.logged, level)
     }
 
-    /// The same with a device that becomes a spare first.
+    /// Like [`change_level`](Self::change_level), with a device that first becomes a spare.
     ///
     /// # Errors
-    /// The errors of [`change_level`](Self::change_level) and of [`add`](Self::add);
-    /// [`Kind::Usage`] when the change needs no device. The device is not written to if that is
-    /// known beforehand.
+    /// Fails with the errors of [`change_level`](Self::change_level) and of [`add`](Self::add);
+    /// with [`Kind::Usage`] when the change needs no device. If the change needs no device, the
+    /// given device is not written to.
     pub fn change_level_with(&mut self, level: Level, device: SharedDevice) -> Result<()> {
         let (_, last) = self.long.takeover(&self.logged, level)?;
         if last != LastSlot::IsAdded {
@@ -74,7 +76,7 @@ impl LongWork {
         }
     }
 
-    /// Adds a slot with a spare, which is to be filled with parity.
+    /// Adds a slot whose member, a spare until now, is to be filled with parity.
     fn add_parity(
         &mut self,
         logged: &mut LoggedArray,
@@ -122,7 +124,7 @@ impl LongWork {
     pub(super) fn check_whole(&self, logged: &LoggedArray, what: &str) -> Result<()> {
         if self.is_filling() || self.scrub.is_some() {
             return Err(Error::new(Kind::Busy, "other work on the array is running")
-                .advice("wait until that is done"));
+                .advice("wait until the running work is done"));
         }
         let is_present = |slot: &Slot| matches!(slot, Slot::Present(_));
         match logged.array.superblock().slots.iter().all(is_present) {

@@ -1,4 +1,4 @@
-//! The beginnings of fills, and the end of one whose member was dropped.
+//! The beginnings of fills, and the end of a fill whose member was dropped.
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ impl LongWork {
         Ok(())
     }
 
-    /// Begins to fill the member of a slot that was added to the array just now. The superblock that
-    /// names the slot also carries `change`.
+    /// Begins to fill the member of a slot that was added to the array just now. The superblock
+    /// that names the new slot also carries `change`.
     pub(crate) fn fill_new_slot(
         &mut self,
         logged: &LoggedArray,
@@ -59,8 +59,8 @@ impl LongWork {
         Ok(())
     }
 
-    /// Begins to copy a member to another one, which receives every write to it and then replaces
-    /// it.
+    /// Begins to copy a member to another one, which receives every write to the member and then
+    /// replaces it.
     pub(crate) fn begin_replace(
         &mut self,
         logged: &mut LoggedArray,
@@ -82,7 +82,8 @@ impl LongWork {
 }
 
 impl LongWork {
-    /// Ends the fill of a slot, whose member to fill was dropped. Returns its report.
+    /// Ends the fill of a slot, because the member that was being filled was dropped. Returns its
+    /// report.
     pub(crate) fn end_fill(&mut self, array: &Array, slot: usize) -> WorkReport {
         let fill = self.fill.take_if(|fill| fill.slot == slot);
         self.publish(array);

@@ -1,9 +1,9 @@
-//! The state of a column of blocks after a power cut, as its checksums show it.
+//! The state of a column of blocks after a power cut, determined from its checksums.
 //!
-//! A state is what the column holds after a number of its last records. Every shard has a checksum
-//! in it: that of the newest of these records that wrote the shard, else that of the table. Sectors
-//! that a power cut left half written and bytes that a disk damaged look alike, and are rebuilt
-//! alike.
+//! State n of a column is its content after n of its last records. In each state, every shard has a
+//! checksum: that of the newest of these records that wrote the shard, otherwise that of the table.
+//! Sectors that a power cut left half written and bytes that a disk damaged look alike, and are
+//! rebuilt in the same way.
 
 use super::{BLOCK, ColumnReplay, LoggedWrite, Writes};
 use crate::compute::rebuilt;
@@ -17,14 +17,14 @@ use pinstripe_kernel::parity::{update, xor_into};
 
 /// A shard's block in a state.
 struct Expected {
-    /// `None` where it is unknown, because the member with the table is absent.
+    /// The checksum; `None` if it is unknown because the member with the table is absent.
     sum: Option<Sum>,
-    /// Bytes that have this sum; `None` where they are damaged or absent.
+    /// Bytes that match the checksum; `None` where they are damaged or absent.
     bytes: Option<Vec<u8>>,
 }
 
 impl ColumnReplay<'_> {
-    /// Writes in place what the last two records hold of their data, each shard's newest.
+    /// Writes the logged data of the last two records in place, for each shard the newest.
     pub(super) fn redo(
         &self,
         map: &RowMap,
@@ -62,7 +62,7 @@ impl ColumnReplay<'_> {
         Ok(())
     }
 
-    /// Parity as a record makes it, if it holds all that this takes.
+    /// The parity that a record leads to, if the record holds everything needed to compute it.
     fn redo_parity(
         &self,
         map: &RowMap,
@@ -105,7 +105,7 @@ impl ColumnReplay<'_> {
         Ok(())
     }
 
-    /// Writes a block in place, or marks the member failed that does not take it.
+    /// Writes a block in place, or marks the member as failed if it cannot be written.
     fn put(
         &self,
         map: &RowMap,
@@ -120,8 +120,8 @@ impl ColumnReplay<'_> {
         }
     }
 
-    /// The column as the members have it, with absent data that no record changed as the logged part of
-    /// parity gives them: what is changed counts as zeros in it.
+    /// The column as the members have it, with unchanged absent data computed from the logged part
+    /// of parity, in which changed data counts as zeros.
     pub(super) fn with_stayed(
         &self,
         map: &RowMap,
@@ -153,7 +153,7 @@ impl ColumnReplay<'_> {
         known
     }
 
-    /// A shard's block, if it matches the table.
+    /// The bytes of a shard's block, if they match the checksum table.
     pub(super) fn sound(
         &self,
         map: &RowMap,
@@ -169,8 +169,9 @@ impl ColumnReplay<'_> {
         }
     }
 
-    /// Makes the column what it is after `records[newer..]`, newest first, if no more blocks
-    /// contradict that than the others replace. Returns whether it did.
+    /// Makes the column what it is after `records[newer..]`, newest first, if the blocks that
+    /// contradict that state are few enough to be rebuilt from the others. Returns whether the
+    /// column is in that state now.
     pub(super) fn take_state(
         &self,
         map: &RowMap,
@@ -204,7 +205,7 @@ impl ColumnReplay<'_> {
         Ok(true)
     }
 
-    /// A shard's block in a state; `None` where no bytes can be right.
+    /// A shard's block in a state; `None` if no bytes can match that state.
     fn expected(
         &self,
         map: &RowMap,
@@ -240,8 +241,8 @@ impl ColumnReplay<'_> {
         Some(Expected { sum, bytes })
     }
 
-    /// Lets the checksums follow the data as they stand, and parity the data: no state explains the
-    /// column.
+    /// Used when no state explains the column: makes the checksums match the data as it is on disk,
+    /// and computes parity from that data.
     pub(super) fn follow(
         &self,
         map: &RowMap,
@@ -283,10 +284,10 @@ impl ColumnReplay<'_> {
         Ok(())
     }
 
-    /// Zeroes blocks that one of these records wrote for the first time and that do not match it:
-    /// they are mixed with bytes that were on the device before the array, which no reader may see.
-    /// A block that both records wrote is a mix of their bytes only, since the earlier write was
-    /// durable when the newest began.
+    /// Zeroes blocks that one of these records wrote for the first time and that do not match its
+    /// checksum: they may contain bytes that were on the device before the array was created, which
+    /// no reader may see. A block that both records wrote contains only bytes of these two, since
+    /// the earlier write was durable when the newest began.
     pub(super) fn clear_torn(
         &self,
         map: &RowMap,
@@ -311,7 +312,8 @@ impl ColumnReplay<'_> {
         Ok(())
     }
 
-    /// Whether anything of the newest record is in place that was not before.
+    /// Whether any block has the content that the newest record gives it and that it did not have
+    /// before.
     pub(super) fn is_any_begun(&self, before: &Writes, newest: &Writes) -> bool {
         newest.iter().any(|(key, write)| {
             let ((row, column), map) = (*key, self.array.shape().map(key.0));
@@ -324,8 +326,8 @@ impl ColumnReplay<'_> {
         })
     }
 
-    /// Those of the blocks that match no checksum whose last write no sync and no later batch shows
-    /// to be durable.
+    /// The blocks that match no checksum and whose last write is not proven durable by a sync or by
+    /// a later batch.
     pub(super) fn torn(
         &self,
         strangers: ShardSet,
@@ -339,7 +341,7 @@ impl ColumnReplay<'_> {
         strangers.iter().filter(may_be_torn).collect()
     }
 
-    /// Data shards whose blocks match no checksum that they ever had.
+    /// Data shards whose blocks match none of the checksums that they ever had.
     pub(super) fn strangers(
         &self,
         map: &RowMap,
@@ -360,8 +362,9 @@ impl ColumnReplay<'_> {
     }
 }
 
-/// A record with the bytes of written shards whose members are absent now, as parity in place and
-/// the logged part of it give them: parity without what stayed is parity of what was written.
+/// A record, completed with the bytes of written shards whose members are absent now: the
+/// difference between parity in place and its logged part for the unchanged data is the parity of
+/// the written data.
 pub(super) fn completed(
     map: &RowMap,
     write: &LoggedWrite,
@@ -395,7 +398,7 @@ pub(super) fn completed(
     write
 }
 
-/// Whether the newest of two records was begun in this column.
+/// Whether any write of the newer of two records was made in this column.
 pub(super) fn is_begun(
     newest: &LoggedWrite,
     before: Option<&LoggedWrite>,
@@ -411,7 +414,8 @@ pub(super) fn is_begun(
     is_seen || before.is_none_or(|before| is_in_place(before, Some(newest), on_disk))
 }
 
-/// Whether all that a record wrote and the newest did not is in place, as far as it is present.
+/// Whether every present block is in place that a record wrote and the newest record did not write
+/// again.
 fn is_in_place(
     before: &LoggedWrite,
     newest: Option<&LoggedWrite>,
@@ -423,8 +427,8 @@ fn is_in_place(
     })
 }
 
-/// Rebuilds the blocks that are damaged or absent from the others. Returns whether the others
-/// suffice, and all that has a checksum matches it.
+/// Rebuilds damaged and absent blocks from the other blocks. Returns whether the other blocks
+/// suffice, and every block with a checksum matches it.
 fn replace_damaged(map: &RowMap, state: &mut [Expected]) -> bool {
     let there: Vec<_> = state.iter().map(|block| block.bytes.clone()).collect();
     for (shard, block) in state.iter_mut().enumerate().filter(|(_, block)| block.bytes.is_none()) {

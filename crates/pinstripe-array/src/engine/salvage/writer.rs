@@ -1,4 +1,4 @@
-//! The writing of windows that were set aside.
+//! Writes the windows of rows that were set aside.
 
 use std::sync::Arc;
 

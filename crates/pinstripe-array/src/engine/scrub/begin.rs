@@ -9,17 +9,16 @@ impl LongWork {
     /// Begins to read and compare everything, and to repair it if `repair` is set.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when that is being done already; [`Kind::TooManyLosses`] as for all that
-    /// writes.
+    /// Fails with [`Kind::Busy`] when a scrub is already running; with [`Kind::TooManyLosses`] when
+    /// too many members failed.
     pub(crate) fn begin_scrub(&mut self, array: &Array, repair: bool) -> Result<()> {
         if self.scrub.is_some() {
             return Err(Error::new(Kind::Busy, "the array is being scrubbed already")
-                .advice("wait until that is done, or cancel it"));
+                .advice("wait until the running scrub is done, or cancel it"));
         }
         if self.grow.is_some() {
-            return Err(
-                Error::new(Kind::Busy, "the array is growing").advice("wait until that is done")
-            );
+            return Err(Error::new(Kind::Busy, "the array is growing")
+                .advice("wait until the growth is done"));
         }
         let scrub = Scrub::new(repair, 0);
         let progress = scrub.progress();

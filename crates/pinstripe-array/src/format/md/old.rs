@@ -1,8 +1,9 @@
 //! The superblock of metadata 0.90: `mdp_super_t` in `include/uapi/linux/raid/md_p.h`,
 //! `super_90_load` and `super_90_validate` in `drivers/md/md.c`.
 //!
-//! It is 1024 words in the byte order of the machine that made it. The fields are given in terms of
-//! version 1, so that the reader of arrays sees no difference. It is never written.
+//! The superblock has 1024 words in the byte order of the machine that made it. The fields are
+//! given in terms of version 1, so that readers of superblocks need not distinguish the versions. A
+//! superblock of metadata 0.90 is never written.
 
 use super::{
     FEATURE_BITMAP, FEATURE_RESHAPE, MAGIC, MdArrayInfo, MdDeviceInfo, MdPlace, MdReshape, MdState,
@@ -10,7 +11,7 @@ use super::{
 };
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The most devices that it has room for.
+/// The most devices that the superblock has room for.
 const DEVICES_MAX: usize = 27;
 /// The first word of the table of devices, and the words of an entry.
 const TABLE: (usize, usize) = (128, 32);
@@ -32,7 +33,9 @@ struct Words {
 impl Words {
     fn of(bytes: &[u8]) -> Result<Self> {
         if bytes.len() < SUPERBLOCK_BYTES {
-            return Err(corrupt("it is cut off").expected(SUPERBLOCK_BYTES, bytes.len()));
+            return Err(
+                corrupt("the superblock is cut off").expected(SUPERBLOCK_BYTES, bytes.len())
+            );
         }
         let (words, _) = bytes[..SUPERBLOCK_BYTES].as_chunks::<4>();
         let is_big_endian = u32::from_be_bytes(words[0]) == MAGIC;
@@ -47,7 +50,7 @@ impl Words {
         self.words[word]
     }
 
-    /// Two words as one number, the halves in the byte order of the machine.
+    /// Two words as one number; their order is the byte order of the machine.
     fn long(&self, word: usize) -> u64 {
         let [first, second] = [self.at(word), self.at(word + 1)].map(u64::from);
         if self.is_big_endian { first << 32 | second } else { second << 32 | first }
@@ -74,12 +77,12 @@ fn fold(sum: u32) -> u32 {
 /// Decodes a superblock that is stored at `sector`.
 ///
 /// # Errors
-/// [`Kind::NotFound`] where there is none; [`Kind::Unsupported`] for another version;
-/// [`Kind::Corrupt`] for a wrong checksum and for fields that cannot be.
+/// Fails with [`Kind::NotFound`] without a superblock; with [`Kind::Unsupported`] for another
+/// version; with [`Kind::Corrupt`] for a wrong checksum and for impossible fields.
 pub(super) fn decode(bytes: &[u8], sector: u64) -> Result<MdSuperblock> {
     let words = Words::of(bytes)?;
     if words.at(0) != MAGIC {
-        return Err(Error::new(Kind::NotFound, "no md superblock of version 0.90")
+        return Err(Error::new(Kind::NotFound, "there is no md superblock of version 0.90")
             .expected(format!("{MAGIC:08x}"), format!("{:08x}", words.at(0))));
     }
     let version = (words.at(1), words.at(2));
@@ -94,7 +97,9 @@ pub(super) fn decode(bytes: &[u8], sector: u64) -> Result<MdSuperblock> {
     let wrong = match () {
         () if members as usize > DEVICES_MAX => "too many members",
         () if number as usize >= DEVICES_MAX => "an impossible device number",
-        () if level > 0 && size_sectors > sector => "its data would overlap its superblock",
+        () if level > 0 && size_sectors > sector => {
+            "the data area of the member would overlap its superblock"
+        }
         () => return Ok(fields(&words, sector)),
     };
     Err(corrupt(wrong))

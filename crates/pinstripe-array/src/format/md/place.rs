@@ -9,13 +9,14 @@ use pinstripe_base::error::Result;
 /// A version of md's metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MdVersion {
-    /// In the last whole 64 KiB but one; numbers are in the byte order of the machine.
+    /// In the last complete 64 KiB but one of the device; numbers are in the byte order of the
+    /// machine.
     V0_90,
-    /// At a multiple of 4 KiB, 8 KiB or more from the end.
+    /// At a multiple of 4 KiB, at least 8 KiB from the end of the device.
     V1_0,
     /// At the beginning.
     V1_1,
-    /// 4 KiB from the beginning.
+    /// 4 KiB from the beginning of the device.
     V1_2,
 }
 
@@ -33,7 +34,7 @@ impl fmt::Display for MdVersion {
 /// The place of a superblock on its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MdPlace {
-    /// The version that has its place there.
+    /// The version whose superblocks have this place.
     pub version: MdVersion,
     /// The first sector.
     pub sector: u64,
@@ -75,8 +76,9 @@ impl MdPlace {
     /// Decodes the superblock that is stored here.
     ///
     /// # Errors
-    /// The errors of [`MdSuperblock::decode`]; [`Kind::Unsupported`](pinstripe_base::error::Kind)
-    /// for one that names another place.
+    /// Fails with the errors of [`MdSuperblock::decode`]; with
+    /// [`Kind::Unsupported`](pinstripe_base::error::Kind) for a superblock that names another
+    /// place.
     pub fn decode(self, bytes: &[u8]) -> Result<MdSuperblock> {
         if self.version == MdVersion::V0_90 {
             return old::decode(bytes, self.sector);
@@ -84,9 +86,12 @@ impl MdPlace {
         let superblock = MdSuperblock::decode(bytes)?;
         match superblock.device.place.sector {
             named if named == self.sector => Ok(superblock),
-            named => Err(unsupported("an md superblock at the wrong offset")
+            named => Err(unsupported("the md superblock is at the wrong offset")
                 .expected(format!("sector {}", self.sector), format!("sector {named}"))
-                .advice("name the complete device that md used; its length may have changed")),
+                .advice(
+                    "name the complete device that md used; the length of the device may have \
+                     changed",
+                )),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The description of an array by its superblocks; devices are only read.
+//! The description of an array from its superblocks; devices are only read.
 
 use std::path::PathBuf;
 
@@ -16,11 +16,11 @@ use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::MemberId;
 
-/// The state of an array by its superblocks; devices are only read.
+/// The state of an array from its superblocks; devices are only read.
 ///
 /// # Errors
-/// [`Kind::NotFound`] for an unknown name; [`Kind::TooManyLosses`] when no device of it can be
-/// read.
+/// Fails with [`Kind::NotFound`] for an unknown name; with [`Kind::TooManyLosses`] when no device
+/// of the array can be read.
 pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
     let entry = register.read(name)?;
     if entry.metadata == Metadata::Md {
@@ -36,7 +36,9 @@ pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
                 found.push((path.clone(), *superblock));
             }
             Ok(_) => {
-                let error = Error::new(Kind::WrongMember, "now belongs to another array").at(path);
+                let error =
+                    Error::new(Kind::WrongMember, "this device now belongs to another array")
+                        .at(path);
                 first_error.get_or_insert(error);
             }
             Err(error) => {
@@ -52,8 +54,8 @@ pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
                 Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"));
             let why = first_error.map(|it| it.to_string()).unwrap_or_default();
             Err(error.advice(format!(
-                "attach them, or assemble the array from their present paths ({why}); if it is \
-                 gone for good: 'pinstripe array forget {name}'"
+                "attach the devices, or assemble the array from their present paths ({why}); if \
+                 the array is gone for good, run 'pinstripe array forget {name}'"
             )))
         }
     }

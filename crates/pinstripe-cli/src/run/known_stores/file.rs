@@ -1,4 +1,5 @@
-//! The files of that memory: validated when read, replaced whole when written.
+//! The files with the stores that this host remembers: validated when read, replaced completely
+//! when written.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,12 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::record::KnownStore;
 
-/// A longer file was not written by this program.
+/// The most bytes of a file about a remembered store; a longer file was not written by this
+/// program.
 const FILE_MAX_BYTES: u64 = 1 << 20;
-/// Changes when an older version could misread what a file says.
+/// The version of the format; it changes when an older version could misread a file.
 const VERSION: u32 = 1;
 
-/// A file, as it stands.
+/// The content of a file, as it is stored.
 #[derive(Serialize, Deserialize)]
 struct StoreFile {
     version: u32,
@@ -25,7 +27,7 @@ struct StoreFile {
     store: KnownStore,
 }
 
-/// Reads what is remembered of every store.
+/// Reads the records of all remembered stores.
 pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<KnownStore> {
     let Ok(listed) = fs::read_dir(dir) else { return Vec::new() };
     let mut stores = Vec::new();
@@ -42,7 +44,8 @@ pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<KnownStore> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 let what = format!(
-                    "what this host remembers of store {} cannot be read; a new record is started",
+                    "the record that this host keeps of store {} cannot be read; a new record is \
+                     started",
                     &id[..8]
                 );
                 monitor.warning(&path, Error::io(what, &path, error));
@@ -61,17 +64,17 @@ fn read(path: &Path) -> io::Result<KnownStore> {
     File::open(path)?.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     if bytes.len() as u64 > FILE_MAX_BYTES {
-        return Err(wrong("it is too long".to_owned()));
+        return Err(wrong("the record is too long".to_owned()));
     }
     let whole: StoreFile =
         serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
     if whole.version != VERSION {
-        return Err(wrong(format!("its version is {}, not {VERSION}", whole.version)));
+        return Err(wrong(format!("the record has version {}, not {VERSION}", whole.version)));
     }
     Ok(whole.store)
 }
 
-/// Replaces what is remembered of one store, durably.
+/// Replaces the record of one store, durably.
 pub fn write(dir: &Path, store: &KnownStore) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let mut text =
@@ -95,7 +98,7 @@ fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     out.sync_all()
 }
 
-/// A name as the files have it.
+/// The name of the file of a store, from the store's id.
 pub fn file_name(id: &str) -> String {
     format!("{id}.json")
 }

@@ -1,10 +1,10 @@
-//! The memory of this host of the stores that it has opened: one small file for each store, in the
-//! state directory.
+//! The stores that this host has opened and remembers: one small file for each store, in the state
+//! directory.
 //!
-//! Invariants: a file is replaced whole and durably; one that is missing or damaged is as if the
-//! store was new, and that is said once; a place belongs to one store, the one that was found
-//! there last; without a state directory nothing is remembered and everything works. No secrets
-//! are here, but places of members are: the files are for their owner alone.
+//! Invariants: a file is replaced completely and durably; if it is missing or damaged, the store
+//! counts as new, and that is reported once; a place belongs to one store, the one that was found
+//! there last; without a state directory nothing is remembered and all verbs work. The files hold
+//! no secrets, but the places of members: only their owner can read them.
 
 mod file;
 mod record;
@@ -24,19 +24,19 @@ pub use self::sightings::KnownSightings;
 use super::real_path::real_path;
 use crate::xdg;
 
-/// A store that is opened again within this time and has nothing new is not written again.
+/// A store that is opened again within this time is not recorded again unless something changed.
 const OPENED_EVERY_SECONDS: i64 = 24 * 3600;
 
-/// The evidence that a place belongs to the store that was found there.
+/// The evidence that a place belongs to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// By its label alone.
+    /// Only the label at the place names the store.
     Label,
-    /// A key opened it, this host made it, or a user said so.
+    /// A key opened the store, this host created it, or a user confirmed it.
     Sure,
 }
 
-/// All that this host remembers.
+/// All stores that this host remembers.
 #[derive(Default)]
 pub struct KnownStores {
     dir: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub struct KnownStores {
 }
 
 impl KnownStores {
-    /// Reads it all; a damaged file is set aside and named.
+    /// Reads all files; a damaged file is set aside and reported.
     pub fn load(monitor: &Monitor) -> Self {
         let Ok(state) = xdg::state() else { return KnownStores::default() };
         Self::load_from(state.join("stores"), monitor)
@@ -68,8 +68,8 @@ impl KnownStores {
         self.stores.iter().find(|known| forms.iter().any(|form| known.is_at(form)))
     }
 
-    /// Remembers where the members of an open store are and what it was named by, and whatever
-    /// `change` adds.
+    /// Remembers the places of the members of an open store and the paths that named it, and
+    /// applies `change` to its record.
     pub fn keep(
         &mut self,
         store: &Store,
@@ -100,8 +100,8 @@ impl KnownStores {
         }
     }
 
-    /// Lets each place belong to one store. What only a label says takes no place from a store
-    /// that is encrypted.
+    /// Makes each place belong to only one store. If a place is proven only by a label, it is not
+    /// taken from a store that is encrypted.
     fn settle(&mut self, new: &mut KnownStore, proof: Proof, monitor: &Monitor) {
         let places = new.named.iter().chain(new.members.iter().map(|it| &it.place));
         let places: Vec<PathBuf> = places.map(StoredPath::path).collect();
@@ -128,15 +128,15 @@ impl KnownStores {
             && !self.has_complained
         {
             self.has_complained = true;
-            monitor.note(&format!("cannot save what this host knows about the store: {error}"));
+            monitor.note(&format!("cannot save this host's record of the store: {error}"));
         }
         self.stores.retain(|known| known.id != store.id);
         self.stores.push(store);
     }
 }
 
-/// An absolute path without `.` and without doubled slashes; symlinks stay. A remote place is as
-/// it is.
+/// An absolute path without `.` and doubled slashes; symlinks are not resolved. A remote place is
+/// not changed.
 pub fn absolute(path: &Path) -> PathBuf {
     if is_remote(path) {
         return path.to_path_buf();
@@ -145,7 +145,7 @@ pub fn absolute(path: &Path) -> PathBuf {
     whole.components().collect()
 }
 
-/// The forms in which a path may be remembered: as it is named, and without symlinks.
+/// The forms in which a path may be remembered: as it was named, and without symlinks.
 pub fn forms(path: &Path) -> Vec<PathBuf> {
     let mut forms = vec![absolute(path)];
     if !is_remote(path) {

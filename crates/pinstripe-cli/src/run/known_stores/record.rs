@@ -1,4 +1,4 @@
-//! The record of a store that this host has opened, as its file has it.
+//! The record of a store that this host has opened, as it is stored in a file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,47 +9,48 @@ use serde::{Deserialize, Serialize};
 
 use super::sightings::KnownSightings;
 
-/// Most names of a store that are kept: the ones used last.
+/// The most paths that are kept as names of a store; the ones used last are kept.
 const NAMES_MAX: usize = 16;
 
 /// The record of one store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownStore {
-    /// Whether this host has opened it with a key, or made it encrypted.
+    /// Whether this host has opened the store with a key, or created it encrypted.
     pub encrypted: bool,
-    /// Whether a user of this host said that it is meant to be readable.
+    /// Whether a user of this host accepted that the store is not encrypted.
     pub accepted_plain: bool,
-    /// Absolute paths that it was named by, the last one first.
+    /// Absolute paths that named the store, the last one first.
     pub named: Vec<StoredPath>,
-    /// The places of its members.
+    /// The places of the store's members.
     pub members: Vec<MemberPlace>,
-    /// The places of members that have left, the last one first: they may come back as another
-    /// half.
+    /// The places of members that have left the store, the last one first: such a member may come
+    /// back as another half of the store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<StoredPath>,
-    /// The key slot that opened it last, as hex digits.
+    /// The key slot that last opened the store, as hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
-    /// The highest generation of its table of members that was seen.
+    /// The highest generation of the table of members that this host saw.
     #[serde(default)]
     pub table_generation: u64,
-    /// The newest snapshot that was seen.
+    /// The newest snapshot that this host saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<KnownSnapshot>,
-    /// Since when the store is known to be older than what was seen of it, until it is accepted.
+    /// The time since which the store is known to be older than this host had seen it; empty once a
+    /// user accepts that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_since_seconds: Option<i64>,
     /// The last known heartbeats of writers on other hosts.
     #[serde(default, skip_serializing_if = "KnownSightings::is_empty")]
     pub sightings: KnownSightings,
-    /// When it was opened last, seconds since 1970, to a day.
+    /// When the store was opened last, in seconds since 1970, rounded to a day.
     pub opened_seconds: i64,
-    /// The store, as the file's name has it.
+    /// The id of the store, which is the name of its file.
     #[serde(skip)]
     pub id: String,
 }
 
-/// The newest snapshot that was seen, as a file has it.
+/// The newest snapshot that this host saw, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownSnapshot {
     snapshot: String,
@@ -71,7 +72,7 @@ impl KnownSnapshot {
         }
     }
 
-    /// The snapshot that was stored; `None` when the stored form makes no sense.
+    /// The snapshot that was stored; `None` if the stored form is invalid.
     pub fn seen(&self) -> Option<SeenSnapshot> {
         Some(SeenSnapshot {
             id: SnapshotId::from_hex(&self.snapshot)?,
@@ -83,16 +84,16 @@ impl KnownSnapshot {
     }
 }
 
-/// A member and where it was.
+/// A member and the place where it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberPlace {
     /// The number.
     pub member: usize,
-    /// The directory, without symlinks.
+    /// The directory of the member, without symlinks.
     pub place: StoredPath,
 }
 
-/// A path: text, or bytes if it is not UTF-8.
+/// A path: stored as text, or as bytes if it is not UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum StoredPath {
@@ -128,7 +129,7 @@ impl KnownStore {
         self.named.iter().any(|name| name.path() == path) || self.member_at(path).is_some()
     }
 
-    /// The key slot that opened it last.
+    /// The key slot that last opened the store.
     pub fn slot(&self) -> Option<[u8; 16]> {
         // Its id is written as that of a snapshot is.
         self.slot.as_deref().and_then(SnapshotId::from_hex).map(|id| id.0)
@@ -144,7 +145,7 @@ impl KnownStore {
         self.id.get(..8).unwrap_or(&self.id)
     }
 
-    /// Takes over the facts about an open store, and the paths that named it.
+    /// Updates the record from an open store, and adds the paths that named it.
     pub fn take(&mut self, store: &Store, names: &[PathBuf]) {
         let seats = store.member_slots.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
         let members: Vec<_> = seats
@@ -164,7 +165,7 @@ impl KnownStore {
         }
     }
 
-    /// The places of members, and of those that have left.
+    /// The places of members, and of members that have left the store.
     pub fn places(&self) -> Vec<PathBuf> {
         self.members.iter().map(|it| &it.place).chain(&self.left).map(StoredPath::path).collect()
     }

@@ -1,4 +1,4 @@
-//! What this host saw of the heartbeats of sessions, as a file has it.
+//! What this host saw of the heartbeats of sessions, as it is stored in a file.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use pinstripe::PulseSighting;
 use pinstripe_base::id::{SessionId, hex};
 use serde::{Deserialize, Serialize};
 
-/// Sightings of one boot of this machine: their times mean nothing after the next.
+/// Sightings during one boot of this machine; their times are meaningless after the next boot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownSightings {
     /// The kernel's id of the boot, as hex digits.
@@ -22,7 +22,8 @@ struct KnownSighting {
 }
 
 impl KnownSightings {
-    /// The stored form. Without any it is that of no boot, so that nothing is written for it.
+    /// The stored form. Without sightings or without a boot id, the result is empty, so that
+    /// nothing is written.
     pub fn new(boot: &[u8; 16], sightings: &[PulseSighting]) -> Self {
         if sightings.is_empty() || *boot == [0; 16] {
             return KnownSightings::default();
@@ -36,7 +37,7 @@ impl KnownSightings {
         KnownSightings { boot: hex(boot), seen: seen.collect() }
     }
 
-    /// Whether there is nothing to remember.
+    /// Whether there are no sightings.
     pub fn is_empty(&self) -> bool {
         self.seen.is_empty()
     }

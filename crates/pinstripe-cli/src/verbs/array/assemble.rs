@@ -52,10 +52,10 @@ pub struct ArrayAssembleArgs {
 }
 
 impl ArrayAssembleArgs {
-    /// Assembles it, or all, and closes it again.
+    /// Assembles one array, or all arrays, and closes them again.
     ///
     /// # Errors
-    /// The errors of [`assemble`].
+    /// Fails with the errors of [`assemble`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(name) = &self.name else { return self.assemble_all(run, &register) };
@@ -78,7 +78,7 @@ impl ArrayAssembleArgs {
         assemble(name, devices, self.force, register, &plan, &run.monitor)?.stop()
     }
 
-    /// Arrays without a server: the registered ones, and those found on devices.
+    /// Assembles all arrays without a server: registered ones, and those found on devices.
     fn assemble_all(&self, run: &Run, register: &Register) -> Result<Ending> {
         let found = devices_scan(&self.searched);
         let mut failures = scan::Failures::default();
@@ -110,7 +110,7 @@ impl ArrayAssembleArgs {
         Ok(failures.ending(done))
     }
 
-    /// Assembles an array, and returns whether it did: not if a process serves it.
+    /// Assembles an array unless a process serves it; returns whether it did.
     fn assemble_unserved(
         &self,
         run: &Run,
@@ -119,7 +119,7 @@ impl ArrayAssembleArgs {
         register: &Register,
     ) -> Result<bool> {
         if register.has(name) && server_of(name, register)?.is_some() {
-            run.screen.say(&format!("{name} is served already"));
+            run.screen.say(&format!("array {name} is already served"));
             return Ok(false);
         }
         self.assemble_one(run, name, devices, register)?;
@@ -132,7 +132,7 @@ impl ArrayAssembleArgs {
     }
 }
 
-/// The name under which a found array is registered, or can be.
+/// The name under which a found array is, or can be, registered.
 fn own_name(name: &str, array: &str, register: &Register) -> Result<String> {
     for known in register.names()? {
         if register.read(&known).is_ok_and(|it| it.array == array) {
@@ -141,7 +141,10 @@ fn own_name(name: &str, array: &str, register: &Register) -> Result<String> {
     }
     match register.has(name) {
         false => Ok(name.to_owned()),
-        true => Err(Error::new(Kind::Exists, format!("another array is registered as '{name}'"))
-            .advice("choose another name: 'pinstripe array assemble NAME DEVICE...'")),
+        true => Err(Error::new(
+            Kind::Exists,
+            format!("another array is registered with the name '{name}'"),
+        )
+        .advice("choose another name with 'pinstripe array assemble NAME DEVICE...'")),
     }
 }

@@ -84,15 +84,15 @@ fn chunk(text: &str) -> std::result::Result<Size, String> {
     chunk_bytes_of(text).map(Size).map_err(one_line)
 }
 
-/// The unit of small writes; `None` adapts it to the writes.
+/// The unit of small writes; `None` adapts the unit to the writes.
 #[derive(Debug, Clone, Copy)]
 struct Granule(Option<u32>);
 
-/// As `array set` reads it.
+/// Reads a granule in the form of `array set`.
 fn granule(text: &str) -> std::result::Result<Granule, String> {
     match Knob::parse("stripe_size", text).map_err(one_line)? {
         Knob::Granule(granule) => Ok(Granule(granule)),
-        _ => Err("auto, or a power of two from 4K to 1M".to_owned()),
+        _ => Err("the value auto, or a power of two from 4K to 1M".to_owned()),
     }
 }
 
@@ -100,7 +100,8 @@ impl ArrayCreateArgs {
     /// Makes it.
     ///
     /// # Errors
-    /// The errors of [`create`]; [`Kind::Usage`] when the number of devices is wrong.
+    /// Fails with the errors of [`create`]; with [`Kind::Usage`] when the number of devices is
+    /// wrong.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let wanted = self.raid_devices.saturating_add(self.spare_devices);
         if self.devices.len() != wanted {
@@ -109,12 +110,15 @@ impl ArrayCreateArgs {
                 "the number of devices does not match the members and spares",
             )
             .expected(wanted, self.devices.len())
-            .advice("name one device for each, or 'missing' for a member"));
+            .advice(
+                "name one device for each member and each spare; write 'missing' for an absent \
+                 member",
+            ));
         }
         let (members, spares) = self.devices.split_at(self.raid_devices);
         let is_missing = |path: &PathBuf| path.as_os_str() == "missing";
         if spares.iter().any(is_missing) {
-            return Err(Error::new(Kind::Usage, "a spare cannot be missing"));
+            return Err(Error::new(Kind::Usage, "a spare device cannot be 'missing'"));
         }
         let layout = match &self.layout {
             Some(text) => Layout::parse(self.level, text)?,

@@ -1,4 +1,4 @@
-//! `pinstripe array detail`: all about one array, as `mdadm --detail` shows it.
+//! `pinstripe array detail`: all information about one array, as `mdadm --detail` shows it.
 
 use pinstripe_array::{Detail, SlotDetail, SlotStateDetail, WorkDetail, look_at_array};
 use pinstripe_base::error::Result;
@@ -44,7 +44,7 @@ impl ArrayDetailArgs {
     /// Shows it.
     ///
     /// # Errors
-    /// The errors of [`look_at_array`].
+    /// Fails with the errors of [`look_at_array`].
     pub fn run(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
         let register = register()?;
         let name = match &self.name {
@@ -187,7 +187,7 @@ const TRAFFIC_HEAD: [(&str, Side); 7] = [
     ("mean sync", Side::Right),
 ];
 
-/// The users' requests, the ways to parity, and the bytes that they moved on each member.
+/// Formats the users' requests, the methods of parity, and the bytes moved on each member.
 fn traffic(array: &Detail) -> Vec<String> {
     let of = |name: &str| array.counters.array.get(name).copied().unwrap_or(0);
     let mut lines = vec![
@@ -200,7 +200,8 @@ fn traffic(array: &Detail) -> Vec<String> {
             counted(of("syncs"), "sync"),
         ),
         format!(
-            "pieces of rows: {} full, {} read-modify-write, {} reconstruct-write, {} without parity",
+            "writes of array rows: {} full, {} read-modify-write, {} reconstruct-write, {} without \
+             parity",
             format_count(of("full_pieces")),
             format_count(of("read_modify_write_pieces")),
             format_count(of("reconstruct_write_pieces")),
@@ -212,7 +213,8 @@ fn traffic(array: &Detail) -> Vec<String> {
     if of("written_bytes") > 0 {
         let written = of("written_bytes") as f64;
         lines.push(format!(
-            "for each byte that users wrote: {:.2} written to members, {:.2} to logs, {:.2} to tables",
+            "for each byte that users wrote: {:.2} bytes written to members, {:.2} to logs, {:.2} \
+             to tables",
             all("written_bytes") / written,
             all("log_written_bytes") / written,
             all("tables_written_bytes") / written,

@@ -1,4 +1,4 @@
-//! `pinstripe array events`: what happens to an array, as it happens.
+//! `pinstripe array events`: shows the events of an array when they happen.
 
 use pinstripe_array::{ArrayEvent, Reply, Request, next_reply, send_request, server_of};
 use pinstripe_base::clock;
@@ -31,12 +31,15 @@ impl ArrayEventsArgs {
     /// Prints them.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no process serves the array.
+    /// Fails with [`Kind::NotFound`] when no process serves the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(mut client) = server_of(&self.name, &register)? else {
-            return Err(Error::new(Kind::NotFound, format!("'{}' is not served", self.name))
-                .advice("serve it with 'pinstripe array serve'"));
+            return Err(Error::new(
+                Kind::NotFound,
+                format!("the array '{}' is not served", self.name),
+            )
+            .advice("serve the array with 'pinstripe array serve'"));
         };
         send_request(&mut client, &Request::Events)?;
         let mut told = 0_u64;
@@ -64,7 +67,7 @@ impl ArrayEventsArgs {
     }
 }
 
-/// An event of an array as JSON.
+/// Formats an event of an array as JSON.
 pub fn shown(name: &str, event: &ArrayEvent, (seconds, nanos): (i64, u32)) -> Event {
     Event::new("array_event")
         .with_some("time", time::utc(seconds, nanos))
@@ -72,7 +75,7 @@ pub fn shown(name: &str, event: &ArrayEvent, (seconds, nanos): (i64, u32)) -> Ev
         .with_fields(event)
 }
 
-/// An event of an array for people.
+/// Formats an event of an array for people.
 pub fn line(name: &str, event: &ArrayEvent, seconds: i64) -> String {
     let mut line = format!("{} {} {name}", time::date(seconds), event.what);
     if let Some(slot) = event.slot {

@@ -43,10 +43,10 @@ pub struct ArrayExamineArgs {
 type Fields = Vec<(&'static str, String)>;
 
 impl ArrayExamineArgs {
-    /// Shows them, one after the other.
+    /// Shows the superblocks, one after the other.
     ///
     /// # Errors
-    /// The first of the errors of [`examine`], after all devices were shown.
+    /// Fails with the first of the errors of [`examine`], after all devices were shown.
     pub fn run(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
         if self.scan {
             return self.run_scan(run, is_verbose);
@@ -76,7 +76,7 @@ impl ArrayExamineArgs {
         failed.map_or(Ok(Ending::done(facts)), Err)
     }
 
-    /// Shows the arrays that the devices carry, each once.
+    /// Shows each array that has a member on the devices, once.
     fn run_scan(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
         let devices = match self.devices.is_empty() {
             true => registered_devices(&register()?)?,
@@ -157,7 +157,7 @@ fn ours(it: &Superblock, readable: usize) -> Result<Fields> {
         ("State", if it.is_clean { "clean" } else { "active" }.to_owned()),
         ("Device UUID", scan::uuid(&it.member.to_string())),
         ("Events", it.generation.to_string()),
-        ("Superblocks", format!("{readable} of 2 can be read")),
+        ("Superblocks", format!("{readable} of the 2 superblocks can be read")),
         ("Device Role", role),
         (
             "Array State",
@@ -222,7 +222,7 @@ fn role(it: &MdSuperblock) -> (String, Option<u16>) {
     }
 }
 
-/// Four words, as mdadm writes them.
+/// Formats the id as four words, as mdadm does.
 fn md_uuid(bytes: &[u8; 16]) -> String {
     bytes.chunks(4).map(hex).collect::<Vec<_>>().join(":")
 }

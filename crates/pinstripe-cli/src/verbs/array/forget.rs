@@ -29,24 +29,26 @@ impl ArrayForgetArgs {
     /// Forgets it.
     ///
     /// # Errors
-    /// The errors of [`forget`].
+    /// Fails with the errors of [`forget`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let forgotten = forget(&self.name, &register()?)?;
         let devices = forgotten.devices.iter().map(|it| escape::path(it)).collect::<Vec<_>>();
         run.screen.say(&format!(
-            "the name {} is forgotten; devices, superblocks and data are not touched",
+            "the array name {} is removed from the register; devices, superblocks and data are not \
+             touched",
             self.name
         ));
         if !devices.is_empty() {
             run.screen.say(&format!(
-                "to register the array again: pinstripe array assemble {} {}",
+                "to register the array again, run 'pinstripe array assemble {} {}'",
                 self.name,
                 devices.join(" ")
             ));
         }
         if forgotten.settings > 0 {
             let settings = counted(forgotten.settings as u64, "setting");
-            run.screen.say(&format!("lost with it: {settings} of 'pinstripe array set'"));
+            run.screen
+                .say(&format!("lost with the name: {settings} made with 'pinstripe array set'"));
         }
         let facts = Event::default().with("name", &*self.name);
         Ok(Ending::done(facts.with("devices", forgotten.devices.len())))

@@ -80,10 +80,11 @@ fn member_size(text: &str) -> Result<MemberSize, String> {
 }
 
 impl ArrayGrowArgs {
-    /// Begins it, and waits for its end.
+    /// Begins the growth, and waits for its end.
     ///
     /// # Errors
-    /// The errors of the array: members are absent, other work is running, there is no spare.
+    /// Fails with the errors of the array: members are absent, other work is running, there is no
+    /// spare.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let add = self.add.as_deref().map(absolute_path).transpose()?;
         let force = self.force;
@@ -109,13 +110,14 @@ impl ArrayGrowArgs {
     fn size(&self, adds: bool) -> Result<Option<MemberSize>> {
         let changes_else = adds || self.level.is_some() || self.raid_devices.is_some();
         match self.size {
-            Some(MemberSize::Max) if changes_else => {
-                Err(Error::new(Kind::Usage, "--size max cannot be combined with another change")
-                    .advice("make the other change first, then use --size max"))
-            }
+            Some(MemberSize::Max) if changes_else => Err(Error::new(
+                Kind::Usage,
+                "--size max cannot be combined with another change of the array",
+            )
+            .advice("make the other change first, then use --size max")),
             Some(MemberSize::Bytes(_)) if !adds => {
-                Err(Error::new(Kind::Usage, "--size needs --add, or is max")
-                    .advice("use --size max to use all of each member"))
+                Err(Error::new(Kind::Usage, "--size needs --add, unless the size is 'max'")
+                    .advice("use --size max to use the full length of each member"))
             }
             size => Ok(size),
         }

@@ -76,8 +76,8 @@ impl ArrayManageArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// If a device cannot be used: nothing is changed then. If an action fails: the actions before
-    /// it are done.
+    /// If a device cannot be used, nothing is changed. If an action fails, the actions before it
+    /// are done.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let acts = self.acts()?;
         if acts.is_empty() {
@@ -90,13 +90,14 @@ impl ArrayManageArgs {
         work::do_all(run, &self.name, &self.patience, newcomers, acts, requests)
     }
 
-    /// No action is a mistake, unless words like 'detached' were given that match no device.
+    /// Handles a call without actions: an error, unless words like 'detached' were given that match
+    /// no device.
     fn nothing(&self, run: &Run) -> Result<Ending> {
         if self.fail.is_empty() && self.remove.is_empty() {
-            return Err(Error::new(Kind::Usage, "no change was named")
+            return Err(Error::new(Kind::Usage, "no change of the array was requested")
                 .advice("see 'pinstripe array manage --help'"));
         }
-        run.screen.say("no member matches: nothing is changed");
+        run.screen.say("no member of the array matches: nothing is changed");
         Ok(status::ending(run, &look_at_array(&self.name, &register()?)?))
     }
 
@@ -123,7 +124,7 @@ impl ArrayManageArgs {
         Ok(acts)
     }
 
-    /// The devices of a list, with mdadm's words replaced by the members that they match.
+    /// The devices of a list, in which mdadm's words are replaced by the members that they match.
     fn expanded(&self, list: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let mut devices = Vec::with_capacity(list.len());
         for device in list {
@@ -139,7 +140,7 @@ impl ArrayManageArgs {
     }
 }
 
-/// The device of a member, if a word of mdadm's matches the member.
+/// The device of a member, if the given word of mdadm matches the member.
 fn meant(word: &str, slot: &SlotDetail) -> Option<PathBuf> {
     let device = slot.device.clone()?;
     let is_meant = match word {

@@ -82,7 +82,7 @@ impl ArrayArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of the verb.
+    /// Fails with the errors of the verb.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
             ArrayVerb::Create(args) => args.run(run),

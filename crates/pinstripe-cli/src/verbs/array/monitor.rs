@@ -15,10 +15,11 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// How long a process that serves may take to describe its array.
+/// How long a process that serves an array may take to describe it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The place of problems of the register. It has a blank, so it is not the name of an array.
+/// The name under which problems of the register are reported. The name has a blank, so it is never
+/// the name of an array.
 const REGISTER: &str = "the register";
 
 /// Watch arrays, and run a program, send mail or call a URL at each event
@@ -85,12 +86,12 @@ pub struct ArrayMonitorArgs {
 }
 
 impl ArrayMonitorArgs {
-    /// Watches until an interrupt.
+    /// Watches the arrays until an interrupt.
     ///
     /// # Errors
-    /// When the register cannot be read at the beginning, for an unknown name, and when writing to
-    /// standard output fails. Problems with an array or a notification are reported and do not end
-    /// it.
+    /// Fails when the register cannot be read at the beginning, for an unknown name, and when
+    /// writing to standard output fails. Problems with an array or a notification are reported and
+    /// do not end the monitor.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         self.names.iter().try_for_each(|name| register.read(name).map(drop))?;
@@ -132,7 +133,8 @@ impl ArrayMonitorArgs {
     }
 }
 
-/// Arrays that could not be checked. Each is reported once, until it can be checked again.
+/// Arrays that could not be checked. Each unreachable array is reported once, until it can be
+/// checked again.
 #[derive(Default)]
 struct Troubles(Vec<String>);
 
@@ -165,7 +167,7 @@ impl Troubles {
     }
 }
 
-/// Reports events on the screen and to program, mail and webhook; returns how many.
+/// Reports events on the screen and to program, mail and webhook; returns the number of events.
 fn tell(
     run: &Run,
     notifier: &Notifier,

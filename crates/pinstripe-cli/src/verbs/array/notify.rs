@@ -1,5 +1,6 @@
-//! Notifications of events: a program, a mail, a webhook. Each is a foreign program with a
-//! deadline, so that one that hangs delays the monitor and does not stop it.
+//! Notifications of events: by a program, a mail, a webhook. Each notification is sent by an
+//! external program with a time limit, so that a hanging program delays the monitor and does not
+//! stop it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,18 +12,18 @@ use pinstripe_io::process::{self, ProgramLimits};
 
 use crate::escape;
 
-/// The part of a failed program's messages that is shown.
+/// The number of bytes of a failed program's messages that are shown.
 const SHOWN_BYTES: usize = 400;
 
 /// Where notifications go, and how.
 pub struct Notifier {
-    /// Run with event, array and device.
+    /// The program, which gets event, array and device as arguments.
     pub program: Option<PathBuf>,
     /// The command that sends mail, and the address.
     pub mail: Option<(PathBuf, String)>,
-    /// The URL that gets the event.
+    /// The URL to which the event is sent.
     pub webhook: Option<String>,
-    /// How long each may take.
+    /// How long each notification may take.
     pub deadline: Duration,
 }
 
@@ -32,12 +33,13 @@ pub struct Message<'a> {
     pub array: &'a str,
     /// What happened.
     pub event: &'a ArrayEvent,
-    /// The event as `--json` prints it.
+    /// The event in the form of `--json`.
     pub json: String,
 }
 
 impl Notifier {
-    /// Sends all notifications at the same time, and returns the failures, with the program's name.
+    /// Sends all notifications at the same time; returns the failures with the names of the
+    /// programs.
     pub fn send(&self, message: &Message<'_>) -> Vec<(PathBuf, Error)> {
         let commands = [self.by_program(message), self.by_mail(message), self.by_webhook(message)];
         let deadline = self.deadline;
@@ -89,7 +91,8 @@ impl Notifier {
     }
 }
 
-/// The complete mail, headers first. Names of arrays are plain; a path cannot begin a new line.
+/// The complete mail, headers first. Names of arrays have no special characters; a path cannot
+/// begin a new header line.
 fn mail(to: &str, message: &Message<'_>) -> String {
     let (what, array) = (&message.event.what, message.array);
     let device = message.event.device.as_deref().map(escape::path);
@@ -102,12 +105,13 @@ fn mail(to: &str, message: &Message<'_>) -> String {
     )
 }
 
-/// Runs a program with `input` on its standard input. If it has not ended after `deadline`, kills
-/// it and all processes that it started. Its standard output is shown as messages, because that of
-/// this process may be JSON.
+/// Runs a program with `input` on its standard input. If the program has not ended after
+/// `deadline`, kills it and all processes that it started. The program's standard output is shown
+/// as messages, because that of this process may be JSON.
 ///
 /// # Errors
-/// [`Kind::NotFound`] if the program does not exist; [`Kind::Io`] if it failed or was killed.
+/// Fails with [`Kind::NotFound`] if the program does not exist; with [`Kind::Io`] if the program
+/// failed or was killed.
 fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
     let name = PathBuf::from(command.get_program());
     let limits = ProgramLimits { deadline: Some(deadline), ..ProgramLimits::default() };
@@ -122,16 +126,19 @@ fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
             Err(Error::new(Kind::Io, format!("failed ({status}){said}")).at(&name))
         }
         None => {
-            let what = format!("did not end within {} s and was killed", deadline.as_secs_f64());
+            let what = format!(
+                "the program did not end within {} s and was killed",
+                deadline.as_secs_f64()
+            );
             Err(Error::new(Kind::Io, what).at(&name).advice(
-                "see why it hangs, or give it more time with --deadline; the event is not sent \
-                 again",
+                "find out why the program hangs, or give it more time with --deadline; the event \
+                 is not sent again",
             ))
         }
     }
 }
 
-/// The end of a program's output.
+/// The last part of a program's output.
 fn shown(said: &str) -> String {
     let from = said.len().saturating_sub(SHOWN_BYTES);
     match String::from_utf8_lossy(&said.as_bytes()[from..]).trim() {

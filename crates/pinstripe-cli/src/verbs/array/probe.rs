@@ -43,7 +43,7 @@ impl ArrayProbeArgs {
     /// Measures each pair.
     ///
     /// # Errors
-    /// The errors of the devices.
+    /// Fails with the errors of the devices.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let stop = signals::catch()?;
         let part = Duration::from_millis(self.part);
@@ -71,14 +71,14 @@ fn lines(probed: &Probed) -> Vec<String> {
     let [one, other] = [0, 1].map(|number| escape::path(&probed.devices[number]));
     let mut lines = vec![format!("{one} and {other}:")];
     lines.push(match &probed.same_disk {
-        Some(disk) => format!("  the system reports that both are on {disk}"),
-        None => "  the system reports no disk that both are on".to_owned(),
+        Some(disk) => format!("  the system reports that both devices are on {disk}"),
+        None => "  the system reports no disk that holds both devices".to_owned(),
     });
     let [low, high] = probed.kept_range.map(|share| share * 100.0);
     let [a, b] = probed.alone_reads_per_second;
     lines.push(format!(
-        "  alone {a:.0} and {b:.0} reads/s; together {:.0} % of that (middle half of {} rounds: \
-         {low:.0} to {high:.0} %)",
+        "  alone: {a:.0} and {b:.0} reads/s; both at once: {:.0} % of that rate (middle half of {} \
+         rounds: {low:.0} to {high:.0} %)",
         probed.kept * 100.0,
         probed.rounds
     ));
@@ -88,15 +88,18 @@ fn lines(probed: &Probed) -> Vec<String> {
 
 fn verdict(probed: &Probed) -> &'static str {
     match probed.verdict {
-        _ if !probed.is_direct => "no result: reads cannot bypass the page cache there",
+        _ if !probed.is_direct => "no result: reads of these devices cannot bypass the page cache",
         _ if probed.has_no_arm => {
             "no result about a shared disk: this read rate is that of memory, a cache or a \
              solid-state disk"
         }
-        ProbeVerdict::Shared => "they wait for each other: they share a disk, or its connection",
-        ProbeVerdict::Apart => "they do not wait for each other: they are on separate disks",
+        ProbeVerdict::Shared => {
+            "the devices wait for each other: they share a disk, or the connection of a disk"
+        }
+        ProbeVerdict::Apart => "the devices do not wait for each other: they are on separate disks",
         ProbeVerdict::Unclear => {
-            "the rounds do not agree: try again with more --rounds, on quiet disks"
+            "the rounds gave different results: try again with more --rounds, while the disks are \
+             idle"
         }
     }
 }

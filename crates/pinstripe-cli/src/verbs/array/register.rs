@@ -5,10 +5,11 @@ use pinstripe_base::error::Result;
 
 use crate::xdg;
 
-/// The register of arrays by name: for root in the system's directories, for others in their own.
+/// The register of arrays by name: root's is in the system's directories, that of others in the
+/// user's directories.
 ///
 /// # Errors
-/// Without a home.
+/// Fails without a home.
 pub fn register() -> Result<Register> {
     Ok(Register::new(xdg::lasting()?.join("arrays"), xdg::runtime()?))
 }

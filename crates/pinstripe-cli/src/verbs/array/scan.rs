@@ -1,4 +1,4 @@
-//! mdadm's `--scan`: one verb for all arrays.
+//! mdadm's `--scan`: applies a verb to all arrays.
 
 use pinstripe_array::{Detail, Register, ScannedArray, SlotStateDetail};
 use pinstripe_base::error::{Error, Result};
@@ -8,11 +8,11 @@ use crate::event::Event;
 use crate::exit;
 use crate::run::{Ending, Run};
 
-/// Runs a verb for every name. A failure is reported, and the other names are still processed; the
+/// Runs a verb for every name. A failure is reported and the other names are still processed; the
 /// exit code is that of the first failure.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Fails when standard output cannot be written.
 pub fn each(
     run: &Run,
     names: &[String],
@@ -26,12 +26,12 @@ pub fn each(
         }
     }
     if names.is_empty() {
-        run.screen.say("no array is registered; to create one: pinstripe array create --help");
+        run.screen.say("no array is registered; see 'pinstripe array create --help'");
     }
     Ok(failed.ending(done))
 }
 
-/// Failures for some of several arrays.
+/// The failures of a verb for some of several arrays.
 #[derive(Default)]
 pub struct Failures {
     count: u64,
@@ -48,27 +48,27 @@ impl Failures {
         run.monitor.warning(place.as_ref(), error);
     }
 
-    /// How many were reported.
+    /// The number of failures that were reported.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The end of a verb that was done for `arrays` arrays.
+    /// The ending of a verb that was applied to `arrays` arrays.
     pub fn ending(self, arrays: u64) -> Ending {
         let code = if self.count == 0 { exit::DONE } else { self.code };
         Ending { code, facts: Event::default().with("arrays", arrays).with("failed", self.count) }
     }
 }
 
-/// The names given, or all that are registered.
+/// The given name, or all registered names.
 ///
 /// # Errors
-/// When the register cannot be read.
+/// Fails when the register cannot be read.
 pub fn names(given: Option<&String>, register: &Register) -> Result<Vec<String>> {
     given.map_or_else(|| register.names(), |name| Ok(vec![name.clone()]))
 }
 
-/// The `ARRAY` lines of mdadm for an array of the register.
+/// The `ARRAY` lines, in mdadm's form, for a registered array.
 pub fn of_detail(array: &Detail, is_verbose: bool) -> Vec<String> {
     let id = uuid(&array.array);
     let devices = array.slots.iter().filter(|it| it.state != SlotStateDetail::Missing);
@@ -81,7 +81,7 @@ pub fn of_detail(array: &Detail, is_verbose: bool) -> Vec<String> {
     lines([word, name, &array.metadata, name, &id], shape, spares, is_verbose, devices.collect())
 }
 
-/// The `ARRAY` lines of mdadm for an array that devices carry.
+/// The `ARRAY` lines, in mdadm's form, for an array that was found on devices.
 pub fn of_devices(array: &ScannedArray, is_verbose: bool) -> Vec<String> {
     let name = escape::text(&array.name);
     let own = array.register_name().map_or_else(|_| name.clone(), str::to_owned);
@@ -91,7 +91,7 @@ pub fn of_devices(array: &ScannedArray, is_verbose: bool) -> Vec<String> {
     lines(words, shape, array.spares, is_verbose, devices)
 }
 
-/// The event of an array that devices carry.
+/// The event of an array that was found on devices.
 pub fn event(array: &ScannedArray) -> Event {
     Event::new("scanned_array")
         .with("name", &*array.name)
@@ -122,7 +122,7 @@ fn lines(
     [first].into_iter().chain(devices).collect()
 }
 
-/// Four words, as mdadm writes them.
+/// Formats the id as four words, as mdadm does.
 pub fn uuid(id: &str) -> String {
     let words = id.as_bytes().chunks(8).map(String::from_utf8_lossy);
     words.collect::<Vec<_>>().join(":")

@@ -34,7 +34,7 @@ impl ArrayScrubArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of the array.
+    /// Fails with the errors of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let mut reached =

@@ -1,4 +1,4 @@
-//! `pinstripe array serve`: an array as a network block device, and as a file.
+//! `pinstripe array serve`: serves an array as a network block device, and as a file.
 
 use std::path::PathBuf;
 
@@ -59,14 +59,16 @@ pub struct ArrayServeArgs {
 }
 
 impl ArrayServeArgs {
-    /// Serves it until it has ended.
+    /// Serves the array until it is stopped.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for no way to reach it; the errors of [`serve`].
+    /// Fails with [`Kind::Usage`] if neither NBD nor FUSE is requested; with the errors of
+    /// [`serve`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.nbd.is_empty() && self.fuse.is_none() {
-            return Err(Error::new(Kind::Usage, "no address and no mountpoint was named")
-                .advice("name one with --nbd ADDRESS or --fuse MOUNTPOINT"));
+            return Err(Error::new(Kind::Usage, "no address and no mountpoint was named").advice(
+                "name an address with --nbd ADDRESS, or a mountpoint with --fuse MOUNTPOINT",
+            ));
         }
         let stop = signals::catch()?;
         let register = register()?;
@@ -99,7 +101,7 @@ impl ArrayServeArgs {
         }
     }
 
-    /// How `--all` serves the array of a name.
+    /// The settings with which `--all` serves the array of this name.
     fn serving_by_pattern(&self, run: &Run, name: &str) -> Result<Serving> {
         let address = |it: &Address| with_name(&it.to_string(), name)?.parse();
         let nbd = self.nbd.iter().map(address).collect::<Result<Vec<_>>>()?;

@@ -1,7 +1,7 @@
-//! `pinstripe array serve --all`: every registered array, each as if it were served alone.
+//! `pinstripe array serve --all`: serves every registered array as if it were served alone.
 //!
-//! One thread for each array; they share nothing but the process and the signal that ends it. An
-//! array that cannot be served, or is stopped, leaves the others as they are.
+//! Each array has one thread; the arrays share only the process and the signal that ends it. If an
+//! array cannot be served, or is stopped, the others are not affected.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ use crate::run::{Ending, Run};
 /// The word in addresses and mountpoints that is replaced by the array's name.
 pub const NAME_WORD: &str = "{name}";
 
-/// Serves all arrays that no process serves yet, until all were stopped or `stop` is set. `serving`
-/// says how to serve the array of a name.
+/// Serves all arrays that no other process serves, until all were stopped or `stop` is set.
+/// `serving` returns how to serve the array of a name.
 ///
 /// # Errors
-/// When no array is registered, or threads or directories cannot be made.
+/// Fails when no array is registered, or threads or directories cannot be created.
 pub fn serve_all(
     run: &Run,
     register: &Register,
@@ -35,8 +35,10 @@ pub fn serve_all(
 ) -> Result<Ending> {
     let names = register.names()?;
     if names.is_empty() {
-        return Err(Error::new(Kind::NotFound, "no array is registered")
-            .advice("create one with 'pinstripe array create', or 'pinstripe array assemble' it"));
+        return Err(Error::new(Kind::NotFound, "no array is registered").advice(
+            "create an array with 'pinstripe array create', or assemble one with 'pinstripe array \
+             assemble'",
+        ));
     }
     let failures = Mutex::new(Failures::default());
     let stops = names.iter().map(|_| Stop::new()).collect::<Result<Vec<_>>>()?;
@@ -88,22 +90,25 @@ fn serve_one(
     serve(&serving, &context, &mut |served, bytes| announce(run, name, served, bytes))
 }
 
-/// An address or path with the array's name in it.
+/// Replaces the word for the name in an address or path by the array's name.
 ///
 /// # Errors
-/// [`Kind::Usage`] for one that is the same for all arrays.
+/// Fails with [`Kind::Usage`] for a text without `{name}`, which would be the same for all arrays.
 pub fn with_name(text: &str, name: &str) -> Result<String> {
     match text.contains(NAME_WORD) {
         true => Ok(text.replace(NAME_WORD, name)),
-        false => Err(Error::new(Kind::Usage, format!("'{text}' would be the same for all arrays"))
-            .advice(format!("write '{NAME_WORD}' where the name of the array belongs"))),
+        false => Err(Error::new(
+            Kind::Usage,
+            format!("the address or mountpoint '{text}' would be the same for all arrays"),
+        )
+        .advice(format!("write '{NAME_WORD}' where the name of the array belongs"))),
     }
 }
 
 /// The mountpoint of an array.
 ///
 /// # Errors
-/// The errors of [`with_name`]; [`Kind::Usage`] for a path that is not UTF-8.
+/// Fails with the errors of [`with_name`]; with [`Kind::Usage`] for a path that is not UTF-8.
 pub fn mountpoint(path: &std::path::Path, name: &str) -> Result<PathBuf> {
     let text = path.to_str().ok_or_else(|| {
         Error::new(Kind::Usage, "the mountpoints of all arrays must be UTF-8").at(path)
@@ -111,7 +116,7 @@ pub fn mountpoint(path: &std::path::Path, name: &str) -> Result<PathBuf> {
     with_name(text, name).map(PathBuf::from)
 }
 
-/// Reports that clients can connect, and where.
+/// Reports that clients can connect to an array, and where.
 pub fn announce(run: &Run, name: &str, served: &Served, bytes: u64) {
     let event = Event::new("serving").with("name", name).with("bytes", bytes);
     // A failure is remembered and reported at the end.
@@ -120,7 +125,7 @@ pub fn announce(run: &Run, name: &str, served: &Served, bytes: u64) {
     for export in &served.exports {
         run.screen.say(&format!("  {}", escape::text(export)));
     }
-    run.screen.say(&format!("until an interrupt, or 'pinstripe array stop {name}'"));
+    run.screen.say(&format!("until an interrupt (Ctrl-C) or 'pinstripe array stop {name}'"));
     run.screen.flush();
 }
 

@@ -1,4 +1,4 @@
-//! Serving an array: by NBD, as a file by FUSE, and under control of its socket.
+//! Serves an array by NBD and as a file by FUSE, and answers requests on its control socket.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use pinstripe_nbd::{self as nbd, Address, DeviceMount, MountOptions, Server};
 
 use crate::jobs::{Job, run_until_first_exit};
 
-/// The interval at which the progress of an array is written to the register.
+/// The interval at which an array's generation is recorded in the register.
 const REGISTER_EVERY: Duration = Duration::from_secs(1);
-/// The interval at which an array is examined for events.
+/// The interval at which an array is checked for events.
 const EVENTS_POLL: Duration = Duration::from_millis(100);
 
-/// The way an array is served.
+/// How an array is served.
 #[derive(Debug, Clone)]
 pub struct Serving {
     /// The name.
     pub name: String,
     /// The addresses for NBD clients.
     pub nbd: Vec<Address>,
-    /// The directory in which it is a file.
+    /// The directory in which the array is a file.
     pub fuse: Option<PathBuf>,
     /// Whether clients may only read.
     pub is_read_only: bool,
-    /// Whether an array of md's may be written.
+    /// Whether an md array may be written.
     pub writes_md: bool,
     /// Settings for NBD clients.
     pub settings: nbd::Settings,
-    /// Threads that answer the kernel's file system calls.
+    /// The number of threads that answer the kernel's file system calls.
     pub threads: usize,
 }
 
@@ -47,20 +47,20 @@ pub struct Serving {
 pub struct ServeContext<'a> {
     /// The register of arrays.
     pub register: &'a Register,
-    /// Faults that are planned for members.
+    /// Faults that are planned for members of the array.
     pub faults: &'a Plan,
     /// Receives problems.
     pub monitor: &'a Monitor,
-    /// Set by any thread to end it.
+    /// Any thread can set it to end the service.
     pub stop: &'a Stop,
 }
 
-/// Serves an array until `stop` is set or a client asks for the end, and then closes it in order.
-/// `ready` is called with its length and the ways to reach it once all of them work.
+/// Serves an array until `stop` is set or a client asks to stop it, and then closes it cleanly.
+/// `ready` is called with the array's addresses and length once all addresses work.
 ///
 /// # Errors
-/// [`Kind::Busy`] when it is served already; the errors of the devices, addresses and mountpoint;
-/// the reason why it could not be closed in order.
+/// Fails with [`Kind::Busy`] when the array is already served; with the errors of the devices,
+/// addresses and mountpoint; with the reason why the array could not be closed cleanly.
 pub fn serve(
     serving: &Serving,
     context: &ServeContext<'_>,
@@ -98,7 +98,7 @@ pub fn serve(
     ended
 }
 
-/// The ways to reach an array.
+/// The exports of an array, by NBD and by FUSE.
 struct Exports {
     bytes: u64,
     nbd: Option<Server>,
@@ -171,20 +171,23 @@ impl Exports {
     }
 }
 
-/// The file of an array, and how often it is open.
+/// The path of an array's file, and the number of times it is open.
 type Openers = (PathBuf, Arc<AtomicUsize>);
 
-/// Refuses to take an array away from a program that has its file open, or from a file system on a
-/// loop device of it: data that is not yet written through would be lost.
+/// Refuses to stop an array while a program has its file open, or a file system is mounted on a
+/// loop device of it: data that is not written through yet would be lost.
 fn refuse_used(openers: Option<&Openers>, force: bool) -> Result<()> {
     match openers.filter(|(_, count)| !force && count.load(Ordering::Relaxed) > 0) {
         None => Ok(()),
-        Some((file, _)) => Err(Error::new(Kind::Busy, "is open in a program, or is a loop device")
-            .at(file)
-            .advice(
-                "unmount it and stop the programs that use it first ('losetup --associated FILE' \
-                 lists loop devices); to stop anyway: --force",
-            )),
+        Some((file, _)) => Err(Error::new(
+            Kind::Busy,
+            "a program has this file open, or it is the backing file of a loop device",
+        )
+        .at(file)
+        .advice(
+            "first unmount the file and stop the programs that use it ('losetup --associated FILE' \
+             lists loop devices); to stop anyway, use --force",
+        )),
     }
 }
 

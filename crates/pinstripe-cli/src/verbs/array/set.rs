@@ -42,7 +42,7 @@ impl ArraySetArgs {
     /// named.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for an unknown knob or an invalid value.
+    /// Fails with [`Kind::Usage`] for an unknown knob or an invalid value.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let (set, shown): (Vec<_>, Vec<_>) = self.settings.iter().partition(|it| it.contains('='));
@@ -54,7 +54,7 @@ impl ArraySetArgs {
                     Kind::Usage,
                     "the array is not served, so no work is running",
                 )
-                .advice("check it here with 'pinstripe array scrub'"));
+                .advice("check the array with 'pinstripe array scrub'"));
             }
         }
         if !set.is_empty() {

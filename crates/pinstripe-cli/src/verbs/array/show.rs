@@ -1,22 +1,22 @@
-//! The display of arrays: as fields that line up, as events.
+//! The display of arrays as aligned fields and as events.
 
 use pinstripe_array::Detail;
 use pinstripe_base::units::{KIB, format_size};
 
 use crate::event::Event;
 
-/// `Name : value` with the colons below each other, as mdadm has them.
+/// Formats `Name : value` lines with aligned colons, as mdadm does.
 pub fn fields(fields: &[(&str, String)]) -> Vec<String> {
     let width = fields.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     fields.iter().map(|(name, value)| format!("{name:>width$} : {value}")).collect()
 }
 
-/// `1048576 (1.0 GiB)`: in KiB, as mdadm has it, and for people.
+/// Formats a size as `1048576 (1.0 GiB)`: in KiB, as mdadm does, and in a readable unit.
 pub fn blocks(bytes: u64) -> String {
     format!("{} ({})", bytes / KIB, format_size(bytes))
 }
 
-/// All of it in an event.
+/// Adds all details of an array to an event.
 pub fn event(event: Event, detail: &Detail) -> Event {
     event
         .with_fields(detail)

@@ -32,7 +32,7 @@ impl ArrayStatusArgs {
     /// Shows them.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for an unknown name.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for an unknown name.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let names = match &self.name {
@@ -58,7 +58,7 @@ impl ArrayStatusArgs {
             }
         }
         if names.is_empty() {
-            run.screen.say("no array is registered; to create one: pinstripe array create --help");
+            run.screen.say("no array is registered; see 'pinstripe array create --help'");
         }
         let code = if unreadable + unusable > 0 { exit::TOO_MANY_LOSSES } else { exit::DONE };
         let facts = Event::default().with("arrays", shown).with("unreadable", unreadable);
@@ -66,7 +66,7 @@ impl ArrayStatusArgs {
     }
 }
 
-/// The end of a verb, with the state of the array; the summary has all details.
+/// The ending of a verb with the state of the array; the summary has all details.
 pub fn ending(run: &Run, array: &Detail) -> Ending {
     for line in lines(array) {
         run.screen.say(&line);
@@ -101,30 +101,36 @@ pub fn lines(array: &Detail) -> Vec<String> {
     lines
 }
 
-/// Why an array cannot be used, or why a degraded one stays degraded.
+/// The reason why an array cannot be used, or why it stays degraded.
 fn redundancy(array: &Detail) -> Option<String> {
-    let stays = "redundancy is not restored";
+    let stays = "the redundancy is not restored";
     let degraded = array.degraded();
     if !array.is_usable {
         let missing = counted(degraded as u64, "member", "members");
-        return Some(format!("it cannot be used: {missing} missing or old; attach them"));
+        return Some(format!(
+            "the array cannot be used: {missing} missing or outdated; attach the missing devices"
+        ));
     }
     if degraded == 0 || array.level == "raid0" {
         return None;
     }
     if array.metadata != "pinstripe" {
-        return Some(format!("{stays} here: it is an md array, manage its members with mdadm"));
+        return Some(format!(
+            "{stays}, because this is an md array: manage its members with mdadm"
+        ));
     }
     let is_filling = array.work.as_ref().is_some_and(|work| work.kind == "recover");
     let is_waiting = is_filling || !array.spares.is_empty();
     match (&array.served, is_waiting) {
         (Some(_), true) => None,
         (None, true) => Some(format!(
-            "{stays} because no process serves it; start one with: pinstripe array serve {}",
+            "{stays}, because no process serves the array; to serve it, run 'pinstripe array serve \
+             {}'",
             array.name
         )),
         (_, false) => Some(format!(
-            "{stays}: no device takes the place of {}: pinstripe array manage {} --add DEVICE",
+            "{stays}, because no device takes the place of {}; to add one, run 'pinstripe array \
+             manage {} --add DEVICE'",
             counted(degraded as u64, "missing member", "missing members"),
             array.name
         )),
@@ -147,7 +153,7 @@ fn replacement(slot: &SlotDetail) -> Option<String> {
     Some(format!("{}[{}](R)", escape::path(device), slot.slot))
 }
 
-/// `[==>.....]  recovery = 12.6% (370/2929) finish=1.5min speed=33440K/sec`
+/// Formats the progress as `[==>.....] recovery = 12.6% (370/2929) finish=1.5min speed=33440K/sec`.
 pub fn progress(work: &WorkDetail) -> String {
     const BAR: u64 = 20;
     let all = work.all_bytes.max(1);

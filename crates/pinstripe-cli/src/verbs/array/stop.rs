@@ -34,10 +34,10 @@ pub struct ArrayStopArgs {
 }
 
 impl ArrayStopArgs {
-    /// Stops it, and waits for that.
+    /// Stops the array, and waits until it has stopped.
     ///
     /// # Errors
-    /// Why it could not be closed in order.
+    /// Fails with the reason why the array could not be closed cleanly.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(name) = &self.name else {
@@ -50,7 +50,7 @@ impl ArrayStopArgs {
         Ok(Ending::done(Event::default().with("was_served", was_served)))
     }
 
-    /// Stops one array; returns whether it was served.
+    /// Stops one array; returns whether a process served it.
     fn stop(&self, run: &Run, name: &str, register: &Register) -> Result<bool> {
         let Some(mut client) = server_of(name, register)? else { return Ok(false) };
         send_request(&mut client, &Request::Stop { force: self.force })?;

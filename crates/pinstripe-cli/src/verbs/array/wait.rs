@@ -27,15 +27,17 @@ impl ArrayWaitArgs {
     /// Waits.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] by a signal; [`Kind::Busy`] for unfinished work that no process
-    /// continues; the errors of [`work::check_finished`] and of the array.
+    /// Fails with [`Kind::Interrupted`] after a signal; with [`Kind::Busy`] for unfinished work
+    /// that no process continues; with the errors of [`work::check_finished`] and of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(client) = server_of(&self.name, &register)? else {
             if let Some(work) = look_at_array(&self.name, &register)?.work {
-                let what = format!("{} is pending, and no process serves the array", work.kind);
+                let what =
+                    format!("the work '{}' is pending, but no process serves the array", work.kind);
                 return Err(Error::new(Kind::Busy, what).advice(format!(
-                    "it continues when the array is served: pinstripe array serve {}",
+                    "the work continues when the array is served; to serve it, run 'pinstripe \
+                     array serve {}'",
                     self.name
                 )));
             }

@@ -1,4 +1,4 @@
-//! Long work followed to its end, wherever it is done.
+//! Follows long work to its end, in whichever process it is done.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,20 +37,22 @@ pub struct FollowArgs {
     no_wait: bool,
 }
 
-/// The number of works that ended before new work is started: [`conclude`] reports the later ones.
+/// The number of the first report of work that has not ended yet, taken before new work is started:
+/// [`conclude`] shows the reports from this number on.
 ///
 /// # Errors
-/// The errors of the array.
+/// Fails with the errors of the array.
 pub fn ended(reached: &mut Reached) -> Result<u64> {
     Ok(reached.detail()?.reports.last().map_or(0, |last| last.number + 1))
 }
 
-/// Examines the devices that changes of members name, then sends the requests to an array one after
-/// the other, reports each, and follows the work that they started.
+/// Examines the devices that are named in changes of members, then sends the requests to an array
+/// one after the other, reports each result, and follows the started work.
 ///
 /// # Errors
-/// If a device cannot be used: nothing was changed, and files that were created for devices are
-/// removed again. If a request fails: the requests before it are done. The errors of [`conclude`].
+/// If a device cannot be used, nothing was changed, and files that were created for devices are
+/// removed again. If a request fails, the requests before it are done. Fails with the errors of
+/// [`conclude`].
 pub fn do_all(
     run: &Run,
     name: &str,
@@ -82,10 +84,10 @@ pub fn do_all(
     conclude(run, reached, patience, before)
 }
 
-/// Sends the requests to an array one after the other, and reports each.
+/// Sends the requests to an array one after the other, and reports each result.
 ///
 /// # Errors
-/// If a request fails: the requests before it are done.
+/// If a request fails, the requests before it are done.
 pub fn ask_all(
     run: &Run,
     reached: &mut Reached,
@@ -99,12 +101,13 @@ pub fn ask_all(
     Ok(())
 }
 
-/// Follows started work to its end unless `--no-wait` is given, closes what was opened, and shows
-/// the array.
+/// Follows started work to its end unless `--no-wait` is given, closes an array that was opened in
+/// this process, and shows the array.
 ///
 /// # Errors
-/// [`Kind::Interrupted`] by a signal: what is done stays done; [`Kind::Changed`] for a scrub that
-/// another process cancelled; the errors of [`check_finished`] and of the array.
+/// Fails with [`Kind::Interrupted`] after a signal, when the completed work is kept; with
+/// [`Kind::Changed`] for a scrub that another process cancelled; with the errors of
+/// [`check_finished`] and of the array.
 pub fn conclude(
     run: &Run,
     mut reached: Reached,
@@ -140,11 +143,12 @@ pub fn conclude(
     Ok(Ending { code, ..ending })
 }
 
-/// Checks that each member that was to be filled is filled, by these works or later ones, and that
-/// an array that grew has all of its members.
+/// Checks that each member that had to be filled was filled, by this work or by later work, and
+/// that an array that grew has all of its members.
 ///
 /// # Errors
-/// [`Kind::Io`] for a device that failed, or was marked as failed, before that.
+/// Fails with [`Kind::Io`] for a device that failed, or was marked as failed, before the fill of
+/// the device ended.
 pub fn check_finished(detail: &Detail, before: u64) -> Result<()> {
     let reports = || detail.reports.iter().filter(|report| report.number >= before);
     let fills = || reports().filter(|report| report.kind == "recover");
@@ -180,10 +184,7 @@ fn has_failed(device: Option<&Path>, when: &str, detail: &Detail) -> Error {
         Some(device) => Error::new(Kind::Io, what).at(device),
         None => Error::new(Kind::Io, format!("a device {what}")),
     };
-    error.advice(format!(
-        "see 'pinstripe array detail {}', and add or replace with another device",
-        detail.name
-    ))
+    error.advice(format!("see 'pinstripe array detail {}', and use another device", detail.name))
 }
 
 fn is_scrub(report: &ReportDetail) -> bool {
@@ -193,17 +194,19 @@ fn is_scrub(report: &ReportDetail) -> bool {
 /// The error for a scrub that another process ended.
 fn was_cancelled(report: &ReportDetail, detail: &Detail) -> Error {
     let what = format!(
-        "the {} was cancelled after {} of {} of each member",
+        "the {} was cancelled when {} of {} of each member was done",
         report.kind,
         format_size(report.bytes),
         format_size(detail.member_bytes)
     );
     let again = if report.kind == "repair" { " --repair" } else { "" };
-    Error::new(Kind::Changed, what)
-        .advice(format!("to compare everything: pinstripe array scrub {}{again}", detail.name))
+    Error::new(Kind::Changed, what).advice(format!(
+        "to compare everything, run 'pinstripe array scrub {}{again}'",
+        detail.name
+    ))
 }
 
-/// Reports what work found. Blocks that could not be restored are losses.
+/// Reports the result of work. Blocks that could not be restored are losses.
 fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
     for it in &report.mismatches {
         run.screen.event(&Event::new("mismatch").with_fields(it))?;
@@ -213,20 +216,27 @@ fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
             (_, None) => "of an unknown member".to_owned(),
         };
         let fate = if it.is_mended { ", repaired" } else { "" };
-        run.screen
-            .row(&format!("mismatch: {whose} at byte {} of its data{fate}", it.member_offset))?;
+        run.screen.row(&format!(
+            "mismatch: {whose} at byte {} of the member's data{fate}",
+            it.member_offset
+        ))?;
     }
     if is_scrub(report) && report.is_finished {
         let found = match report.mismatches.len() {
             0 => "nothing is wrong",
-            _ => "what is wrong is listed above",
+            _ => "the mismatches are listed above",
         };
-        run.screen.say(&format!("{} of each member compared: {found}", format_size(report.bytes)));
+        run.screen.say(&format!("compared {} of each member: {found}", format_size(report.bytes)));
     }
     if report.lost_blocks > 0 {
-        let what = format!("{} of 4 KiB cannot be rebuilt", counted(report.lost_blocks, "block"));
-        let error = Error::new(Kind::TooManyLosses, what)
-            .advice("reading them fails until they are written again: restore them from a backup");
+        let what = format!(
+            "{} of 4 KiB of the array cannot be rebuilt",
+            counted(report.lost_blocks, "block")
+        );
+        let error = Error::new(Kind::TooManyLosses, what).advice(
+            "reads of the lost blocks fail until the blocks are written again: restore them from a \
+             backup",
+        );
         run.monitor.loss(&report.kind, error);
     }
     Ok(())
@@ -235,12 +245,16 @@ fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
 fn interrupted(work: &str, detail: &Detail) -> Error {
     let (what, advice) = match &detail.served {
         Some(served) => (
-            format!("no longer waiting for {work}: it continues in process {}", served.process),
-            format!("to wait for it: pinstripe array wait {}", detail.name),
+            format!(
+                "this command no longer waits for {work}, which continues in process {}",
+                served.process
+            ),
+            format!("to wait for the work, run 'pinstripe array wait {}'", detail.name),
         ),
         None => (
             format!("{work} was interrupted"),
-            "completed work is kept; the rest continues when the array is opened again".to_owned(),
+            "completed work is kept; the remaining work continues when the array is opened again"
+                .to_owned(),
         ),
     };
     Error::new(Kind::Interrupted, what).advice(advice)
@@ -249,7 +263,7 @@ fn interrupted(work: &str, detail: &Detail) -> Error {
 /// Waits until no work is running.
 ///
 /// # Errors
-/// The errors of [`conclude`].
+/// Fails with the errors of [`conclude`].
 pub fn follow(run: &Run, reached: &mut Reached, stop: &AtomicBool) -> Result<Detail> {
     let mut ticker = None;
     let mut told = 0;
@@ -258,7 +272,7 @@ pub fn follow(run: &Run, reached: &mut Reached, stop: &AtomicBool) -> Result<Det
         let Some(work) = &detail.work else { return Ok(detail) };
         if !detail.is_usable {
             return Err(Error::new(Kind::TooManyLosses, "the array is no longer usable")
-                .advice("see 'pinstripe array detail' for what failed"));
+                .advice("'pinstripe array detail' shows which members failed"));
         }
         run.monitor.set_total(work.all_bytes, 0);
         run.monitor.add(Counter::CheckedBytes, work.done_bytes.saturating_sub(told));

@@ -28,10 +28,11 @@ pub struct ArrayZeroSuperblockArgs {
 }
 
 impl ArrayZeroSuperblockArgs {
-    /// Overwrites them, one device after the other.
+    /// Overwrites the superblocks, one device after the other.
     ///
     /// # Errors
-    /// The errors of [`zero_superblock`]; the devices before the failed one are done.
+    /// Fails with the errors of [`zero_superblock`]; devices before the failed one are already
+    /// overwritten.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         for device in &self.devices {
             let was = match zero_superblock(device, self.force)? {

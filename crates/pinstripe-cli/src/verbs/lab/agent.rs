@@ -62,10 +62,10 @@ fn device(text: &str) -> std::result::Result<PermittedDevice, String> {
 }
 
 impl LabAgentArgs {
-    /// Serves until an interrupt.
+    /// Serves coordinators until an interrupt.
     ///
     /// # Errors
-    /// The errors of the token, of the directories and of [`Agent::bind`].
+    /// Fails with the errors of the token, of the directories and of [`Agent::bind`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let token = Token::read(&self.token_file)?;
         let permits = Permits::new(&self.dir, self.allow_device.clone(), self.allow_ceph.clone())?;
@@ -87,7 +87,8 @@ fn event(state: &str) -> Event {
     Event::new("lab_agent").with("state", state)
 }
 
-/// Reports an event. Text from peers may be anything.
+/// Reports an event. Prints a report of the agent; text from peers is escaped, because it may
+/// contain anything.
 fn tell(run: &Run, told: &AgentReport) {
     let (line, event) = match told {
         AgentReport::Began { peer, case } => {

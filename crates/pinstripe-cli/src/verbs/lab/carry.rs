@@ -1,4 +1,4 @@
-//! Running a case, showing its progress to the user, and keeping its results.
+//! Runs a case, shows its progress to the user, and keeps its results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use crate::run::Run;
 use crate::signals;
 use crate::time;
 
-/// Measures a plan with a live line, and saves the results so far as they arrive.
+/// Measures a plan, shows a live line, and saves the results as they arrive.
 ///
 /// # Errors
-/// The errors of the plan and of saving. An interrupt is not an error: the results are marked as
-/// incomplete.
+/// Fails with the errors of the plan and of saving. An interrupt is not an error: the results are
+/// marked as incomplete.
 pub fn carry_out(
     run: &Run,
     plan: &mut dyn Plan,
@@ -39,10 +39,10 @@ pub fn carry_out(
     keep(run, place, |live, each| measure(plan, effort, origin, live, each))
 }
 
-/// The same, for runs on other machines.
+/// Like [`carry_out`], for runs on other machines.
 ///
 /// # Errors
-/// The errors of [`carry_out`].
+/// Fails with the errors of [`carry_out`].
 pub fn carry_out_by(
     run: &Run,
     runner: &mut dyn Runner,
@@ -53,7 +53,7 @@ pub fn carry_out_by(
     keep(run, place, |live, each| measure_by(runner, effort, origin, live, each))
 }
 
-/// Receives the results so far.
+/// A function that receives the results so far.
 type Each<'a> = &'a mut dyn FnMut(&Results) -> Result<()>;
 
 fn keep(
@@ -89,10 +89,10 @@ pub fn has_runs(results: &Results) -> bool {
     results.variants.iter().any(|it| !it.runs.is_empty())
 }
 
-/// Measures a case in directories with some of its options.
+/// Measures a case in given directories with some of its options.
 ///
 /// # Errors
-/// The errors of the case and of [`carry_out`].
+/// Fails with the errors of the case and of [`carry_out`].
 pub fn measured(
     run: &Run,
     name: &str,
@@ -110,18 +110,22 @@ pub fn measured(
     carry_out(run, plan.as_mut(), effort, &origin, place)
 }
 
-/// Reports that an interrupt came or a host was lost, after the results were shown.
+/// After the results were shown, fails if an interrupt came or a host was lost.
 ///
 /// # Errors
-/// [`Kind::Interrupted`] then, or [`Kind::Unanswered`] with the hosts and why.
+/// Fails with [`Kind::Interrupted`] after an interrupt; with [`Kind::Unanswered`], with the hosts
+/// and the reason, after the loss of a host.
 pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
     let lost: Vec<String> =
         results.lost_hosts().map(|(host, why)| format!("{}: {why}", host.address)).collect();
     if !lost.is_empty() {
-        let which = if lost.len() == 1 { "a host was lost" } else { "hosts were lost" };
+        let which =
+            if lost.len() == 1 { "the connection to a host was lost" } else { "hosts were lost" };
         let error = Error::new(Kind::Unanswered, format!("{which}: {}", lost.join("; ")));
         return Err(match has_runs(results) {
-            true => error.advice(format!("the results until then are in {}", escape::path(place))),
+            true => {
+                error.advice(format!("the results until the loss are in {}", escape::path(place)))
+            }
             false => error,
         });
     }
@@ -133,11 +137,11 @@ pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
         }
         false => Err(Error::new(Kind::Interrupted, "interrupted; the results so far are saved")
             .at(place)
-            .advice("see it with 'pinstripe lab show FILE'")),
+            .advice("'pinstripe lab show FILE' shows the results")),
     }
 }
 
-/// The origin of results of a case that is run now.
+/// The origin of the results of a case that is run now.
 pub fn origin(case: &str, seed: Option<u64>) -> Origin {
     Origin {
         program: program(),
@@ -147,15 +151,15 @@ pub fn origin(case: &str, seed: Option<u64>) -> Origin {
     }
 }
 
-/// This program and its version.
+/// The name and version of this program.
 pub fn program() -> String {
     format!("pinstripe {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// A name for new results in the usual directory, which is created.
+/// A free name for new results in the default directory, which is created.
 ///
 /// # Errors
-/// Without a home; as reported by the system.
+/// Fails without a home directory; with the errors of the system.
 pub fn usual_place(case: &str) -> Result<PathBuf> {
     let folder = state()?.join("results");
     fs::create_dir_all(&folder).map_err(|error| Error::io("cannot create", &folder, error))?;
@@ -174,8 +178,8 @@ fn free_name(folder: &Path, stem: &str) -> PathBuf {
     names.into_iter().find(|it| !it.exists()).unwrap_or_else(|| folder.join(stem))
 }
 
-/// The real path of a device: a link may point to another device between the question and the first
-/// write.
+/// The real path of a device: a symlink may point to another device between the question and the
+/// first write.
 pub fn own_name(device: &Path) -> PathBuf {
     fs::canonicalize(device).unwrap_or_else(|_| device.to_path_buf())
 }
@@ -183,31 +187,31 @@ pub fn own_name(device: &Path) -> PathBuf {
 /// The full path of a directory that is to be measured.
 ///
 /// # Errors
-/// The errors of [`whole_dir_or`].
+/// Fails with the errors of [`whole_dir_or`].
 pub fn whole_dir(dir: &Path) -> Result<PathBuf> {
     whole_dir_or("cannot be measured", dir)
 }
 
-/// The full path of a directory. `cannot` says in errors what cannot be done with a missing one.
+/// The full path of a directory. `cannot` is the text for the error when the directory is missing.
 ///
 /// # Errors
-/// [`Kind::Usage`] if it is not a directory; the errors of the system.
+/// Fails with [`Kind::Usage`] if the path is not a directory; with the errors of the system.
 pub fn whole_dir_or(cannot: &str, dir: &Path) -> Result<PathBuf> {
     let whole = fs::canonicalize(dir);
     let whole = whole.map_err(|error| Error::io(cannot, dir, error))?;
     match whole.is_dir() {
         true => Ok(whole),
-        false => Err(Error::new(Kind::Usage, "is not a directory").at(dir)),
+        false => Err(Error::new(Kind::Usage, "this is not a directory").at(dir)),
     }
 }
 
-/// A seed of few digits, so that it can be typed.
+/// A seed with few digits, so that it is easily typed.
 fn new_seed() -> u64 {
     let (seconds, nanos) = clock::now();
     (seconds as u64 ^ u64::from(nanos)) % 1_000_000
 }
 
-/// An event for each run from that number on; the number of the next.
+/// Prints an event for each run from number `from` on; returns the number of the next run.
 fn tell_new(run: &Run, results: &Results, from: u64) -> Result<u64> {
     let runs = results.variants.iter().flat_map(|it| it.runs.iter().map(move |run| (it, run)));
     let mut new: Vec<_> = runs.filter(|(_, run)| run.order >= from).collect();

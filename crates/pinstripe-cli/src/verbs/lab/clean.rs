@@ -33,10 +33,10 @@ pub struct LabCleanArgs {
 }
 
 impl LabCleanArgs {
-    /// Removes them, and reports each.
+    /// Removes leftovers, and reports each.
     ///
     /// # Errors
-    /// The errors of [`remove_leftover`]: it stops there.
+    /// Fails with the first of the errors of [`remove_leftover`], and then removes no more.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let dirs = match self.dirs.as_slice() {
             [] => vec![PathBuf::from(".")],

@@ -50,9 +50,9 @@ impl LabCompareArgs {
     /// Prints a sentence for each variant.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if it is not clear which results are the later ones, if two are of one
-    /// execution, and if both sides have no variant in common; those of reading results, and of
-    /// standard output.
+    /// Fails with [`Kind::Usage`] if it is not clear which results are the later ones, if two
+    /// results are of one execution, or if the two sides have no variant in common; with the errors
+    /// of reading results, and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (before_files, after_files) = self.sides()?;
         let (before, after) = (self.read(before_files)?, self.read(after_files)?);
@@ -77,10 +77,13 @@ impl LabCompareArgs {
             run.screen.event(&event)?;
         }
         if is_noisy {
-            run.screen.row("runs count that were disturbed by other load")?;
+            run.screen.row("runs that were disturbed by other load count too")?;
         }
         for name in &found.unmatched {
-            run.screen.row(&format!("{}: only one side has it", escape::text(name)))?;
+            run.screen.row(&format!(
+                "{}: only one of the two sides has this variant",
+                escape::text(name)
+            ))?;
         }
         for (at, line) in found.differences.iter().enumerate() {
             if at == 0 {
@@ -103,7 +106,7 @@ impl LabCompareArgs {
         Ok(all)
     }
 
-    /// The earlier results and the later ones.
+    /// The earlier and the later results.
     fn sides(&self) -> Result<(&[PathBuf], &[PathBuf])> {
         // Behind -- nothing is an option, and what looks like one would be missed as a file.
         let is_option = |it: &&PathBuf| it.to_string_lossy().starts_with("--") && !it.exists();
@@ -117,9 +120,15 @@ impl LabCompareArgs {
                 Ok((std::slice::from_ref(before), std::slice::from_ref(after)))
             }
             (_, []) => {
-                let error =
-                    Error::new(Kind::Usage, "it is not clear which results are the later ones");
-                Err(error.advice("two files, or several of each: lab compare A... -- B..."))
+                let error = Error::new(
+                    Kind::Usage,
+                    "it is unclear which of the files have the earlier results and which the later \
+                     ones",
+                );
+                Err(error.advice(
+                    "name two files, or separate earlier and later files by --: lab compare A... \
+                     -- B...",
+                ))
             }
             (before, after) => Ok((before, after)),
         }

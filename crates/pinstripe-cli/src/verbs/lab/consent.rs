@@ -1,4 +1,5 @@
-//! The checks before a device is overwritten: it must be free, and be the intended one.
+//! The checks before a device is overwritten: the device must be free, and must be the intended
+//! one.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -9,10 +10,11 @@ use pinstripe_lab::{Consent, examine_places};
 
 use crate::escape;
 
-/// Makes sure of a device; its serial number is asked for at a terminal unless it was given.
+/// Confirms that a device may be overwritten; asks for its serial number at a terminal unless it
+/// was given.
 ///
 /// # Errors
-/// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) with the reasons.
+/// Fails with [`Kind::Refused`](pinstripe_base::error::Kind::Refused), with the reasons.
 pub fn ask(device: &Path, consent: Consent<'_>) -> Result<()> {
     let examined = examine_places(device)?;
     let is_asked = consent.serial.is_none()
@@ -34,12 +36,12 @@ pub fn ask(device: &Path, consent: Consent<'_>) -> Result<()> {
     examined.allow(Consent { serial: Some(&typed), ..consent })
 }
 
-/// Examines a device as [`ask`] does, without asking. Returns whether the serial number must be
+/// Checks a device as [`ask`] does, without asking. Returns whether the serial number must be
 /// typed.
 ///
 /// # Errors
-/// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) if it must never be overwritten, and if
-/// another number was given.
+/// Fails with [`Kind::Refused`](pinstripe_base::error::Kind::Refused) if the device must never be
+/// overwritten, or if another serial number was given.
 pub fn look(device: &Path, consent: Consent<'_>) -> Result<bool> {
     examine_places(device)?.allow_to_ask(consent)?;
     Ok(consent.serial.is_none())

@@ -40,16 +40,16 @@ pub struct LabHistoryArgs {
     file: Option<PathBuf>,
 }
 
-/// Values of a line.
+/// The most values that are shown on one line.
 const MOST_VALUES: usize = 100;
-/// The seed of the search for changes: the same history shows the same ones.
+/// The seed of the search for changes: the same history always shows the same changes.
 const SEED: u64 = 1;
 
 impl LabHistoryArgs {
     /// Prints a table for each series.
     ///
     /// # Errors
-    /// The errors of [`read_history`], and of standard output.
+    /// Fails with the errors of [`read_history`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let file = match &self.file {
             Some(file) => file.clone(),
@@ -70,7 +70,7 @@ impl LabHistoryArgs {
         Ok(Ending::done(facts.with("changes", found)))
     }
 
-    /// A title, a line of all values, a row for each, and what changed.
+    /// Prints a title, a line of all values, a row for each value, and what changed.
     fn tell(&self, run: &Run, series: &Series) -> Result<()> {
         let first = &series.entries[0];
         let parameters = parameters_text(&first.case, &first.own_parameters());
@@ -125,13 +125,13 @@ impl LabHistoryArgs {
 /// The default place of the history.
 ///
 /// # Errors
-/// Without a home.
+/// Fails without a home.
 pub fn usual_place() -> Result<PathBuf> {
     Ok(state()?.join("history.jsonl"))
 }
 
-/// The usual history, for pages that are also made without it. If it cannot be read, that is
-/// reported.
+/// The history in its default place, for pages that can also be made without it. A history that
+/// cannot be read is reported.
 pub fn usual(run: &Run) -> Vec<HistoryEntry> {
     usual_place().and_then(|file| read_history(&file)).unwrap_or_else(|error| {
         run.screen.complain(&message("warning", None, &error));

@@ -37,10 +37,10 @@ pub struct LabImportArgs {
 }
 
 impl LabImportArgs {
-    /// Reads and shows them.
+    /// Reads and shows the results of fio.
     ///
     /// # Errors
-    /// The errors of [`import_fio`], and of the system.
+    /// Fails with the errors of [`import_fio`], and of the system.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let mut texts = Vec::new();
         for file in &self.files {

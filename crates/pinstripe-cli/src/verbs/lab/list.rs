@@ -18,7 +18,7 @@ impl LabListArgs {
     /// Prints a line for each case.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Fails when standard output cannot be written.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let row = |case: &&Case| vec![case.name.to_owned(), case.about.to_owned()];
         let rows: Vec<Vec<String>> = CASES.iter().map(row).collect();

@@ -72,7 +72,7 @@ impl LabArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of the verb.
+    /// Fails with the errors of the verb.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
             LabCommand::List(args) => args.run(run),
@@ -93,15 +93,15 @@ impl LabArgs {
 /// The directory of results and history.
 ///
 /// # Errors
-/// Without a home.
+/// Fails without a home.
 fn state() -> Result<PathBuf> {
     Ok(xdg::state()?.join("lab"))
 }
 
-/// The file of results that was saved last.
+/// The file of results that was saved most recently.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when nothing was measured yet.
+/// Fails with [`Kind::NotFound`] when nothing was measured yet.
 fn last() -> Result<PathBuf> {
     let folder = state()?.join("results");
     let saved = |entry: fs::DirEntry| -> Option<(SystemTime, PathBuf)> {
@@ -114,32 +114,32 @@ fn last() -> Result<PathBuf> {
     last.map(|(_, path)| path).ok_or_else(|| {
         Error::new(Kind::NotFound, "nothing was measured yet")
             .at(folder)
-            .advice("measure with 'pinstripe lab run'")
+            .advice("measure something with 'pinstripe lab run'")
     })
 }
 
-/// Reads how results are shown.
+/// Parses the form in which results are shown.
 fn form(text: &str) -> std::result::Result<pinstripe_lab::OutputFormat, String> {
     crate::args::parsed(text)
 }
 
-/// Reads results: ours, from their file or a page, or what fio printed.
+/// Reads results: in pinstripe's format, from a file or a page, or fio's output.
 ///
 /// # Errors
-/// The errors of [`load_results`] and [`import_fio`].
+/// Fails with the errors of [`load_results`] and [`import_fio`].
 fn load(file: &Path) -> Result<Results> {
     load_results(file).or_else(|error| of_fio(file, error))
 }
 
-/// The same of all that a page holds.
+/// Reads all results that a page holds.
 ///
 /// # Errors
-/// The errors of [`load_all_results`] and [`import_fio`].
+/// Fails with the errors of [`load_all_results`] and [`import_fio`].
 fn load_all(file: &Path) -> Result<Vec<Results>> {
     load_all_results(file).or_else(|error| Ok(vec![of_fio(file, error)?]))
 }
 
-/// The output of fio, from a file that is not ours.
+/// Reads a file that is not in pinstripe's format as the output of fio.
 fn of_fio(file: &Path, error: Error) -> Result<Results> {
     if error.kind() != Kind::Corrupt {
         return Err(error);

@@ -13,9 +13,9 @@ use super::{carry, history, tell};
 use crate::escape;
 use crate::run::{Ending, Run};
 
-/// The case that it runs.
+/// The name of the case that `quick` runs.
 const CASE: &str = "quick";
-/// The time for runs. With the file that is created first and removed at the end, all takes five
+/// The time for the runs. Together with creating and removing the test file, `quick` takes five
 /// minutes.
 const BUDGET_SECONDS: u64 = 270;
 
@@ -49,11 +49,11 @@ pub struct LabQuickArgs {
 }
 
 impl LabQuickArgs {
-    /// Measures, shows, and says what to set.
+    /// Measures, shows the results, and recommends settings.
     ///
     /// # Errors
-    /// The errors of the case; [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted)
-    /// after an interrupt.
+    /// Fails with the errors of the case; with
+    /// [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) after an interrupt.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let place = carry::usual_place(CASE)?;
         let given = [("total-size", self.total_size.as_str())];
@@ -73,14 +73,14 @@ impl LabQuickArgs {
     }
 }
 
-/// Advice as events have it.
+/// Formats advice for events.
 pub fn json(advice: &[Advice]) -> serde_json::Value {
     serde_json::to_value(advice).expect("advice is plain text")
 }
 
-/// Rounds before which a race cannot end.
+/// The number of rounds before which no race between variants ends.
 const ROUNDS_AT_LEAST: usize = 8;
-/// Rounds after which it is left undecided.
+/// The number of rounds after which a race is left undecided.
 const ROUNDS_AT_MOST: usize = 150;
 
 /// Runs until each question is answered or `seconds` have elapsed.
@@ -95,7 +95,8 @@ pub fn effort(seconds: u64) -> Effort {
     }
 }
 
-/// Prints the settings with the figures that support them, and what was not decided.
+/// Prints the recommended settings with the figures that support them, and the settings that were
+/// not decided.
 pub fn say(run: &Run, advice: &[Advice]) {
     if advice.is_empty() {
         run.screen.say("\ntoo few rounds count to give advice");

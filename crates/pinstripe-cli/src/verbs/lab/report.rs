@@ -59,9 +59,9 @@ impl LabReportArgs {
     /// Writes the page.
     ///
     /// # Errors
-    /// The errors of [`load_all_results`] and of a named history; [`Kind::NotFound`] when nothing
-    /// was measured yet; [`Kind::Usage`] if two results are of one execution, and if the page would
-    /// replace one of its inputs.
+    /// Fails with the errors of [`load_all_results`] and of a named history; with
+    /// [`Kind::NotFound`] when nothing was measured yet; with [`Kind::Usage`] if two results are of
+    /// one execution, or if the page would replace one of its inputs.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let files = match self.files.as_slice() {
             [] => vec![last()?],
@@ -92,7 +92,7 @@ impl LabReportArgs {
         };
         let page = report_page_of_files(&all, &names, self.title.as_deref(), &history);
         put_file(page.as_bytes(), &out)?;
-        run.screen.say(&format!("the page is {}", escape::path(&out)));
+        run.screen.say(&format!("the report page was written to {}", escape::path(&out)));
         let facts = match all.as_slice() {
             [one] => tell::facts(one),
             many => Event::default().with("results", many.len()),
@@ -100,7 +100,7 @@ impl LabReportArgs {
         Ok(Ending::done(facts.with_path("path", &out)))
     }
 
-    /// The place of the page: never that of one of its inputs.
+    /// The path of the page, which is never that of one of its inputs.
     fn place(&self, files: &[PathBuf]) -> Result<PathBuf> {
         let out = self.out.clone().unwrap_or_else(|| files[0].with_extension("html"));
         let is_same = |file: &PathBuf| {
@@ -110,9 +110,12 @@ impl LabReportArgs {
                 .is_some_and(|(a, b)| a == b)
         };
         match files.iter().any(is_same) {
-            true => Err(Error::new(Kind::Usage, "the page would overwrite one of its results")
-                .at(out)
-                .advice("name another file with --out")),
+            true => Err(Error::new(
+                Kind::Usage,
+                "the report page would overwrite one of its result files",
+            )
+            .at(out)
+            .advice("name another file with --out")),
             false => Ok(out),
         }
     }

@@ -1,4 +1,4 @@
-//! `pinstripe lab run CASE`: the options of a case are made from its own table of them.
+//! `pinstripe lab run CASE`: builds the options of a case from the case's own table.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// A case with its options, as they were given.
+/// A case with the options that were given.
 pub struct LabRunArgs {
     case: &'static Case,
     shared: SharedOptions,
@@ -236,13 +236,25 @@ impl LabRunArgs {
     /// Runs the case, saves the results as they arrive, and shows them at the end.
     ///
     /// # Errors
-    /// The errors of the case; [`Kind::Interrupted`] after an interrupt, with the results kept and
-    /// shown.
+    /// Fails with the errors of the case; with [`Kind::Interrupted`] after an interrupt, where the
+    /// results are kept and shown.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let common = &run.common;
-        refuse_option(!common.store.is_empty(), "--store", "a case measures directories: --dir")?;
-        refuse_option(common.threads.is_some(), "--threads", "a case has --workers")?;
-        refuse_option(!common.faults.is_empty(), "--fault", "a case measures what is there")?;
+        refuse_option(
+            !common.store.is_empty(),
+            "--store",
+            "a case measures directories: name them with --dir",
+        )?;
+        refuse_option(
+            common.threads.is_some(),
+            "--threads",
+            "use the option --workers of the case",
+        )?;
+        refuse_option(
+            !common.faults.is_empty(),
+            "--fault",
+            "a case measures real disks without simulated faults",
+        )?;
         let given: Vec<(&str, &str)> =
             self.given.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let values = Values::read(self.case.options, &given)?;
@@ -302,7 +314,7 @@ impl LabRunArgs {
         self.end(run, &results, &place)
     }
 
-    /// Where the results are kept.
+    /// The file in which the results are kept.
     fn place(&self) -> Result<PathBuf> {
         match &self.shared.out {
             Some(out) => Ok(out.clone()),
@@ -310,7 +322,7 @@ impl LabRunArgs {
         }
     }
 
-    /// Shows what was found.
+    /// Shows the results.
     fn end(&self, run: &Run, results: &Results, place: &Path) -> Result<Ending> {
         if carry::has_runs(results) {
             tell::results(run, results, self.shared.form)?;
@@ -320,12 +332,13 @@ impl LabRunArgs {
         Ok(Ending::done(tell::facts(results).with_path("path", place)))
     }
 
-    /// Prints what would be done, after all checks that a run makes before it changes anything.
+    /// Prints what a run would do, after all checks that a run makes before it changes anything.
     fn rehearse(&self, run: &Run, plan: &dyn Plan, device: Option<&Path>) -> Result<Ending> {
         let is_asked = device.map(|device| consent::look(device, self.consent())).transpose()?;
         plan.may_begin()?;
         if let (Some(device), Some(true)) = (device, is_asked) {
-            let line = format!("would ask for the serial number of {}", escape::path(device));
+            let line =
+                format!("the run would ask for the serial number of {}", escape::path(device));
             run.screen.row(&line)?;
         }
         self.told_intents(run, &plan.intents(), &plan.variants(), plan.is_exact())

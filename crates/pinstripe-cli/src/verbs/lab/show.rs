@@ -42,8 +42,8 @@ impl LabShowArgs {
     /// Prints them.
     ///
     /// # Errors
-    /// The errors of [`load_results`], and of standard output; [`Kind::NotFound`] when nothing was
-    /// measured yet.
+    /// Fails with the errors of [`load_results`], and of standard output; with [`Kind::NotFound`]
+    /// when nothing was measured yet.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let file = self.file.as_ref().map_or_else(last, |file| Ok(file.clone()))?;
         let mut results = load_results(&file)?;
@@ -61,10 +61,10 @@ impl LabShowArgs {
     }
 }
 
-/// The results of one of several hosts, by its address or its name.
+/// The results of one of several hosts, selected by address or name.
 ///
 /// # Errors
-/// [`Kind::NotFound`] with the known hosts.
+/// Fails with [`Kind::NotFound`] with the known hosts.
 fn of_host(results: &Results, host: &str) -> Result<Results> {
     let at = results.hosts.iter().position(|it| it.address == host || it.name == host);
     at.and_then(|at| results.of_host(at)).ok_or_else(|| {
@@ -72,13 +72,13 @@ fn of_host(results: &Results, host: &str) -> Result<Results> {
             Error::new(Kind::NotFound, format!("there is no host '{host}' in these results"));
         let hosts: Vec<&str> = results.hosts.iter().map(|it| it.address.as_str()).collect();
         match hosts.is_empty() {
-            true => error.advice("they are of one machine"),
+            true => error.advice("the results are of one machine"),
             false => error.advice(format!("one of {}", hosts.join(", "))),
         }
     })
 }
 
-/// The command lines that measure all of it again, and each variant alone.
+/// Prints the command lines that repeat the entire measurement, and each variant alone.
 fn tell_again(run: &Run, results: &Results) -> Result<()> {
     let row =
         |words: Vec<String>| run.screen.row(&escape::text(&format!("  {}", command_line(&words))));

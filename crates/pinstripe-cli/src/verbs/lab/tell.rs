@@ -1,4 +1,4 @@
-//! Results as lines for people, or as events.
+//! Results as lines for people or as events.
 
 use pinstripe_base::error::Result;
 use pinstripe_lab::{
@@ -12,7 +12,7 @@ use crate::run::Run;
 /// Prints results in a form, or as events.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Fails when standard output cannot be written.
 pub fn results(run: &Run, results: &Results, form: OutputFormat) -> Result<()> {
     for line in show_results(results, form).lines() {
         // Names of directories in it may have any bytes.
@@ -104,7 +104,7 @@ pub fn of_verdict(compared: &Compared) -> Event {
         .with("p", verdict.p)
 }
 
-/// The facts of the summary.
+/// The facts for the summary event.
 pub fn facts(results: &Results) -> Event {
     let runs = || results.variants.iter().flat_map(|variant| &variant.runs);
     Event::default()

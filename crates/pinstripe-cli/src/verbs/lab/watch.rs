@@ -1,6 +1,7 @@
-//! The live line: the running variant, its rate, and the time that remains.
+//! The live line: the current variant, its rate, and the remaining time.
 //!
-//! On standard error where that is a terminal; with `--json` a progress event each second.
+//! The live line is drawn on standard error if that is a terminal; with `--json`, a progress event
+//! is printed each second.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -21,14 +22,14 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// Periods between two events, and between two updates of the rate.
 const EVENT_PERIODS: u32 = 5;
 
-/// A line that is drawn until this is dropped.
+/// The live line; it is drawn until this object is dropped.
 pub struct Watch {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
-    /// Starts watching, if a terminal or a script reads it.
+    /// Starts drawing or printing, if a terminal or a script reads it.
     pub fn start(run: &Run, live: &Arc<Live>) -> Self {
         let is_drawn = progress::is_wanted(&run.common);
         if !is_drawn && !run.screen.is_json() {
@@ -89,7 +90,8 @@ impl WorkSample {
         WorkSample { at: Instant::now(), bytes: live.bytes(), items: live.items() }
     }
 
-    /// Bytes per second until `later`; `unit` per second if no bytes are moved.
+    /// The rate from this sample to `later`, in bytes per second, or in `unit` per second if no
+    /// bytes are moved.
     fn rate(&self, later: &WorkSample, unit: &str) -> String {
         let span = later.at - self.at;
         let items = later.items.saturating_sub(self.items);
@@ -103,14 +105,16 @@ impl WorkSample {
     }
 }
 
-/// The current stage and the time left, by the plan where it knows it, else by the rate so far.
+/// The current stage and the time left, which comes from the plan if the plan knows it, else from
+/// the rate so far.
 fn stage(live: &Live) -> RunStage {
     let stage = live.stage();
     let at_least = stage.remaining.at_least.or_else(|| live.left());
     RunStage { remaining: Remaining { at_least, ..stage.remaining }, ..stage }
 }
 
-/// `measuring rndrd  run 4 of 30 or more  812.3 MB/s  1 min 20 s to 4 min left`.
+/// Formats a line such as `measuring rndrd run 4 of 30 or more 812.3 MB/s 1 min 20 s to 4 min
+/// left`.
 fn line(stage: &RunStage, rate: &str) -> String {
     let mut line = stage.label.clone();
     if !stage.variant.is_empty() {

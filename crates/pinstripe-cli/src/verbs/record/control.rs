@@ -1,6 +1,6 @@
-//! The control sockets of a recorder: `take.ctl` in each directory of its take.
+//! The control sockets of a recorder: `take.ctl` in each directory of a take.
 //!
-//! A client sends a line and gets one line of JSON.
+//! A client sends one line and gets one line of JSON.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use crate::run::{Ending, Run};
 
 /// The name of the socket in the directory of a take.
 pub const CONTROL: &str = "take.ctl";
-/// The longest text of a request.
+/// The most bytes of a request's text.
 const TEXT_BYTES: usize = 2048;
-/// The time for an answer.
+/// The time limit for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const PEER: Peer = Peer {
     name: "the recorder",
-    advice: "check with 'pinstripe record ctl status' whether it still records",
+    advice: "'pinstripe record ctl status' shows whether the recorder still runs",
     silence: Kind::Unanswered,
 };
 
-/// A socket that is served until it is dropped.
+/// A socket, which is served until this object is dropped.
 pub struct ControlSocket {
     over: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ControlSocket {
-    /// Serves a take in one of its directories.
+    /// Serves the control socket of a take in one of the take's directories.
     ///
     /// # Errors
-    /// When the socket cannot be made; the take continues without it.
+    /// Fails when the socket cannot be created; the take continues without it.
     pub fn start(take: &Arc<RunningTake>, directory: &Path, name: &str) -> Result<Self> {
         let control = Control::bind(&directory.join(name).join(CONTROL))?;
         let over = Arc::new(Stop::new()?);
@@ -112,10 +112,11 @@ pub struct CtlArgs {
 }
 
 impl CtlArgs {
-    /// Asks, and prints the answer.
+    /// Sends the request, and prints the answer.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when nothing is recorded there; [`Kind::Unanswered`] without an answer.
+    /// Fails with [`Kind::NotFound`] when nothing is being recorded there; with
+    /// [`Kind::Unanswered`] without an answer.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.text.contains('\n') || self.text.len() > TEXT_BYTES {
             return Err(Error::new(Kind::Usage, "the text must be one short line"));
@@ -136,8 +137,8 @@ impl CtlArgs {
     }
 }
 
-/// `recording 'gig': 62 of 64 streams, 0:01:05 with 0:00:10 of pre-roll, room for 2:11:00, ring worst 23 %,
-/// durable lag 1.1 s, 0 overruns`.
+/// Formats a line such as `recording 'gig': 62 of 64 streams, 0:01:05 with 0:00:10 of pre-roll,
+/// room for 2:11:00, ring worst 23 %, durable lag 1.1 s, 0 overruns`.
 fn line_of(answer: &Value) -> String {
     let number = |key: &str| answer[key].as_f64().unwrap_or(0.0);
     let pre_roll = match number("pre_roll_seconds") {
@@ -161,12 +162,12 @@ fn line_of(answer: &Value) -> String {
 
 fn ask(path: &Path, line: &str) -> Result<Value> {
     let mut client = Client::connect(path, PEER)?.ok_or_else(|| {
-        Error::new(Kind::NotFound, "nothing is being recorded there")
-            .at(path)
-            .advice("name the directory of a take that is being recorded, in any of its DIRs")
+        Error::new(Kind::NotFound, "no take is being recorded in this directory").at(path).advice(
+            "name the directory of a take that is being recorded, in any directory given with --to",
+        )
     })?;
     client.set_timeout(TIMEOUT)?;
     client.ask(line)?;
     serde_json::from_str(&client.line()?)
-        .map_err(|_| Error::new(Kind::Corrupt, "the answer is not understood").at(path))
+        .map_err(|_| Error::new(Kind::Corrupt, "the recorder sent an unknown answer").at(path))
 }

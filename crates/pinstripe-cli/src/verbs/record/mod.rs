@@ -1,4 +1,4 @@
-//! `pinstripe record`: many streams at once to plain disks.
+//! `pinstripe record`: records many streams at once to plain disks.
 
 mod control;
 mod osc;
@@ -220,7 +220,7 @@ enum RecordCommand {
     Ctl(CtlArgs),
 }
 
-/// Where a new file begins.
+/// The condition that begins a new file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FileBoundary {
     Time(Duration),
@@ -231,7 +231,7 @@ fn input(text: &str) -> std::result::Result<InputSpec, String> {
     parse_input(text).map_err(one_line)
 }
 
-/// `30min`, `90s`, `2h`; or a size with a capital letter: `4G`.
+/// Reads a time such as `30min`, `90s` or `2h`, or a size with a capital letter such as `4G`.
 fn segment(text: &str) -> std::result::Result<FileBoundary, String> {
     let wrong = || "write a time as in 30min, 90s or 2h, or a size as in 4G".to_owned();
     if text.ends_with(['K', 'M', 'G', 'T']) {
@@ -242,13 +242,13 @@ fn segment(text: &str) -> std::result::Result<FileBoundary, String> {
     Ok(FileBoundary::Time(time.0))
 }
 
-/// Now: local time, and seconds since 1970.
+/// The present time: as local time, and in seconds since 1970.
 fn started_now() -> (LocalTime, i64) {
     let now = clock::now().0;
     (LocalTime { seconds: now + i64::from(time::offset_seconds(now)) }, now)
 }
 
-/// The ending of a take, with the results of the take that was played meanwhile.
+/// The ending of a take, with the results of the take that was played during the recording.
 fn ending(
     run: &Run,
     take: &str,
@@ -262,16 +262,20 @@ fn ending(
     Ok(ending)
 }
 
-/// Inputs that are open, and the shapes of all of their streams.
+/// Open inputs, and the shapes of all of their streams.
 type OpenInputs = (Vec<Box<dyn RecordInput>>, Vec<StreamShape>);
 
 impl RecordArgs {
     /// Records.
     ///
     /// # Errors
-    /// The errors of [`record`].
+    /// Fails with the errors of [`record`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        refuse_option(!run.common.store.is_empty(), "--store", "name directories with --to")?;
+        refuse_option(
+            !run.common.store.is_empty(),
+            "--store",
+            "name the directories for the take with --to",
+        )?;
         if let Some(RecordCommand::Ctl(ctl)) = &self.command {
             return ctl.run(run);
         }
@@ -291,7 +295,10 @@ impl RecordArgs {
         plan.ring_bytes = rings::choose(run, self.ring, &self.to, &shapes, &plan)?;
         plan.engine.chunk_bytes = self.chunk_of(plan.ring_bytes);
         if stop.is_set() {
-            return Err(Error::new(Kind::Interrupted, "stopped before the take began"));
+            return Err(Error::new(
+                Kind::Interrupted,
+                "the recorder was stopped before the take began",
+            ));
         }
         // Not before the measurement, which takes its time.
         (plan.started, plan.started_seconds) = started_now();
@@ -341,7 +348,8 @@ impl RecordArgs {
         ending(run, &plan.take, &recorded, played.as_ref())
     }
 
-    /// The plan, once everything is refused that can be without opening or measuring anything.
+    /// The plan; everything that can be refused without opening or measuring anything was refused
+    /// before.
     fn checked_plan(&self) -> Result<TakePlan> {
         self.check_osc()?;
         check_armed(self.armed(), self.format, self.beside.is_wanted())?;
@@ -352,8 +360,8 @@ impl RecordArgs {
         Ok(plan)
     }
 
-    /// Refuses two names of one directory: copies would be on one disk, or streams in the same
-    /// files.
+    /// Refuses a directory that is named twice: both copies would be on one disk, or two streams in
+    /// the same files.
     fn check_directories(&self) -> Result<()> {
         let mut known = Vec::new();
         for to in &self.to {
@@ -367,8 +375,8 @@ impl RecordArgs {
         Ok(())
     }
 
-    /// Opens the inputs, with the shapes of their streams. More of these than memory has rings for
-    /// are refused.
+    /// Opens the inputs, with the shapes of their streams. Refuses more streams than there is
+    /// memory for their ring buffers.
     fn open_inputs(&self) -> Result<OpenInputs> {
         let inputs = self.inputs.iter().map(|it| it.clone().open(self.poly));
         let inputs = inputs.collect::<Result<Vec<Box<dyn RecordInput>>>>()?;
@@ -379,13 +387,13 @@ impl RecordArgs {
         Ok((inputs, shapes))
     }
 
-    /// The minimum bytes of a write, for rings of this size.
+    /// The least number of bytes of a write, for rings of this size.
     fn chunk_of(&self, ring_bytes: u64) -> u64 {
         self.chunk.map_or(CHUNK_BYTES.min(ring_bytes / 2), |it| it.0)
     }
 
-    /// Listens in each directory of a take, so that control continues if the first one fails. A
-    /// failure to listen does not end the take.
+    /// Opens a control socket in each directory of a take, so that control continues if the first
+    /// directory fails. A socket that cannot be opened does not end the take.
     fn controls(&self, run: &Run, take: &Arc<RunningTake>, name: &str) -> Vec<ControlSocket> {
         let start = |to: &PathBuf| {
             let started = ControlSocket::start(take, to, name);
@@ -394,7 +402,7 @@ impl RecordArgs {
         self.to.iter().filter_map(start).collect()
     }
 
-    /// Listens for OSC, if requested. A failure does not end the take.
+    /// Listens for OSC, if requested. A failure of OSC does not end the take.
     fn remote(&self, run: &Run, take: &Arc<RunningTake>) -> Option<OscRemote> {
         let address = self.osc?;
         OscRemote::start(take, address, &self.osc_from)
@@ -406,9 +414,12 @@ impl RecordArgs {
     fn check_osc(&self) -> Result<()> {
         match self.osc {
             Some(address) if !address.ip().is_loopback() && self.osc_from.is_empty() => {
-                Err(Error::new(Kind::Usage, "OSC from other machines needs their addresses")
-                    .expected("--osc-from", address)
-                    .advice("name who may send, as in --osc-from 192.168.1.0/24"))
+                Err(Error::new(
+                    Kind::Usage,
+                    "OSC messages from other machines are accepted only from known addresses",
+                )
+                .expected("--osc-from", address)
+                .advice("name the addresses that may send, as in --osc-from 192.168.1.0/24"))
             }
             _ => Ok(()),
         }
@@ -420,7 +431,7 @@ impl RecordArgs {
         }
     }
 
-    /// The pre-roll of a take that is armed first.
+    /// The length of the pre-roll if the take is armed first.
     fn armed(&self) -> Option<Duration> {
         match self.pre_roll {
             Some(time) => Some(time.0),
@@ -432,7 +443,7 @@ impl RecordArgs {
         let take = self.take.clone().unwrap_or_default();
         if !is_plain_name(&take) || take == "ctl" {
             return Err(Error::new(Kind::Usage, format!("'{take}' cannot be the name of a take"))
-                .advice("choose a name for a directory, without a slash"));
+                .advice("choose a name that a directory can have, without a slash"));
         }
         if self.mirror && self.to.len() < 2 {
             return Err(Error::new(Kind::Usage, "a mirror needs two directories")

@@ -1,8 +1,8 @@
-//! Remote controls of recorders: OSC in UDP packets, with the words of Ardour and Reaper.
+//! Remote control of recorders: OSC in UDP packets, with the messages of Ardour and Reaper.
 //!
-//! Every message is answered with the status of the take; a sender that subscribes gets the status
-//! each second. Packets of senders that are not allowed are dropped unread. Memory does not grow
-//! with the input: subscribers and answers per second are limited.
+//! Each message is answered with the status of the take; a sender that subscribes gets the status
+//! each second. Packets from senders that are not allowed are dropped without being parsed. Memory
+//! does not grow with the input: subscribers and answers per second are limited.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -24,16 +24,18 @@ use super::tell::clock;
 const PACKET_BYTES: usize = 8192;
 /// The interval at which subscribers get the status.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// The most subscribers. A new one replaces the one that has been silent for longest.
+/// The most subscribers. The most subscribers; a new one replaces the one that has been silent for
+/// the longest time.
 const READERS_MAX: usize = 8;
-/// The most answers in a second. Further packets are obeyed and not answered.
+/// The most answers in a second. The orders in further packets are carried out, but not answered.
 const ANSWERS_MAX: u32 = 100;
-/// The largest number of streams whose armed state a refresh reports.
+/// The most streams whose armed state a refresh reports.
 const STRIPS_MAX: usize = 512;
-/// Which argument of `/set_surface` is the port, from 0. It may be absent.
+/// The index of the argument of `/set_surface` that is the port, counted from 0. The argument may
+/// be absent.
 const SURFACE_PORT: usize = 6;
 
-/// A socket that is served until it is dropped.
+/// A socket, which is served until this object is dropped.
 pub struct OscRemote {
     /// Where it listens.
     pub address: SocketAddr,
@@ -42,10 +44,10 @@ pub struct OscRemote {
 }
 
 impl OscRemote {
-    /// Serves a take at an address to those who may send.
+    /// Serves a take at an address, for the senders that are allowed.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub fn start(
         take: &Arc<RunningTake>,
         address: SocketAddr,
@@ -85,23 +87,23 @@ struct OscSender {
     take: Arc<RunningTake>,
     senders: Vec<Sender>,
     readers: Vec<SocketAddr>,
-    /// Packets that were answered in this second.
+    /// The number of packets that were answered in this second.
     answers: u32,
     beat: bool,
 }
 
-/// What a message asks for.
+/// What a message requests.
 #[derive(Debug, PartialEq)]
 enum OscRequest {
-    /// An order, and nothing more.
+    /// An order to the take.
     Order(TakeOrder),
-    /// Arm all streams, or disarm all where all are armed.
+    /// Arms all streams, or disarms all of them if all are armed.
     ToggleAll,
-    /// Send the status, now and each second, to another port if one is named.
+    /// Sends the status now and each second, to another port if one is named.
     Follow(Option<u16>),
     /// Send the status.
     Tell,
-    /// Not supported, with what to do instead.
+    /// A request that is not supported, with a text about what to do instead.
     Refused(&'static str),
 }
 
@@ -158,8 +160,8 @@ impl OscSender {
         }
     }
 
-    /// Obeys a request. Returns the address for the answer, or `None` for the sender of the
-    /// message.
+    /// Obeys a request. Carries out a request. Returns the address for the answer, or `None` for
+    /// the sender of the message.
     fn obey(&mut self, asked: OscRequest, from: SocketAddr) -> Result<Option<SocketAddr>> {
         match asked {
             OscRequest::Order(order) => self.take.obey(&order).map(|()| None),
@@ -194,7 +196,8 @@ impl OscSender {
         }
     }
 
-    /// Sends the status, in the messages of Ardour, and in our own where it has none.
+    /// Sends the status, in the messages of Ardour, and in pinstripe's own messages where Ardour
+    /// has none.
     fn tell(&self, to: SocketAddr, status: &TakeStatus) {
         let is_recording = status.phase == TakePhase::Recording;
         let is_armed = status.phase == TakePhase::Armed;
@@ -237,7 +240,7 @@ impl OscSender {
     }
 }
 
-/// Whether packets from an address are read: those of this machine, and of the allowed senders.
+/// Whether packets from an address are read: this machine and the allowed senders may send.
 fn may_send(senders: &[Sender], from: IpAddr) -> bool {
     let from = from.to_canonical();
     from.is_loopback() || senders.iter().any(|it| it.has(from))
@@ -247,7 +250,8 @@ fn lamp(is_on: bool) -> OscValue<'static> {
     OscValue::Real(if is_on { 1.0 } else { 0.0 })
 }
 
-/// The meaning of a message; `None` for the release of a button and for unknown messages.
+/// The request that a message stands for; `None` for the release of a button and for unknown
+/// messages.
 fn meaning(message: &OscMessage<'_>) -> Option<OscRequest> {
     let number = |at: usize| match message.values.get(at) {
         Some(OscValue::Whole(it)) => Some(*it as f64),
@@ -288,7 +292,7 @@ fn meaning(message: &OscMessage<'_>) -> Option<OscRequest> {
         ["toggle_all_rec_enables"] => return Some(OscRequest::ToggleAll),
         ["stop_forget"] => {
             return Some(OscRequest::Refused(
-                "a take cannot be removed by remote control: stop it",
+                "a take cannot be removed by remote control: stop the take instead",
             ));
         }
         ["rec_enable_toggle"]

@@ -1,4 +1,4 @@
-//! A take that is played while another one is recorded.
+//! Plays a take while another one is recorded.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use pinstripe_record::{InputSpec, PlayPlan, PreparedPlay};
 use crate::args::{Time, duration};
 use crate::verbs::play::sink_of;
 
-/// The ring buffer of each stream that is played, in bytes.
+/// The size of the ring buffer of each played stream, in bytes.
 const RING_BYTES: u64 = 128 << 10;
 
 /// Options of a take that is played during the recording.
@@ -35,16 +35,17 @@ pub struct OverdubArgs {
 }
 
 impl OverdubArgs {
-    /// Whether a take is to be played.
+    /// Whether a take is to be played during the recording.
     pub fn is_wanted(&self) -> bool {
         self.play.is_some()
     }
 
-    /// Opens the take and its sink. This precedes the inputs: one of them may match the ports of
-    /// the sink.
+    /// Opens the take to be played, and its sink. The take must be opened before the inputs,
+    /// because an input may match the ports of the sink.
     ///
     /// # Errors
-    /// The errors of [`PreparedPlay::open`]; [`Kind::Usage`] if no destination is given.
+    /// Fails with the errors of [`PreparedPlay::open`]; with [`Kind::Usage`] if no destination is
+    /// given.
     pub fn open(&self, inputs: &[InputSpec], monitor: &Monitor) -> Result<Option<PreparedPlay>> {
         let Some(path) = &self.play else { return Ok(None) };
         let is_jack = inputs.iter().any(|it| matches!(it, InputSpec::Jack(_)));
@@ -52,14 +53,16 @@ impl OverdubArgs {
             (Some(to), _) => to.as_str(),
             (None, true) => "jack:",
             (None, false) => {
-                return Err(Error::new(Kind::Usage, "no playback target is given")
-                    .advice("name one with --play-to, as in --play-to jack: or alsa:default"));
+                return Err(Error::new(Kind::Usage, "no playback target is given").advice(
+                    "name a playback target with --play-to, as in --play-to jack: or --play-to \
+                     alsa:default",
+                ));
             }
         };
         if to == "pcm:-" {
             return Err(Error::new(
                 Kind::Usage,
-                "standard output has the messages of the recorder",
+                "standard output is used for the messages of the recorder",
             )
             .advice("play to a FIFO: --play-to pcm:FIFO"));
         }

@@ -80,11 +80,7 @@ pub fn choose(
         RingSource::Measurement => "from the last measurement of this disk",
         RingSource::Takes => "from earlier takes on this disk",
     };
-    run.screen.say(&format!(
-        "rings of {}, {} in all: {why}",
-        format_size(ring),
-        format_size(all)
-    ));
+    run.screen.say(&format!("rings of {}, {} in all: {why}", format_size(ring), format_size(all)));
     let event = Event::new("rings").with("ring_bytes", ring).with("memory_bytes", all);
     run.screen.event(&event.with("source", source.name()))?;
     Ok(ring)
@@ -150,7 +146,7 @@ fn tell(run: &Run, directory: &Path, found: &Calibration) -> Result<()> {
         format_size(found.needed_bytes()),
     ));
     run.screen.say(&format!(
-        "  fullest ring {}, longest write {}, durable lag {}",
+        "  fullest ring: {}, longest write: {}, durable lag: {}",
         format_size(found.peak_bytes),
         ms(longest),
         ms(found.durable_lag.as_secs_f64()),

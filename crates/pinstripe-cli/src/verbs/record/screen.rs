@@ -1,8 +1,8 @@
-//! The live screen of a recorder: a meter for each stream, and how the disk keeps up.
+//! The live screen of a recorder: a meter for each stream, and whether the disk keeps up.
 //!
-//! What it shows follows from the status of the take and from levels, so that tests draw it without
-//! a terminal. It is drawn five times a second by a thread of its own, on standard error. Messages
-//! that come meanwhile are held back until it has ended.
+//! The screen shows only the status of the take and the levels, so that tests can draw it without a
+//! terminal. A thread of its own draws the screen five times a second, on standard error. Messages
+//! are held back until the screen has ended.
 
 mod terminal;
 
@@ -27,20 +27,22 @@ use crate::escape;
 use crate::message::counted;
 use crate::run::Run;
 
-/// The interval at which it is drawn.
+/// The interval at which the screen is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
-/// How long the greatest level stays.
+/// How long the highest level stays visible.
 const HOLD: Duration = Duration::from_secs(2);
-/// Columns of one stream, and of the gap behind it.
+/// The number of columns of one stream, with the gap after it.
 const CELL: usize = 19;
 const GAP: usize = 1;
-/// Columns of a name and of a meter.
+/// The number of columns of a name.
 const NAME: usize = 7;
+/// The number of columns of a meter.
 const METER: usize = 5;
-/// Lines above the streams, and below.
+/// The number of lines above the streams.
 const HEAD: usize = 3;
+/// The number of lines below the streams.
 const FOOT: usize = 1;
-/// The time for which a level is shown when no newer one arrives.
+/// How long a level is shown when no newer one arrives.
 const FADE: Duration = Duration::from_millis(1500);
 /// The level at which a meter is empty.
 const FLOOR_DBFS: f64 = -60.0;
@@ -48,7 +50,7 @@ const FLOOR_DBFS: f64 = -60.0;
 const TOLD_FOR: Duration = Duration::from_secs(3);
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A screen that is drawn until it is dropped.
+/// A screen, which is drawn until this object is dropped.
 pub struct TakeScreen<'a> {
     run: &'a Run,
     over: Arc<Stop>,
@@ -56,10 +58,10 @@ pub struct TakeScreen<'a> {
 }
 
 impl<'a> TakeScreen<'a> {
-    /// Takes the terminal over.
+    /// Takes control of the terminal.
     ///
     /// # Errors
-    /// Where the terminal refuses; the take continues without it.
+    /// Fails when the terminal refuses; the take then continues without the screen.
     pub fn start(run: &'a Run, take: &Arc<RunningTake>) -> Result<Self> {
         let over = Arc::new(Stop::new()?);
         let opened = TakenTerminal::new();
@@ -101,7 +103,7 @@ fn show(mut terminal: TakenTerminal, take: &RunningTake, over: &Stop) -> io::Res
     Ok(())
 }
 
-/// A level on the screen, and the recent maximum.
+/// The level that is shown, and the recent maximum.
 #[derive(Debug, Clone, Copy)]
 struct ShownLevel {
     level: Option<f64>,
@@ -115,16 +117,16 @@ struct ShownLevel {
 #[derive(Default)]
 struct ScreenState {
     shown: Vec<ShownLevel>,
-    /// The first line of streams that is shown.
+    /// The first visible line of streams.
     top: usize,
-    /// Lines of streams that fit.
+    /// The number of lines of streams that fit on the screen.
     lines: usize,
-    /// Why the last key did nothing, and when that was.
+    /// The reason why the last key did nothing, and the time of that key.
     told: Option<(String, Instant)>,
 }
 
 impl ScreenState {
-    /// Takes new levels in.
+    /// Takes new levels.
     fn levels(&mut self, levels: &[StreamLevel], now: Instant) {
         let empty =
             ShownLevel { level: None, level_at: now, held: FLOOR_DBFS, held_at: now, clips: 0 };
@@ -143,7 +145,7 @@ impl ScreenState {
         }
     }
 
-    /// The order that a key gives to the take, if any.
+    /// The order to the take that a key stands for, if any.
     fn key(&mut self, key: KeyEvent) -> Option<TakeOrder> {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -195,8 +197,8 @@ impl ScreenState {
         out
     }
 
-    /// `iano-l ███▌| -12▂▄ `: name, meter with the greatest of late, level, ring now and at its worst,
-    /// and `C` for clips or `!` for overruns.
+    /// The cell of a stream, as in `iano-l ███▌| -12▂▄ `: name, meter with the recent maximum,
+    /// level, ring fill now and at its worst, and `C` for clips or `!` for overruns.
     fn cell(&self, number: usize, stream: &StreamStatus, width: usize) -> StyledRow {
         let shown = self.shown.get(number);
         let name: String = escape::text(&stream.name).to_string();
@@ -233,8 +235,8 @@ impl ScreenState {
     }
 }
 
-/// The number of streams in one line, and the width of their names: as few per line as show all
-/// streams, so that names have room.
+/// The number of streams in one line, and the width of their names: each line has as few streams as
+/// possible while all are visible, so that names have room.
 fn columns(width: usize, lines: usize, status: &TakeStatus) -> (usize, usize) {
     let longest = status.by_stream.iter().map(|it| escape::text(&it.name).chars().count());
     let wanted = longest.max().unwrap_or(0) + 1;
@@ -247,7 +249,7 @@ fn columns(width: usize, lines: usize, status: &TakeStatus) -> (usize, usize) {
     (columns, room(columns).min(wanted).max(NAME))
 }
 
-/// A level without the sign of a zero.
+/// Formats a level; zero has no sign.
 fn decibels(level: f64) -> String {
     format!("{:4.0}", level.round() + 0.0)
 }
@@ -261,13 +263,14 @@ fn keys(phase: TakePhase) -> &'static str {
     }
 }
 
-/// An eighth for each eighth of a ring that is full; what is not empty shows.
+/// A block character that shows the fill of a ring in eighths; a ring that is not empty shows at
+/// least one eighth.
 fn fill(percent: f64) -> char {
     let eighths = (percent / 100.0 * 8.0).ceil().clamp(0.0, 8.0);
     EIGHTHS[eighths as usize]
 }
 
-/// A bar from -60 dBFS to full scale, and a line at the greatest of late.
+/// A bar from -60 dBFS to full scale, with a line at the recent maximum.
 fn meter(shown: &ShownLevel) -> String {
     let place = |level: f64| ((level - FLOOR_DBFS) / -FLOOR_DBFS).clamp(0.0, 1.0) * METER as f64;
     let level = shown.level.map_or(0.0, place);
@@ -281,7 +284,7 @@ fn meter(shown: &ShownLevel) -> String {
     (0..METER).map(cell).collect()
 }
 
-/// `REC`, `ARMED`, or `ARMED, 10 s of pre-roll`: readable from a distance.
+/// The phase in large words: `REC`, `ARMED`, or `ARMED, 10 s of pre-roll`.
 fn phase_of(status: &TakeStatus) -> StyledContent<String> {
     let (text, color) = match status.phase {
         TakePhase::Armed if status.pre_roll_seconds > 0.0 => {
@@ -295,7 +298,7 @@ fn phase_of(status: &TakeStatus) -> StyledContent<String> {
     text.black().on(color)
 }
 
-/// The lines about all streams.
+/// The lines with information about all streams together.
 fn head(status: &TakeStatus) -> Vec<StyledRow> {
     let left = status.left_seconds.map_or("unknown".to_owned(), clock);
     let (text, color) = if status.overruns > 0 || status.missing_frames > 0 {

@@ -3,19 +3,19 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
-/// The port of Ardour's remote controls.
+/// The port that Ardour uses for remote control.
 const PORT: u16 = 3819;
 
 /// An address, or a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
     address: IpAddr,
-    /// Leading bits that count.
+    /// The number of leading bits that are compared.
     bits: u8,
 }
 
 impl Sender {
-    /// Whether an address is meant.
+    /// Whether an address is this sender's, or in this network.
     pub fn has(&self, other: IpAddr) -> bool {
         match (self.address, other) {
             (IpAddr::V4(a), IpAddr::V4(b)) => {
@@ -45,10 +45,11 @@ impl FromStr for Sender {
     }
 }
 
-/// The address to listen at: `3819`, an address, or both. Loopback if none is named.
+/// Reads the address to listen at: a port such as `3819`, an address, or both. Without an address,
+/// the loopback address is used.
 ///
 /// # Errors
-/// The expected forms, as text.
+/// Fails with a text with the expected forms.
 pub fn listening(text: &str) -> Result<SocketAddr, String> {
     let at = |address: IpAddr| SocketAddr::new(address, PORT);
     let found = match (text.parse::<u16>(), text.parse::<IpAddr>()) {

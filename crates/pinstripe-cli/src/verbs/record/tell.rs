@@ -1,4 +1,4 @@
-//! The messages of a recorder: at its beginning, each second, at its end.
+//! The messages of a recorder: at the beginning, each second, and at the end.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// A line, which is drawn where `is_drawn` says so.
+    /// A status line, which is drawn only if `is_drawn` is set.
     pub fn new(run: &'a Run, is_drawn: bool) -> Self {
         if is_drawn {
             run.screen.bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -62,7 +62,8 @@ impl Drop for Line<'_> {
     }
 }
 
-/// `0:01:05  256 streams  4.4 GiB  ring 23 % (worst 41 %)  lag 1.1 s  longest write 3 ms  left 2:11`.
+/// Formats the status as in `0:01:05 256 streams 4.4 GiB ring 23 % (worst 41 %) lag 1.1 s longest
+/// write 3 ms left 2:11`.
 fn line(status: &TakeStatus) -> String {
     let left = status.left_seconds.map_or(String::new(), |it| format!("  left {}", clock(it)));
     let overruns = match status.overruns {
@@ -96,7 +97,7 @@ pub fn clock(seconds: f64) -> String {
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// The beginning of a take.
+/// Reports the beginning of a take.
 pub fn begin(
     run: &Run,
     plan: &TakePlan,
@@ -122,7 +123,7 @@ pub fn begin(
         run.screen.say(&format!("OSC at {osc}"));
     }
     if plan.armed.is_some() {
-        run.screen.say("it begins with: pinstripe record ctl start DIR/TAKE");
+        run.screen.say("to begin the take, run 'pinstripe record ctl start DIR/TAKE'");
     }
     let event = Event::new("take").with("take", plan.take.as_str());
     let event = event.with("streams", status.streams).with("ring_bytes", plan.ring_bytes);
@@ -133,14 +134,15 @@ pub fn begin(
     run.screen.flush();
 }
 
-/// The end of a take.
+/// Reports the end of a take.
 pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
     let (figures, last) = (&outcome.figures, &outcome.last);
     for refusal in &outcome.refusals {
         run.monitor.note(refusal);
     }
     if !outcome.is_locked {
-        run.monitor.note("the rings are not locked in memory: allow more with ulimit -l");
+        run.monitor
+            .note("the rings are not locked in memory: allow more locked memory with 'ulimit -l'");
     }
     if outcome.manifest.state == TakeState::Armed {
         run.screen.say("the take never began: nothing was recorded, and its files were removed");
@@ -161,7 +163,8 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         lost(last, run.count(Counter::Losses)),
     ));
     run.screen.say(&format!(
-        "ring worst {:.0} %, longest write {:.1} ms, durable lag worst {:.2} s, durable {:.2} s after the end",
+        "fullest ring {:.0} %, longest write {:.1} ms, longest durable lag {:.2} s, all data \
+         durable {:.2} s after the end",
         figures.ring_worst_percent,
         figures.longest_write_ms,
         figures.durable_lag_worst_ms / 1e3,
@@ -169,7 +172,7 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
     ));
     for drift in &last.drifts {
         run.screen.say(&format!(
-            "the clock of '{}' is {:+} ppm off this machine's",
+            "the clock of '{}' differs by {:+} ppm from the clock of this machine",
             escape::text(&drift.source),
             // As a whole number there is no -0.
             drift.ppm.round() as i64
@@ -190,7 +193,8 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
     Ok(Ending::done(facts(outcome)))
 }
 
-/// `nothing lost`, or what was: `2 overruns: 4,096 frames lost, 480 frames did not come`.
+/// The text `nothing lost`, or a list of what was lost: `2 overruns: 4,096 frames lost, 480 frames
+/// did not come`.
 fn lost(last: &TakeStatus, losses: u64) -> String {
     let frames = |count: u64| format!("{} frames", format_count(count));
     let mut parts = Vec::new();
@@ -202,7 +206,7 @@ fn lost(last: &TakeStatus, losses: u64) -> String {
         ));
     }
     if last.missing_frames > 0 {
-        parts.push(format!("{} were not received", frames(last.missing_frames)));
+        parts.push(format!("{} were not received from the inputs", frames(last.missing_frames)));
     }
     match last.failed_directories {
         0 => {}
@@ -255,7 +259,7 @@ mod tests {
         };
         assert_eq!(told(0, 0, 0, 0), "nothing lost");
         assert_eq!(told(2, 0, 0, 1), "2 overruns: 8,192 frames lost");
-        assert_eq!(told(0, 480, 0, 1), "480 frames were not received");
+        assert_eq!(told(0, 480, 0, 1), "480 frames were not received from the inputs");
         assert_eq!(told(0, 0, 1, 0), "a directory failed, nothing lost");
         assert_eq!(told(0, 0, 2, 3), "2 directories failed");
         assert_eq!(told(0, 0, 0, 1), "with the losses named above", "an input could not be read");

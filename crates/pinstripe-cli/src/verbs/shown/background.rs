@@ -1,8 +1,9 @@
-//! The way into the background.
+//! How a command goes into the background.
 //!
-//! The command starts itself once more and passes on what that process prints, until it says that
-//! it is ready or ends. Passwords are asked for meanwhile, since both have the terminal. When it is
-//! ready, it leaves the terminal and the session.
+//! The command starts itself a second time and prints what that process prints, until that process
+//! reports that it is ready or ends. Passwords can be asked for during this time, since both
+//! processes have the terminal. When the second process is ready, it leaves the terminal and the
+//! session.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -17,11 +18,11 @@ use pinstripe_base::error::{Error, Result};
 
 use crate::run::Run;
 
-/// The environment variable of the process in the background.
+/// The environment variable that marks the process in the background.
 const MARK: &str = "PINSTRIPE_BACKGROUND";
-/// The last byte that it prints when it is ready.
+/// The last byte that the background process prints when it is ready.
 const READY: u8 = 0;
-/// The program that runs, even when its file has been replaced since.
+/// The path of the running program, which works even if the program's file was replaced.
 const ITSELF: &str = "/proc/self/exe";
 
 /// Whether this process is the one in the background.
@@ -29,11 +30,11 @@ pub(super) fn is_background() -> bool {
     env::var_os(MARK).is_some()
 }
 
-/// Starts this command in the background, and returns the number of its process when it is ready. One
-/// that ends before ends this process in the same way.
+/// Starts this command in the background, and returns the process id when that process is ready. If
+/// the background process ends before, this process ends with the same exit code.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Fails when the process cannot be started.
 pub(super) fn start(run: &Run) -> Result<u32> {
     let told = |error| Error::io("cannot start this program in the background", ITSELF, error);
     let mut command = Command::new(ITSELF);
@@ -67,10 +68,11 @@ pub(super) fn start(run: &Run) -> Result<u32> {
     std::process::exit(code);
 }
 
-/// In the background, tells that all is ready, and leaves the terminal. Messages go to `log` then.
+/// In the background process, reports that all is ready, and leaves the terminal. From then on,
+/// messages of the process go to `log`.
 ///
 /// # Errors
-/// When the file cannot be opened.
+/// Fails when the log file cannot be opened.
 pub(super) fn leave(log: Option<&Path>) -> Result<()> {
     if !is_background() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The control socket of a mount: one for each mountpoint.
+//! The control socket of a mount; each mountpoint has one.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,8 +18,9 @@ use crate::xdg;
 /// The timeout of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PEER: Peer = Peer {
-    name: "the process that shows it",
-    advice: "check with 'pinstripe mount status' and 'pinstripe overlay status' whether it still runs",
+    name: "the process that serves the mount",
+    advice: "'pinstripe mount status' and 'pinstripe overlay status' show whether the process \
+             still runs",
     silence: Kind::Io,
 };
 const REQUEST: &str = "status";
@@ -31,7 +32,7 @@ impl StatusSocket {
     /// Listens for status requests for a mountpoint.
     ///
     /// # Errors
-    /// Without a directory for it; as reported by the system.
+    /// Fails without a directory for the socket; otherwise with the errors of the system.
     pub(super) fn bind(verb: &str, mountpoint: &Path) -> Result<Self> {
         let socket = socket_of(verb, mountpoint)?;
         let folder = socket.parent().expect("it is in a directory");
@@ -40,10 +41,10 @@ impl StatusSocket {
         Control::bind(&socket).map(StatusSocket)
     }
 
-    /// Answers until `over` is set.
+    /// Answers requests until `over` is set.
     ///
     /// # Errors
-    /// When no client can be accepted any more.
+    /// Fails when no client can be accepted any more.
     pub(super) fn serve(
         &self,
         over: &Stop,
@@ -64,20 +65,23 @@ impl StatusSocket {
 /// The status of the mount at a mountpoint.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when no process of this verb shows anything there.
+/// Fails with [`Kind::NotFound`] when no process of this verb serves that mountpoint.
 pub(super) fn ask(verb: &str, mountpoint: &Path) -> Result<ShownStatus> {
     let socket = socket_of(verb, &full_path(mountpoint))?;
     ask_at(&socket)?.ok_or_else(|| {
-        Error::new(Kind::NotFound, format!("no 'pinstripe {verb}' of this user is mounted there"))
-            .at(mountpoint)
-            .advice(format!("list them with 'pinstripe {verb} status'"))
+        Error::new(
+            Kind::NotFound,
+            format!("no 'pinstripe {verb}' of this user is mounted at this path"),
+        )
+        .at(mountpoint)
+        .advice(format!("'pinstripe {verb} status' lists the mounts of this user"))
     })
 }
 
-/// The status of all mounts of a verb of this user, by mountpoint.
+/// The status of all mounts of a verb that belong to this user, by mountpoint.
 ///
 /// # Errors
-/// When the directory of sockets cannot be read.
+/// Fails when the directory of sockets cannot be read.
 pub(super) fn ask_all(verb: &str) -> Result<Vec<ShownStatus>> {
     let folder = folder()?;
     let entries = match fs::read_dir(&folder) {
@@ -112,14 +116,15 @@ fn folder() -> Result<PathBuf> {
     Ok(xdg::runtime()?.join("shown"))
 }
 
-/// The path of the socket of a mountpoint. Its name is short, because the path of a socket must be.
+/// The path of the socket of a mountpoint. The socket has a short name, because the system limits
+/// the length of its path.
 fn socket_of(verb: &str, mountpoint: &Path) -> Result<PathBuf> {
     let hash = checksum(mountpoint.as_os_str().as_bytes());
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(folder()?.join(format!("{verb}-{hex}")))
 }
 
-/// The full path of a mountpoint, even if its mount no longer answers.
+/// The full path of a mountpoint, even if the mount no longer answers.
 fn full_path(mountpoint: &Path) -> PathBuf {
     let above = mountpoint.parent().map(|above| match above.as_os_str().is_empty() {
         true => Path::new("."),

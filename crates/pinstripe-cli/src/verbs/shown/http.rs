@@ -1,8 +1,8 @@
-//! Figures over HTTP, for those who scrape them: a server of one page.
+//! Serves metrics over HTTP, as a server with one page.
 //!
-//! Invariants: at most [`CONNECTIONS`] clients at a time, each with one request of at most
-//! [`HEAD_BYTES`] and one deadline for all that it does; what a client sends decides nothing but
-//! which answer it gets; no client keeps a mount from ending.
+//! Invariants: there are at most [`CONNECTIONS`] clients at a time, each with one request of at
+//! most [`HEAD_BYTES`] and one time limit; a client's request only determines the answer; no client
+//! prevents a mount from ending.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,14 +15,15 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::{Stop, wait_readable};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Clients at a time.
+/// The most clients at a time.
 const CONNECTIONS: usize = 16;
-/// A request with all of its headers; far more than any scraper sends.
+/// The most bytes of a request with all of its headers; scrapers send far less.
 const HEAD_BYTES: usize = 8 << 10;
-/// The time that a client has from its connection to its answer.
+/// The time from a client's connection to the end of its answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The largest number of bytes that a client may send after its answer, and the time for them.
+/// The most bytes that a client may send after its answer.
 const REST_BYTES: usize = 64 << 10;
+/// The time that a client has to send these bytes.
 const REST: Duration = Duration::from_secs(1);
 /// The pause before the next accept when the system has no room for a client.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -30,10 +31,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The media type of the text format of Prometheus.
 const FIGURES: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// The path of the figures.
+/// The path of the page with the metrics.
 const PATH: &str = "/metrics";
 
-/// Listens for requests for the figures.
+/// A server that listens for requests for the metrics.
 pub(super) struct MetricsServer {
     listener: TcpListener,
     deadline: Duration,
@@ -52,18 +53,19 @@ impl MetricsServer {
     /// Listens at an address.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub(super) fn bind(address: SocketAddr) -> Result<Self> {
-        let failed = |error| Error::io("cannot listen for HTTP", address.to_string(), error);
+        let failed =
+            |error| Error::io("cannot listen for HTTP requests", address.to_string(), error);
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(MetricsServer { listener, deadline: DEADLINE })
     }
 
-    /// Where it listens: with the port that the system chose for port 0.
+    /// The URL at which the server listens, with the port that the system chose for port 0.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub(super) fn url(&self) -> Result<String> {
         let address = self.listener.local_addr();
         let address = address.map_err(|error| Error::io("has no address", "HTTP", error))?;
@@ -109,13 +111,13 @@ impl MetricsServer {
     }
 }
 
-/// Errors of one connection, after which the next one may be fine.
+/// Whether an error concerns only one connection, so that the next one may succeed.
 fn is_of_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)
 }
 
-/// Decrements the number of clients when their threads end or could not be started.
+/// Decrements the number of clients when a client's thread ends or could not be started.
 struct Leaves<'c>(&'c AtomicUsize);
 
 impl Drop for Leaves<'_> {
@@ -124,11 +126,11 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// What a client asked.
+/// The result of reading a client's request.
 enum RequestHead {
-    /// The request line with the headers.
+    /// The request line and the headers.
     Whole(Vec<u8>),
-    /// The status that the client gets instead of an answer.
+    /// The HTTP status that the client gets instead of the page.
     Refused(&'static str),
 }
 
@@ -214,7 +216,8 @@ impl HttpConnection<'_> {
         Ok(())
     }
 
-    /// Waits until the connection is ready for something; `false` at the deadline and at the end.
+    /// Waits until the connection is ready to be read or written; returns `false` at the time limit
+    /// and when the server ends.
     fn wait(&self, flags: PollFlags) -> io::Result<bool> {
         loop {
             let left = self.deadline.saturating_duration_since(monotonic());
@@ -271,7 +274,7 @@ fn respond(head: &[u8], page: &dyn Fn() -> String) -> Response {
     Response { is_head: method == "HEAD", ..found }
 }
 
-/// Method and path of a request whose every line is as it should be (RFC 9112).
+/// The method and the path of a request, if each of its lines is valid (RFC 9112).
 fn request(head: &[u8]) -> Option<(&str, &str)> {
     let mut lines = std::str::from_utf8(head).ok()?.split("\r\n");
     let mut words = lines.next()?.split(' ');

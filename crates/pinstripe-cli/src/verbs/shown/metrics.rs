@@ -1,5 +1,5 @@
-//! Figures as Prometheus reads them: the text format, over HTTP or in a file that is replaced as a
-//! whole, for the textfile collector of its node exporter.
+//! Metrics in the text format of Prometheus, over HTTP or in a file for the textfile collector of
+//! its node exporter; the file is replaced as a unit.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,13 +15,13 @@ use super::status::{FileFigures, MemberFigures, ShownStatus};
 use super::streams::{StreamGroup, grouped};
 use crate::run::Run;
 
-/// The interval at which figures are written to a file.
+/// The interval at which metrics are written to a file.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where figures go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MetricsPlace {
-    /// To each client that requests them at this address.
+    /// To clients that request the metrics at this address.
     Address(SocketAddr),
     /// Into a file.
     File(PathBuf),
@@ -36,7 +36,10 @@ impl FromStr for MetricsPlace {
         }
         let Some(port) = text.strip_prefix("localhost:") else {
             return match text.is_empty() {
-                true => Err(Error::new(Kind::Usage, "write an address or a file")),
+                true => Err(Error::new(
+                    Kind::Usage,
+                    "write an address to listen at, or the path of a file",
+                )),
                 false => Ok(MetricsPlace::File(text.into())),
             };
         };
@@ -46,7 +49,7 @@ impl FromStr for MetricsPlace {
     }
 }
 
-/// Writes figures until `over` is set, and removes the file then.
+/// Writes metrics until `over` is set, and then removes the file.
 pub(super) fn keep(run: &Run, file: &Path, status: &dyn Fn() -> ShownStatus, over: &Stop) {
     let mut is_told = false;
     loop {
@@ -64,8 +67,8 @@ pub(super) fn keep(run: &Run, file: &Path, status: &dyn Fn() -> ShownStatus, ove
     }
 }
 
-/// A reader sees the old file or the new one. It is not synced: its content after a power cut does
-/// not matter.
+/// Replaces the file, so that a reader sees either the old or the new one. The file is not synced,
+/// because its content after a power cut does not matter.
 fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -124,7 +127,7 @@ const STREAMS: &[StreamFamily] = &[
     ("stream_used_records", "Records that were read in these streams.", |it| it.used as f64),
 ];
 
-/// All figures, in the text format 0.0.4.
+/// All metrics, in the text format 0.0.4.
 pub(super) fn text(status: &ShownStatus) -> String {
     let place = labels(&[("verb", &status.verb), ("mountpoint", &status.mountpoint)]);
     let mut page = MetricsPage { text: String::new(), place };
@@ -134,10 +137,10 @@ pub(super) fn text(status: &ShownStatus) -> String {
     page.text
 }
 
-/// The families that are written so far.
+/// A page of metrics: the families that were written so far.
 struct MetricsPage {
     text: String,
-    /// The labels of every sample.
+    /// The labels that every sample has.
     place: String,
 }
 
@@ -162,7 +165,7 @@ impl MetricsPage {
         }
     }
 
-    /// Families with one sample.
+    /// Writes families that have one sample.
     fn whole(&mut self, status: &ShownStatus) {
         let mut one = |name, kind, help, value: f64| {
             self.family((name, kind, help), [(String::new(), value)]);
@@ -240,7 +243,8 @@ impl MetricsPage {
         }
     }
 
-    /// The files, each by path and inode: several snapshots have the same path.
+    /// Writes the families of files, with path and inode as labels, because several snapshots have
+    /// the same path.
     fn files(&mut self, files: &[FileFigures]) {
         for (name, kind, help, value) in FILES {
             let samples = files.iter().map(|file| (labels_of(file, &[]), value(file)));

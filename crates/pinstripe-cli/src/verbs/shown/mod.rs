@@ -1,4 +1,4 @@
-//! What `mount` and `overlay` have in common: options, the way into the background, a control
+//! The common parts of `mount` and `overlay`: options, the start in the background, a control
 //! socket, and figures for `status` and for Prometheus.
 
 mod background;
@@ -31,7 +31,7 @@ pub use status::{
     CacheFigures, FileFigures, MemberFigures, ShownStatus, SourceFigures, StatusArgs,
 };
 
-/// The largest number of files that a status lists with their readers.
+/// The most files that a status lists with their readers.
 pub const FILES_TOLD: usize = 32;
 
 /// Options of all mounts.
@@ -65,36 +65,36 @@ pub struct ShownArgs {
     metrics: Option<MetricsPlace>,
 }
 
-/// A mount, until it ends.
+/// A mount with all that serving it needs.
 pub struct Shown<'a, T> {
     /// The verb.
     pub verb: &'static str,
-    /// The source, for messages and the list of mounts.
+    /// The name of the source, for messages and the list of mounts.
     pub name: String,
     /// The files.
     pub tree: &'a Arc<T>,
-    /// Threads that answer the kernel.
+    /// The number of threads that answer the kernel.
     pub threads: usize,
-    /// Whether the kernel is to read files of local disks directly.
+    /// Whether the kernel may read files of local disks directly.
     pub passes_through: bool,
     /// Adds the figures of readers, memory and source.
     pub figures: &'a (dyn Fn(&mut ShownStatus) + Sync),
-    /// Fields to add to the event that the mount is ready.
+    /// Fields to add to the event that announces the mount.
     pub ready: Event,
-    /// The text to add to the line that the mount is ready.
+    /// The text to add to the line that announces the mount.
     pub ready_line: String,
-    /// Periodic work, in a thread of its own.
+    /// Periodic work, which is done in a thread of its own.
     pub chore: Option<Chore<'a>>,
 }
 
 /// Periodic work in a thread that does not answer the kernel.
 #[derive(Clone, Copy)]
 pub struct Chore<'a> {
-    /// The work is repeated after this time.
+    /// The interval at which the work is repeated.
     pub interval: Duration,
-    /// The work is done at once when this is called.
+    /// A call of this wake starts the work at once.
     pub wake: Option<&'a Wake>,
-    /// The work; it must end soon after the stop is set.
+    /// The work, which must end soon after the stop is set.
     pub work: &'a (dyn Fn(&Stop) + Sync),
 }
 
@@ -117,12 +117,12 @@ impl Chore<'_> {
 }
 
 impl ShownArgs {
-    /// Starts a process in the background that mounts, and returns the ending of this one. Returns
-    /// `None` if this process is to mount.
+    /// Starts a process in the background that mounts, and returns the ending of this process.
+    /// Returns `None` if this process itself is to mount.
     ///
     /// # Errors
-    /// When it cannot be started. If it fails, it reports why, and this process ends with its exit
-    /// code.
+    /// Fails when the process cannot be started. If the background process fails, it reports the
+    /// reason, and this process ends with the same exit code.
     pub fn in_background(&self, run: &Run, mountpoint: &Path) -> Result<Option<Ending>> {
         if self.foreground || background::is_background() {
             return Ok(None);
@@ -132,10 +132,10 @@ impl ShownArgs {
         Ok(Some(Ending::done(facts)))
     }
 
-    /// Shows it until `stop` is set or it is unmounted.
+    /// Serves the mount until `stop` is set or it is unmounted.
     ///
     /// # Errors
-    /// Those of mounting and unmounting.
+    /// Fails with the errors of mounting and unmounting.
     pub fn show<T: FileTree>(
         &self,
         run: &Run,
@@ -219,7 +219,7 @@ struct Tellers<'t> {
     server: Option<&'t MetricsServer>,
 }
 
-/// Reports that the mount is ready, and where.
+/// Reports that the mount is ready, and its mountpoint.
 fn announce<T>(run: &Run, shown: &Shown<'_, T>, mount: &Mount, metrics: Option<&str>) {
     let place = mount.mountpoint().display().to_string();
     let mut event = Event::new("serving").with("mountpoint", &*place);
@@ -234,7 +234,10 @@ fn announce<T>(run: &Run, shown: &Shown<'_, T>, mount: &Mount, metrics: Option<&
         run.screen.say(&format!("figures at {url}"));
     }
     if !mount.reads_far_ahead() {
-        run.screen.say("the kernel asks for 128 KiB at a time; as root it asks for 1 MiB");
+        run.screen.say(
+            "the kernel reads 128 KiB at a time from this mount; it reads 1 MiB at a time if \
+             pinstripe runs as root",
+        );
     }
     let end = format!("until 'umount {}'", escape::text(&place));
     let or_interrupt = if background::is_background() { "" } else { " or an interrupt" };

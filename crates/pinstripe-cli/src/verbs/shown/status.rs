@@ -1,4 +1,4 @@
-//! Figures of what is shown in a directory, and how `status` shows them.
+//! The figures of a mount, and how `status` shows them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub struct ShownStatus {
     pub files: Vec<FileFigures>,
 }
 
-/// The memory for content.
+/// Figures of the memory for content.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MemoryFigures {
     pub budget_bytes: u64,
@@ -58,7 +58,7 @@ pub struct MemoryFigures {
     pub wasted_bytes: u64,
 }
 
-/// The source of an overlay.
+/// Figures of the source of an overlay.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SourceFigures {
     pub in_flight: u64,
@@ -67,7 +67,7 @@ pub struct SourceFigures {
     pub p99_seconds: f64,
 }
 
-/// A member of the store of a mount.
+/// Figures of a member of the store of a mount.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MemberFigures {
     pub number: u32,
@@ -80,7 +80,7 @@ pub struct MemberFigures {
     pub p99_seconds: f64,
 }
 
-/// The local cache of an overlay.
+/// Figures of the local cache of an overlay.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CacheFigures {
     pub max_bytes: u64,
@@ -91,7 +91,7 @@ pub struct CacheFigures {
     pub damaged_cells: u64,
 }
 
-/// A recently read file.
+/// Figures of a recently read file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct FileFigures {
     pub path: String,
@@ -107,7 +107,7 @@ pub struct FileFigures {
     pub streams: Vec<StreamFigures>,
 }
 
-/// A stream of reads.
+/// Figures of a stream of reads.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StreamFigures {
     pub stride_bytes: i64,
@@ -169,11 +169,11 @@ impl FileFigures {
 }
 
 impl StatusArgs {
-    /// Asks the processes, and shows what they answer.
+    /// Requests the status of mounts from their processes, and shows it.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when nothing is mounted at the
-    /// given place.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when nothing is mounted
+    /// at the given place.
     pub fn run(&self, run: &Run, verb: &str) -> Result<Ending> {
         let all = match &self.mountpoint {
             Some(mountpoint) => vec![control::ask(verb, mountpoint)?],
@@ -186,7 +186,7 @@ impl StatusArgs {
             }
         }
         if all.is_empty() {
-            run.screen.say(&format!("nothing is mounted by 'pinstripe {verb}' of this user"));
+            run.screen.say(&format!("no 'pinstripe {verb}' of this user has mounted anything"));
         }
         Ok(Ending::done(Event::default().with("mounts", all.len())))
     }
@@ -198,7 +198,8 @@ fn lines(status: &ShownStatus) -> Vec<String> {
     let mut lines = vec![
         format!("{place}: {shows}, by process {}", status.process),
         format!(
-            "  memory {} of {}, at most {}; read on demand {}, ahead {}, in vain {}",
+            "  memory {} of {}, at most {}; read on demand {}, prefetched {}, prefetched in vain \
+             {}",
             format_size(memory.held_bytes),
             format_size(memory.budget_bytes),
             format_size(memory.peak_bytes),
@@ -241,7 +242,7 @@ fn lines(status: &ShownStatus) -> Vec<String> {
     }
     for file in &status.files {
         lines.push(format!(
-            "  {}: read {}, {} hits, {} stalls, in vain {}",
+            "  {}: read {}, {} hits, {} stalls, prefetched in vain {}",
             escape::text(&file.path),
             format_size(file.read_bytes),
             file.hits,

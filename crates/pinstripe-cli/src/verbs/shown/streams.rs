@@ -1,4 +1,4 @@
-//! Streams of reads by their pattern.
+//! Groups streams of reads by their pattern.
 
 use super::status::StreamFigures;
 
@@ -8,15 +8,15 @@ pub(super) struct StreamGroup {
     pub stride_bytes: String,
     /// The length of a record.
     pub record_bytes: String,
-    /// How many there are.
+    /// The number of streams in the group.
     pub streams: u64,
-    /// Records prefetched for all of them together.
+    /// The number of records that are prefetched for all streams of the group together.
     pub window: u64,
-    /// Records that were read in them.
+    /// The number of records that were read in these streams.
     pub used: u64,
 }
 
-/// One group for each pattern, in the order of the first stream of each.
+/// One group for each pattern, ordered by the first stream of each group.
 pub(super) fn grouped(streams: &[StreamFigures]) -> Vec<StreamGroup> {
     let mut patterns: Vec<(i64, u64)> = Vec::new();
     for stream in streams {

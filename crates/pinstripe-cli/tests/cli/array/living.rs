@@ -124,7 +124,7 @@ fn an_array_changes_its_level_and_comes_to_use_larger_members_under_its_clients(
         assert_eq!(ran.code, code, "{line}: {}", ran.err);
     }
     let said = good(&stand, "array grow pool --level 6 --add e --size 24M");
-    assert!(said.contains("the level is raid6 now, it was raid5"), "{said}");
+    assert!(said.contains("the level of the array changed to raid6; it was raid5"), "{said}");
     let detail = good(&stand, "array detail pool");
     assert!(detail.contains("Raid Level : raid6\n") && detail.contains("left-symmetric-6"));
     good(&stand, "array manage pool --fail a --fail b");
@@ -140,7 +140,7 @@ fn an_array_changes_its_level_and_comes_to_use_larger_members_under_its_clients(
     good(&stand, "array manage pool --remove e --replace c --with h --size 40M");
     good(&stand, "array wait pool");
     let said = good(&stand, "array grow pool --size max");
-    assert!(said.contains(" now, it had "), "{said}");
+    assert!(said.contains("before, its size was "), "{said}");
     assert!(copied(&stand) > before * 3 / 2);
     good(&stand, "array scrub pool");
     good(&stand, "array stop pool");
@@ -192,7 +192,11 @@ fn a_device_that_went_to_another_array_is_left_out() {
     good(&stand, "array manage other --fail e --remove e --add b --force");
     let shown = stand.run("array manage pool --add e --force");
     assert_eq!(shown.code, 0, "{}", shown.err);
-    assert!(shown.err.contains("now belongs to another array: 'other'"), "{}", shown.err);
+    assert!(
+        shown.err.contains("this device now belongs to another array: 'other'"),
+        "{}",
+        shown.err
+    );
     assert!(shown.out.contains("[UUU]") && shown.out.contains("/e[1]"), "{}", shown.out);
     good(&stand, "array scrub pool");
     good(&stand, "array scrub other");

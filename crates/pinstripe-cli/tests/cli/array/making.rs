@@ -127,7 +127,7 @@ fn two_devices_are_measured_against_each_other() {
     assert!(pairs[0]["same_disk"].is_string());
     assert_eq!(probed.summary()["shared_pairs"], 3);
     let shown = stand.run("array probe a b --rounds 1 --part 5").out;
-    assert!(shown.contains("the system reports that both are on"), "{shown}");
+    assert!(shown.contains("the system reports that both devices are on"), "{shown}");
     for (line, code) in [("array probe a", 2), ("array probe a none", 11)] {
         assert_eq!(stand.run(line).code, code, "{line}");
     }

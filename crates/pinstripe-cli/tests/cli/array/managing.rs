@@ -31,7 +31,7 @@ fn a_device_that_cannot_be_used_leaves_the_array_as_it_is() {
         }
         assert!(!stand.path("new").exists(), "a file that was of no use is gone again");
         let own = stand.run("array grow pool --add b");
-        assert!(own.err.contains("is a member of this array already"), "{}", own.err);
+        assert!(own.err.contains("this device is already a member of this array"), "{}", own.err);
     };
     check();
     let served = Served::by_nbd(&stand);
@@ -65,7 +65,7 @@ fn files_are_made_for_devices() {
     good(&stand, "array manage pool --replace a --with g --size 16M");
     assert!(good(&stand, "array status").contains("/g[0]"));
     let replaced = stand.run("array assemble pool");
-    assert!(replaced.err.contains("has taken its slot"), "{}", replaced.err);
+    assert!(replaced.err.contains("has taken the slot of this member"), "{}", replaced.err);
     good(&stand, "array manage pool --remove a");
     let forgotten = stand.run("array assemble pool");
     assert_eq!((forgotten.code, &*forgotten.err), (0, ""));
@@ -79,7 +79,7 @@ fn words_of_mdadm_mean_members() {
     let stand = with_pool(16 << 20);
     let served = Served::by_nbd(&stand);
     let said = good(&stand, "array manage pool --fail detached");
-    assert!(said.contains("no member matches") && said.contains("[UUU]"), "{said}");
+    assert!(said.contains("no member of the array matches") && said.contains("[UUU]"), "{said}");
     fs::remove_file(stand.path("b")).unwrap();
     let said =
         good(&stand, "array manage pool --verbose --fail detached --remove detached --add d");

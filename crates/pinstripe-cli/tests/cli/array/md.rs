@@ -116,7 +116,11 @@ fn what_serve_would_refuse_is_refused_by_assemble() {
     fs::write(stand.path("blank"), vec![0; 1 << 20]).unwrap();
     let forced = stand.run("array assemble pool blank a b --force");
     assert_eq!(forced.code, 0, "{}", forced.err);
-    assert!(forced.err.contains("blank: is left out: it has no md superblock"), "{}", forced.err);
+    assert!(
+        forced.err.contains("blank: this device is left out: the device has no md superblock"),
+        "{}",
+        forced.err
+    );
     let served = Served::by_nbd(&stand);
     assert_eq!(stand.run("array stop pool").code, 0);
     assert_eq!(served.ended(), 0);

@@ -134,7 +134,7 @@ fn a_program_that_hangs_is_killed_and_the_monitor_goes_on() {
     script(&stand, "hangs", "echo $$ >> pids; sleep 1000");
     let ran = stand.run("array monitor -1 -t --program {}/hangs --deadline 100ms");
     assert_eq!(ran.code, 3, "{}", ran.err);
-    assert!(ran.err.contains("did not end within 0.1 s and was killed"), "{}", ran.err);
+    assert!(ran.err.contains("the program did not end within 0.1 s and was killed"), "{}", ran.err);
     assert!(ran.out.contains("TestMessage") && ran.out.contains("NobodyServes"), "{}", ran.out);
     let pids = fs::read_to_string(stand.path("pids")).unwrap();
     for pid in pids.lines() {

@@ -111,7 +111,7 @@ fn one_process_serves_all_arrays_and_each_is_stopped_alone() {
     served.until("serving");
     assert!(stand.path("one.nbd").exists() && stand.path("two.nbd").exists());
     assert_eq!(good(&stand, "array status").matches(": active").count(), 2);
-    assert!(good(&stand, "array assemble --scan").contains("one is served already"));
+    assert!(good(&stand, "array assemble --scan").contains("array one is already served"));
     good(&stand, "array stop one");
     assert!(!stand.path("one.nbd").exists());
     assert!(good(&stand, "array status").contains("two : active"));

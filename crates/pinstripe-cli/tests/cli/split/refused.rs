@@ -28,7 +28,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_touched() {
     };
     let was = before();
     for (line, code, words) in [
-        ("src o0 old", 1, "exists already"),
+        ("src o0 old", 1, "already exists"),
         ("src o0 src", 2, "the source itself"),
         ("src o0 src --force", 2, "the source itself"),
         ("src o0 src-too --force", 2, "the source itself"),
@@ -49,17 +49,21 @@ fn what_makes_no_sense_is_refused_and_nothing_is_touched() {
         ("src o0 old --parity 1 --strip-size 5000 --force", 2, "a power of two"),
         ("src o0 old --parity 1 --strip-size 2K --force", 2, "a power of two"),
         ("src o0 old --parity 2 --force", 2, "at least 3"),
-        ("src o0 o1 old --layout queue --parity 1 --force", 2, "parity needs --layout stripes"),
+        (
+            "src o0 o1 old --layout queue --parity 1 --force",
+            2,
+            "parity is possible only with --layout stripes",
+        ),
         ("src o0 o1 old --parity 3 --force", 2, "3"),
         ("src old --codec none --force", 2, "none"),
         ("src old --depth 0 --force", 2, "0"),
-        ("- old --layout ranges --force", 2, "know the length"),
+        ("- old --layout ranges --force", 2, "a known length"),
         ("nowhere old --force", 11, "nowhere"),
         ("d old --force", 2, "d"),
         ("src o0 --resume", 11, "o0"),
-        ("src old --resume", 1, "start over with --force"),
+        ("src old --resume", 1, "start the split again with --force"),
         ("src old --resume --force", 2, "--resume"),
-        ("src o0 /dev/tty", 2, "is not a file"),
+        ("src o0 /dev/tty", 2, "this is not a file or a block device"),
     ] {
         let mut command = stand.command(&format!("split {line}"));
         if line.starts_with('-') {
@@ -157,7 +161,7 @@ fn outputs_that_do_not_belong_together_are_refused() {
     symlink("o1", stand.path("o1-link")).unwrap();
     fs::copy(stand.output(1), stand.path("o1-copy")).unwrap();
     for (outs, code, words) in [
-        ("o0 other/1 o2", 12, "other/1: an output of another split"),
+        ("o0 other/1 o2", 12, "other/1: this output belongs to another split"),
         ("o0 o1 o1", 2, "output 1 is named twice"),
         ("o0 o1 o1-too", 2, "output 1 is named twice"),
         ("o1-link o0 o1", 2, "output 1 is named twice"),

@@ -42,7 +42,7 @@ fn assert_incomplete(stand: &Stand, outputs: usize) {
     assert_eq!(ran.code, 0, "{}", ran.err);
     let told = ran.events_of("output");
     assert!(told.len() == outputs && told.iter().all(|it| it["complete"] == false));
-    assert!(stand.run("inspect o0").out.contains("no: it was interrupted"));
+    assert!(stand.run("inspect o0").out.contains("no: the split was interrupted"));
 }
 
 /// What is there of it is right, wherever it is.
@@ -100,7 +100,7 @@ fn a_killed_split_of_any_layout_is_gone_on_with() {
         stand.assert_whole(outputs, &source);
         let ran = stand.run(&format!("{line} --resume"));
         assert_eq!(ran.code, 1, "{layout}: {}", ran.err);
-        assert!(ran.err.contains("the split is complete already"), "{layout}: {}", ran.err);
+        assert!(ran.err.contains("the split is already complete"), "{layout}: {}", ran.err);
         stand.assert_whole(outputs, &source);
     });
 }
@@ -176,7 +176,7 @@ fn a_killed_split_of_a_pipe_is_gone_on_with_and_another_pipe_is_noticed() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("is not the stream whose first part is already split"), "{said}");
+    assert!(said.contains("this is not the stream whose first part is already split"), "{said}");
     feeder.join().unwrap();
     let (child, feeder) = feed(&format!("{line} --resume"), source.len());
     let output = child.wait_with_output().unwrap();

@@ -1,4 +1,4 @@
-//! Moving bytes between memory and a file: whole pages directly, the rest through the cache.
+//! Moves bytes between memory and a file: whole pages directly, the rest through the page cache.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -13,20 +13,20 @@ use super::{FileDevice, is_refusal};
 use crate::device::Device;
 use pinstripe_base::error::Result;
 
-/// Parts of one call, at most; the kernel takes 1024.
+/// The most parts in one call; the kernel accepts 1024.
 const PARTS_AT_ONCE: usize = 512;
 
-/// The descriptor past the page cache, with its alignment.
+/// The descriptor that bypasses the page cache, with its alignment.
 pub(super) struct Direct {
     pub file: File,
     pub block_bytes: usize,
     pub memory_align: usize,
 }
 
-/// Whether a file system opens a file past the page cache.
+/// The result of opening a file past the page cache.
 pub(super) enum Second {
     Open(Direct),
-    /// It does not, for this reason.
+    /// The file system refused, for this reason.
     Refused(io::Error),
 }
 
@@ -44,7 +44,7 @@ impl Direct {
     }
 }
 
-/// The descriptor for long writes past the page cache, until it refuses one.
+/// The descriptor for long writes that bypass the page cache, until it refuses one.
 pub(super) struct LongDirect {
     direct: Direct,
     is_refused: AtomicBool,
@@ -55,7 +55,7 @@ impl LongDirect {
         LongDirect { direct, is_refused: AtomicBool::new(false) }
     }
 
-    /// Whether it was not refused so far.
+    /// Whether direct writes were not refused so far.
     pub fn is_taken(&self) -> bool {
         !self.is_refused.load(Ordering::Relaxed)
     }
@@ -65,7 +65,7 @@ impl LongDirect {
         self.is_refused.store(true, Ordering::Relaxed);
     }
 
-    /// Whether these parts are all of whole blocks.
+    /// Whether these parts consist of whole blocks.
     pub fn takes(&self, offset: u64, parts: &[&[u8]]) -> bool {
         let block = self.direct.block_bytes;
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
@@ -81,11 +81,12 @@ pub(in crate::device) struct Way<'a> {
     pub file: &'a File,
     /// For each call.
     pub flags: i32,
-    /// The multiple at which a short call must end, so that another can follow.
+    /// The alignment at which an incomplete call must end, so that another call can follow.
     pub block_bytes: usize,
-    /// The number of bytes; the rest is for [`Device::read_at`] and [`Device::write_at`].
+    /// The number of bytes of this part; the rest of the transfer is for [`Device::read_at`] and
+    /// [`Device::write_at`].
     pub len: usize,
-    /// Whether not from the memory where they are.
+    /// Whether the bytes must be copied to aligned memory.
     pub needs_copy: bool,
 }
 
@@ -109,7 +110,7 @@ impl FileDevice {
         }
     }
 
-    /// The descriptor past the page cache, unless direct I/O was refused.
+    /// The descriptor that bypasses the page cache, unless direct I/O was refused.
     fn direct(&self) -> Option<&Direct> {
         self.direct.as_ref().filter(|_| self.fallback.get().is_none())
     }
@@ -130,7 +131,7 @@ impl FileDevice {
         self.read_plain(offset + blocks.end as u64, &mut buf[blocks.end..])
     }
 
-    /// Writes whole blocks, from a copy where the disk cannot take the memory as it is.
+    /// Writes whole blocks; copies them first if the disk cannot take their memory.
     fn write_blocks(&self, direct: &Direct, offset: u64, bytes: &[u8]) -> Result<()> {
         if direct.takes(bytes) {
             return self.write_direct(direct, offset, bytes);
@@ -146,8 +147,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Writes parts of whole blocks past the page cache, from a copy where the disk cannot take the
-    /// memory as it is.
+    /// Writes parts that are whole blocks past the page cache; copies them first if the disk cannot
+    /// take their memory.
     pub(super) fn write_long(&self, long: &LongDirect, offset: u64, parts: &[&[u8]]) -> Result<()> {
         let mut at = offset;
         for parts in parts.chunk_by(|a, b| long.direct.takes(a) == long.direct.takes(b)) {
@@ -312,7 +313,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// The flags of each call through the cache.
+    /// The flags of each call through the page cache.
     fn flags(&self) -> ReadWriteFlags {
         if self.policy() == Policy::Uncached {
             return ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE as u32);
@@ -320,7 +321,7 @@ impl FileDevice {
         ReadWriteFlags::empty()
     }
 
-    /// Whether a call failed for its flags; from then on there are none.
+    /// Whether a call failed because of its flags; if so, later calls have no flags.
     fn is_flag_refused(&self, flags: ReadWriteFlags, errno: Errno) -> bool {
         let refused = !flags.is_empty() && matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS);
         if refused {

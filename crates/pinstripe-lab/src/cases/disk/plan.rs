@@ -1,4 +1,4 @@
-//! The running plan: files are made, opened and gone over, and removed at the end.
+//! Carries out a plan: creates and opens files, reads or writes them, and removes them at the end.
 
 use std::path::{Path, PathBuf};
 
@@ -16,11 +16,11 @@ use crate::io::{self, Area, Direction, Job, Order};
 use crate::result::{Note, Parameter};
 use crate::run::{Live, Outcome, Plan, VariantNo, VariantSpec};
 
-/// A directory or device, and the open areas on it.
+/// A directory or device, and the areas that are open on it.
 struct OpenPlace {
     path: PathBuf,
     folder: Option<Folder>,
-    /// Existing files, filled with content.
+    /// An area of existing files, filled with content.
     area: Option<Area>,
 }
 
@@ -29,12 +29,13 @@ pub(crate) struct DiskPlan {
     layout: DiskOptions,
     open_places: Vec<OpenPlace>,
     variants: Vec<DiskVariant>,
-    /// Files that the next run rewrites: all in one, or those of each thread.
+    /// Areas that the next run rewrites: one area with all files, or an area with the files of each
+    /// thread.
     fresh: Vec<Area>,
 }
 
 impl DiskPlan {
-    /// A plan of a layout.
+    /// Makes a plan from a layout.
     ///
     /// # Errors
     /// [`Kind::Usage`] if fio is to repeat the measurement but cannot: see [`check::refuse`].
@@ -44,7 +45,9 @@ impl DiskPlan {
             let version = check::version();
             layout.notes.push(match &version {
                 Some(version) => format!("checked with {version}"),
-                None => "not checked with fio: it is not installed".to_owned(),
+                None => {
+                    "the results were not checked with fio, because fio is not installed".to_owned()
+                }
             });
             layout.checks = version.is_some();
         }
@@ -72,7 +75,8 @@ impl DiskPlan {
         self.variants.iter().any(|it| is_it(&it.mode))
     }
 
-    /// The space of files at one time: the existing files, and those that a run makes.
+    /// The most bytes that files take at a time: the existing files, and the files that a run
+    /// creates.
     fn most_bytes(&self) -> u64 {
         let has_new = self.has(|mode| mode.initial == InitialState::Nothing);
         let has_old = self.has(|mode| mode.initial != InitialState::Nothing);
@@ -80,13 +84,13 @@ impl DiskPlan {
         sets * self.layout.files * self.layout.file_bytes
     }
 
-    /// The names of files that are created again.
+    /// The names of files that each run creates again.
     fn new_files(&self, place: usize) -> Vec<PathBuf> {
         let folder = self.open_places[place].folder.iter();
         folder.flat_map(|it| it.files("new", self.layout.files)).collect()
     }
 
-    /// The names of what a mode works on.
+    /// The names of the files that a mode reads or writes.
     fn paths(&self, mode: &Mode, place: usize) -> Vec<PathBuf> {
         match (self.layout.is_device, mode.initial) {
             (true, _) => vec![self.open_places[place].path.clone()],
@@ -104,7 +108,7 @@ impl DiskPlan {
         device::area(path, &[0], *file_bytes, *policy, is_read.then_some((job.content, live)))
     }
 
-    /// Reads all of an area once, so that the page cache has it.
+    /// Reads all of an area once, so that it is in the page cache.
     fn warm(&self, mode: &Mode, area: &Area, live: &Live) -> Result<()> {
         let read =
             Mode { work: Work::Requests(Order::Sequential, Direction::Read), ..mode.clone() };
@@ -138,8 +142,8 @@ impl Plan for DiskPlan {
             match is_device {
                 true => format!("overwrite the first {size} of {place}"),
                 false => format!(
-                    "create up to {} of files, {files} of {size} each at a time, in a directory \
-                     pinstripe-lab-{case}@* in {place}, and remove it at the end",
+                    "create up to {} of files, at any time {files} of {size} each, in a directory \
+                     pinstripe-lab-{case}@* in {place}, and remove that directory at the end",
                     format_size(self.most_bytes())
                 ),
             }

@@ -1,4 +1,5 @@
-//! File systems against each other: each run formats, mounts, fills, drops the caches and measures.
+//! Compares file systems: each run formats a file system, mounts it, fills it, drops the caches and
+//! measures.
 
 mod plan;
 mod tables;
@@ -48,8 +49,8 @@ mode and file system: set --time or --runs.",
     again: AGAIN,
 };
 
-/// All file systems are one parameter, and each is a parameter of its variants, whichever option
-/// chose them.
+/// One parameter lists all file systems, and each variant has one of them as a parameter, whichever
+/// option selected them.
 const AGAIN: Again = Again {
     of_all: |parameter| (parameter.name == "file-systems").then(|| chosen_by(&parameter.value)),
     of_variant: |parameter| (parameter.name == "file-system").then(|| chosen_by(&parameter.value)),
@@ -105,8 +106,8 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption { default: Some("zeros:50%"), ..shared::CONTENT },
 ];
 
-/// The options that choose file systems: one option takes plain names only, the other takes several
-/// names and names with options.
+/// The options that select file systems: one option takes only plain names, the other takes several
+/// names and names with mkfs options.
 fn chosen_by(value: &str) -> Vec<Given> {
     let none = || "none".to_owned();
     match PLAIN.check(value) {
@@ -119,10 +120,10 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     Ok(Box::new(FsPlan::new(setting, values, &System::default())?))
 }
 
-/// The file systems that are measured, and why the rest are not.
+/// The file systems that are measured, and the reasons why others are left out.
 ///
 /// # Errors
-/// [`Kind::Usage`] if a candidate is invalid, is given twice, or needs more room; the errors of
+/// [`Kind::Usage`] if a candidate is invalid, is given twice, or needs more space; the errors of
 /// [`System::maker`] if a named file system is not available.
 fn chosen(
     values: &Values,
@@ -140,7 +141,7 @@ fn chosen(
     let mut makers: Vec<Maker> = Vec::new();
     for candidate in wanted {
         if makers.iter().any(|it| it.candidate == candidate) {
-            let what = format!("'{candidate}' is named twice");
+            let what = format!("the file system '{candidate}' is named twice");
             return Err(Error::new(Kind::Usage, what));
         }
         let program = able(candidate.kind, system, image_bytes)?;
@@ -149,12 +150,12 @@ fn chosen(
     Ok((makers, Vec::new()))
 }
 
-/// All that can be made here, and why the rest is left out.
+/// All file systems that can be created on this machine, and the reasons why the rest is left out.
 fn all(system: &System, image_bytes: Option<u64>) -> (Vec<Maker>, Vec<String>) {
     let (mut makers, mut notes) = (Vec::new(), Vec::new());
     for kind in FILE_SYSTEMS {
         match able(kind, system, image_bytes) {
-            Err(error) => notes.push(format!("{} is left out: {error}", kind.name)),
+            Err(error) => notes.push(format!("the file system {} is left out: {error}", kind.name)),
             Ok(program) => {
                 let mut candidates = vec![FsCandidate::plain(kind)];
                 if kind.name == "btrfs" {
@@ -169,13 +170,14 @@ fn all(system: &System, image_bytes: Option<u64>) -> (Vec<Maker>, Vec<String>) {
     (makers, notes)
 }
 
-/// The program for a file system that this machine can make, mount and hold.
+/// Returns the program that creates a file system, if this machine can create and mount it and has
+/// the space for it.
 fn able(kind: &FileSystem, system: &System, image_bytes: Option<u64>) -> Result<PathBuf> {
     let program = system.maker(kind)?;
     match image_bytes {
         Some(bytes) if bytes < kind.least_bytes => {
             let (least, bytes) = (format_size(kind.least_bytes), format_size(bytes));
-            let what = format!("{} needs {least} at least, the image has {bytes}", kind.name);
+            let what = format!("{} needs at least {least}, but the image has {bytes}", kind.name);
             Err(Error::new(Kind::Usage, what).advice("more with --image-size"))
         }
         _ => Ok(program),

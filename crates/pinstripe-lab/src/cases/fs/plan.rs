@@ -1,4 +1,4 @@
-//! The plan: a file system is made for each run, and removed after it.
+//! The plan of the case `fs`: a file system is created for each run, and removed after the run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::scratch::kinds::System;
 use crate::scratch::{Maker, Mounted, Scratch, may_mount};
 
-/// The greatest share of a new file system's free space that files take: file systems that write to
-/// a new place keep the old blocks for a while, too.
+/// The greatest share of a new file system's free space that files take: a file system that writes
+/// to a new place also keeps the old blocks for a while.
 const MOST_OF_FREE: f64 = 0.7;
 
-/// The place where file systems are made.
+/// Where file systems are created.
 enum FsBacking {
     /// An image of this many bytes in a directory.
     Image(PathBuf, u64),
@@ -31,8 +31,8 @@ enum FsBacking {
     Device(PathBuf),
 }
 
-/// The objects of one run. Files are closed before it is unmounted: fields are dropped in this
-/// order.
+/// The file system and the open files of one run. Fields are dropped in this order, so the files
+/// are closed before the file system is unmounted.
 struct Setup {
     area: Area,
     mounted: Mounted,
@@ -82,7 +82,8 @@ impl FsPlan {
         Ok(FsPlan { parameters, backing, layout, makers, notes, scratch: None, setup: None })
     }
 
-    /// The mode and the candidate of a variant: those of one mode stand together.
+    /// Returns the mode and the candidate of a variant; the variants of one mode have consecutive
+    /// numbers.
     fn of(&self, variant: VariantNo) -> (&Mode, &Maker) {
         let makers = self.makers.len();
         (&self.layout.modes[variant.0 / makers], &self.makers[variant.0 % makers])
@@ -101,8 +102,8 @@ impl FsPlan {
         (0..self.layout.files).map(|number| root.join(format!("file.{number:04}"))).collect()
     }
 
-    /// Makes and mounts a candidate once, so that an impossible candidate is found before anything
-    /// is measured. Returns the details of the candidate.
+    /// Creates and mounts a candidate once, so that a candidate that cannot work is found before
+    /// anything is measured. Returns the details of the candidate.
     fn rehearse(&self, maker: &Maker, live: &Live) -> Result<String> {
         let Maker { candidate, program } = maker;
         let scratch = self.scratch();
@@ -119,11 +120,12 @@ impl FsPlan {
         }
         let version = maker.version(live)?.map_or(String::new(), |it| format!(" ({it})"));
         let (name, words) = (program.display(), scratch.arguments(candidate).join(" "));
-        let options = options.unwrap_or_else(|| "as the kernel does not tell".to_owned());
+        let options =
+            options.unwrap_or_else(|| "with options that the kernel does not report".to_owned());
         Ok(format!("{candidate}: made by '{name} {words}'{version}, mounted {options}"))
     }
 
-    /// Makes, mounts and fills a file system, and drops it from the page cache.
+    /// Creates, mounts and fills a file system, and drops its files from the page cache.
     fn set_up(&self, mode: &Mode, maker: &Maker, live: &Live) -> Result<Setup> {
         let DiskOptions { file_bytes, policy, job, .. } = &self.layout;
         let scratch = self.scratch();
@@ -166,13 +168,13 @@ impl FsPlan {
         }
     }
 
-    /// Bytes that the scratch device moved so far: no other process uses it.
+    /// Bytes that the scratch device has moved so far; no other process uses the device.
     fn moved(&self) -> Reading {
         Reading::take(Path::new("/"), number_of(self.scratch().path()))
     }
 }
 
-/// Replaces the place of an error within an unnamed mount by the name of the candidate.
+/// Replaces the path in an error, which is below a temporary mount, by the name of the candidate.
 fn named(error: Error, maker: &Maker) -> Error {
     let Some(place) = error.place().filter(|it| it.starts_with("/proc/self/fd")) else {
         return error;
@@ -229,19 +231,22 @@ impl Plan for FsPlan {
         match &self.backing {
             FsBacking::Image(dir, bytes) => vec![
                 format!(
-                    "write an unlinked image of {} in {}, attach a loop device to it, and remove \
-                     both at the end",
+                    "write an unlinked image of {} in {}, attach a loop device to the image, and \
+                     remove the image and the loop device at the end",
                     format_size(*bytes),
                     dir.display()
                 ),
-                format!("create a new file system on it for each run, one of these: {names}"),
+                format!(
+                    "create a new file system on the loop device for each run, one of these: \
+                     {names}"
+                ),
             ],
             FsBacking::Device(device) => vec![
                 format!(
                     "overwrite {} with a new file system for each run, one of these: {names}",
                     device.display()
                 ),
-                format!("wipe the signature of the last one from {}", device.display()),
+                format!("wipe the signature of the last file system from {}", device.display()),
             ],
         }
     }

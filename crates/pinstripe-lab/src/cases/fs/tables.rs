@@ -1,4 +1,5 @@
-//! File systems by modes, with their differences; and the time until one can be used.
+//! Tables of file systems by mode, with their differences, and of the time until a file system can
+//! be used.
 
 use pinstripe_stats::median;
 
@@ -17,7 +18,7 @@ pub fn tables(results: &Results) -> Vec<Table> {
     vec![by_modes(results), costs(results)]
 }
 
-/// The rate of a variant in MB/s.
+/// The rate of a file system in a mode, in MB/s.
 fn value(results: &Results, name: &str, mode: &str) -> Option<grid::Figure> {
     let is_it = |it: &&Variant| {
         grid::parameter(it, FILE_SYSTEM) == name && grid::parameter(it, "mode") == mode
@@ -26,9 +27,9 @@ fn value(results: &Results, name: &str, mode: &str) -> Option<grid::Figure> {
 }
 
 fn by_modes(results: &Results) -> Table {
-    let note = "Rates include the time until all bytes were durable. 'best by worst' is the ratio \
-                of the best file system of a mode to the worst.";
-    let title = "MB/s of file systems, by mode";
+    let note = "Rates include the time until all bytes were durable. 'best by worst' is the rate \
+                of the best file system of a mode divided by that of the worst.";
+    let title = "MB/s of the file systems, by mode";
     let mut table = grid::grid(results, title, note, [FILE_SYSTEM, "mode"], grid::value);
     let modes = grid::different(results, "mode");
     let names = grid::different(results, FILE_SYSTEM);
@@ -51,8 +52,8 @@ fn by_modes(results: &Results) -> Table {
     table
 }
 
-/// The median of a figure over all valid runs on a file system, in any mode; over all runs if none
-/// is valid.
+/// The median of a figure over all valid runs on a file system, in any mode; if no run is valid,
+/// over all runs.
 fn over_all(results: &Results, name: &str, key: &str) -> Option<grid::Figure> {
     let of = results.variants.iter().filter(|it| grid::parameter(it, FILE_SYSTEM) == name);
     let runs: Vec<&Run> = of.flat_map(|it| &it.runs).collect();
@@ -78,7 +79,9 @@ fn costs(results: &Results) -> Table {
         let cells = keys.iter().map(cell);
         rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
     }
-    let note = "Medians of runs that count, in brackets where none does. Each file is synced when it has been filled. 'stored' is what files take of the file system once they are full, by \
-                their length: less than 1 where they were compressed.";
+    let note = "Medians of the runs that count; in brackets where no run counts. Each file is \
+                synced when it has been filled. 'stored' is the space that the full files take on \
+                the file system, divided by their length: less than 1 where the file system \
+                compresses.";
     Table::from_rows("Time until a file system can be used", note, rows)
 }

@@ -1,11 +1,11 @@
-//! One question of `quick` by itself, as the case `fileio` asks it.
+//! Repeats one question of `quick` by itself, as a measurement of the case `fileio`.
 
 use super::super::Given;
 use super::{probes, shared};
 use crate::io::{Direction, Order};
 use crate::result::{Results, Variant};
 
-/// Options of `fileio` that measure what a variant measured.
+/// The options of `fileio` that measure what a variant of `quick` measured.
 pub fn alone(results: &Results, variant: &Variant) -> Option<Vec<Given>> {
     let probe = probes::all().into_iter().find(|it| it.spec().name == variant.name)?;
     let mode = match (probe.order, probe.direction) {

@@ -1,4 +1,5 @@
-//! The strengths of a disk, and recommended settings, in five minutes and without an option.
+//! Measures the strengths of a disk, and recommends settings, in five minutes and without any
+//! option.
 
 mod alone;
 mod probes;
@@ -35,7 +36,7 @@ of 'pinstripe split', or else the first variant.\n\n\
     again: AGAIN,
 };
 
-/// One question alone is one of `fileio`.
+/// A single question is repeated by the case `fileio`.
 const AGAIN: Again = Again {
     elsewhere: Some(Elsewhere { case: &fileio::CASE, options: alone::alone }),
     ..Again::BY_NAME
@@ -53,13 +54,15 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption { default: Some("0.3"), ..shared::RUN_TIME },
 ];
 
-/// The largest request of all; the file is a multiple of it.
+/// The size of the largest request; the file size is a multiple of it.
 const ALIGN_BYTES: u64 = 4 << 20;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     if setting.device.is_some() || setting.dirs.len() > 1 {
-        let error = Error::new(Kind::Usage, "quick measures one directory");
-        return Err(error.advice("a device is measured by 'pinstripe lab run fileio --device DEV'"));
+        let error = Error::new(Kind::Usage, "the case 'quick' measures only one directory");
+        return Err(
+            error.advice("to measure a device, run 'pinstripe lab run fileio --device DEV'")
+        );
     }
     let time = Duration::try_from_secs_f64(values.number("run-time"))
         .map_err(|_| Error::new(Kind::Usage, "--run-time is too long"))?;
@@ -110,8 +113,8 @@ impl Plan for QuickPlan {
 
     fn intents(&self) -> Vec<String> {
         vec![format!(
-            "create up to {} of files in a directory pinstripe-lab-quick@* in {}, and remove it at \
-                the end",
+            "create up to {} of files in a directory pinstripe-lab-quick@* in {}, and remove that \
+             directory at the end",
             format_size(2 * self.bytes),
             self.dir.display()
         )]
@@ -177,7 +180,7 @@ mod tests {
         }
         let names: Vec<&str> = results.variants.iter().map(|it| it.name.as_str()).collect();
         assert!(
-            names.contains(&"write in order, direct, 4 at a time: strip-size 256K"),
+            names.contains(&"write sequentially, direct, 4 at a time: strip-size 256K"),
             "{names:?}"
         );
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

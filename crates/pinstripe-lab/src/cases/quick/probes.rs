@@ -1,6 +1,7 @@
-//! The questions of `quick` to a disk: each a group of variants that differ in one setting. What a
-//! verb does by itself is the baseline of the others ([`questions`](crate::questions)), or else the
-//! first; cheaper ones come before more expensive ones.
+//! The questions that `quick` asks about a disk; each question is a group of variants that differ
+//! in one setting. The baseline of a group is the default of the verb
+//! ([`questions`](crate::questions)), or else the first variant; cheaper variants come before more
+//! expensive ones.
 
 use pinstripe_io::device::Policy;
 
@@ -36,12 +37,12 @@ enum ProbeSetting {
 }
 
 impl Probe {
-    /// Whether it creates a new file.
+    /// Whether the probe creates a new file.
     pub(crate) fn makes_a_file(&self) -> bool {
         self.order == Order::Sequential && self.direction == Direction::Write
     }
 
-    /// The job of a run.
+    /// The job of one run of the probe.
     pub fn job(&self, seed: u64, file_bytes: u64, time: std::time::Duration) -> Job {
         let Probe { order, direction, block_bytes, depth, syncing, .. } = *self;
         let is_once = order == Order::Sequential;
@@ -56,7 +57,7 @@ impl Probe {
         }
     }
 
-    /// The variant that the question is.
+    /// The variant that measures this probe.
     pub fn spec(&self) -> VariantSpec {
         let (option, value) = match self.setting {
             ProbeSetting::Policy => ("policy", self.policy.to_string()),
@@ -83,7 +84,7 @@ pub fn all() -> Vec<Probe> {
     let mut probes = Vec::new();
     let mut ask = |probe: Probe| probes.push(probe);
     let stream = Probe {
-        group: "write 1 MiB in order",
+        group: "write 1 MiB blocks sequentially",
         about: "a new file is written once, until it is durable",
         setting: ProbeSetting::Policy,
         order: Order::Sequential,
@@ -97,15 +98,16 @@ pub fn all() -> Vec<Probe> {
     policies.into_iter().for_each(|policy| ask(Probe { policy, ..stream.clone() }));
     let direct = Probe { policy: Policy::Direct, ..stream.clone() };
     for depth in [1, 2, 4, 8] {
-        let (group, setting) = ("write 1 MiB in order, direct", ProbeSetting::Depth);
+        let (group, setting) = ("write 1 MiB blocks sequentially, direct", ProbeSetting::Depth);
         ask(Probe { group, setting, depth, ..direct.clone() });
     }
     for block_bytes in [256 * KIB, 64 * KIB, 1024 * KIB, 4096 * KIB] {
-        let (group, setting) = ("write in order, direct, 4 at a time", ProbeSetting::RequestSize);
+        let (group, setting) =
+            ("write sequentially, direct, 4 at a time", ProbeSetting::RequestSize);
         ask(Probe { group, setting, depth: 4, block_bytes, ..direct.clone() });
     }
     let reads = Probe {
-        group: "read 1 MiB in order, direct",
+        group: "read 1 MiB blocks sequentially, direct",
         about: "a file is read once, bypassing the page cache",
         setting: ProbeSetting::Depth,
         direction: Direction::Read,
@@ -114,7 +116,7 @@ pub fn all() -> Vec<Probe> {
     };
     [1, 4, 16].into_iter().for_each(|depth| ask(Probe { depth, ..reads.clone() }));
     let anywhere = Probe {
-        group: "read 4 KiB anywhere",
+        group: "read 4 KiB at random offsets",
         about: "blocks are read at random offsets of a file, bypassing the page cache",
         order: Order::Random,
         block_bytes: 4 * KIB,
@@ -122,7 +124,7 @@ pub fn all() -> Vec<Probe> {
     };
     [1, 8, 32, 64].into_iter().for_each(|depth| ask(Probe { depth, ..anywhere.clone() }));
     let writes = Probe {
-        group: "write 4 KiB anywhere",
+        group: "write 4 KiB at random offsets",
         about: "blocks are written at random offsets of a file, bypassing the page cache",
         direction: Direction::Write,
         syncing: Syncing::AT_END,
@@ -131,8 +133,8 @@ pub fn all() -> Vec<Probe> {
     [1, 8, 32].into_iter().for_each(|depth| ask(Probe { depth, ..writes.clone() }));
     for policy in [Policy::Dsync, Policy::DirectDsync] {
         let (group, setting) = ("make 4 KiB durable", ProbeSetting::Policy);
-        let about =
-            "blocks are written anywhere in a file, and each is waited for until it is durable";
+        let about = "blocks are written at random offsets of a file, and each block is made \
+                     durable before the next";
         ask(Probe { group, about, setting, policy, ..writes.clone() });
     }
     probes

@@ -7,7 +7,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::fingerprint::number_of;
 
-/// The kernel's window for one disk or mount. Put back when it is dropped.
+/// The kernel's read-ahead window for one disk or mount. The previous window is restored when this
+/// value is dropped.
 pub(super) struct Knob {
     path: PathBuf,
     /// As it was.
@@ -15,14 +16,20 @@ pub(super) struct Knob {
 }
 
 impl Knob {
-    /// That of the disk or mount that a directory is on.
+    /// Returns the window of the disk or mount that contains a directory.
     pub(super) fn of(dir: &Path) -> Result<Knob> {
-        let (major, minor) = number_of(dir)
-            .ok_or_else(|| Error::new(Kind::Unsupported, "has no device number").at(dir))?;
+        let (major, minor) = number_of(dir).ok_or_else(|| {
+            Error::new(Kind::Unsupported, "the file system of this directory has no device number")
+                .at(dir)
+        })?;
         let path = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
         let found = fs::read_to_string(&path).map_err(|error| {
-            Error::io("cannot be read, so there is no window to set", &path, error)
-                .advice("leave out 'kernel' in --through")
+            Error::io(
+                "this kernel setting cannot be read, so no read-ahead window can be set",
+                &path,
+                error,
+            )
+            .advice("leave out 'kernel' in --through")
         })?;
         Ok(Knob { path, found: found.trim().to_owned() })
     }

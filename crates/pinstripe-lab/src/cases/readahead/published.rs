@@ -1,11 +1,12 @@
-//! Figures next to those that were published for a cluster.
+//! Compares the figures with those that were published for a cluster.
 
 use crate::cases::grid;
 use crate::result::{Results, Variant};
 use crate::table::Table;
 
-/// MB/s of all clients by number of clients, of 24 servers with a disk each, records of 4 MiB, in
-/// order, by window ("Read ahead affect Ceph read performance much", ceph-devel, July 2013).
+/// MB/s of all clients together, by number of clients and by window. The cluster had 24 servers
+/// with one disk each; records of 4 MiB were read sequentially ("Read ahead affect Ceph read
+/// performance much", ceph-devel, July 2013).
 const PUBLISHED: [(&str, [(&str, f64); 3]); 2] = [
     ("kernel", [("1", 180.0), ("2", 324.0), ("4", 592.0)]),
     ("256M", [("1", 645.0), ("2", 1023.0), ("4", 1268.0)]),
@@ -44,7 +45,8 @@ pub(super) fn beside_published(results: &Results) -> Option<Table> {
         let row = std::iter::once(window.to_owned());
         rows.push(row.chain(known.iter().map(of)).chain(known.iter().map(published)).collect());
     }
-    let note = "2013: sequential 4 MiB records on a Ceph cluster of 24 servers, sum of all clients, as \
-                published on ceph-devel; 'kernel' was its default.";
-    Some(Table::from_rows("MB/s compared with 24 servers of 2013", note, rows))
+    let note = "The columns '2013' are the sums of all clients on a Ceph cluster of 24 servers, \
+                for sequential 4 MiB records, as published on ceph-devel; 'kernel' is the default \
+                window of the kernel client.";
+    Some(Table::from_rows("MB/s compared with a cluster of 24 servers in 2013", note, rows))
 }

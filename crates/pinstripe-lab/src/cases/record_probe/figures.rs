@@ -7,7 +7,8 @@ use crate::histogram::Histogram;
 use crate::io::recorder::Recorded;
 
 impl RecordProbe {
-    /// The ring that each stream needs, not yet a power of two; and the time of a round.
+    /// The ring that each stream needs, before rounding up to a power of two, and the time of a
+    /// round.
     pub(super) fn needed(&self, recorded: &Recorded, streams: u64) -> (f64, f64) {
         let writers = if recorded.engine.is_some() { 1 } else { self.recording.writers };
         let of_each = (streams as f64 / writers as f64).ceil();

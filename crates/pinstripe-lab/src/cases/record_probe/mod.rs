@@ -1,5 +1,5 @@
-//! The number of streams that can be recorded at a rate and with a ring while another writer is
-//! busy.
+//! Measures how many streams can be recorded at a given rate and with a given ring while another
+//! writer is busy.
 
 mod figures;
 mod options;
@@ -78,11 +78,11 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     if recording.rate == 0 || recording.chunk_bytes == 0 {
         return Err(Error::new(
             Kind::Usage,
-            "the rate and the chunk size of a stream must be above 0",
+            "the rate and the chunk size of a stream must be greater than 0",
         ));
     }
     if recording.ring_bytes < recording.chunk_bytes as u64 {
-        return Err(Error::new(Kind::Usage, "a ring holds at least one chunk")
+        return Err(Error::new(Kind::Usage, "a ring must hold at least one chunk")
             .advice("increase --ring, or reduce --chunk"));
     }
     let dir = shared::one_directory(setting)?;
@@ -116,22 +116,22 @@ struct RecordProbe {
     ways: Vec<Way>,
     notes: Vec<String>,
     streams: u64,
-    /// Search for the greatest number of streams, up to this number.
+    /// The upper limit of a search for the greatest number of streams; `None` if no search is made.
     find_most: Option<u64>,
-    /// Whether room is reserved before.
+    /// Whether space is reserved before the recording.
     is_reserved: bool,
     seed: u64,
     recording: Recording,
     targets: Vec<Target>,
-    /// The recording of the last run, by stream.
+    /// The recording of the last run: its chunks, by stream.
     chunks: Vec<u64>,
-    /// The same of the recorder.
+    /// The recording of the last run, if the recorder's own engine made it.
     take: Option<EngineTake>,
     storm: Option<Target>,
 }
 
 impl RecordProbe {
-    /// The final length of a stream, at most.
+    /// The most bytes that a stream can reach.
     fn bytes_of_each(&self) -> u64 {
         let bytes = (self.recording.time.as_secs_f64() + 1.0) * self.recording.rate as f64;
         bytes as u64 + self.recording.chunk_bytes as u64
@@ -163,7 +163,7 @@ impl RecordProbe {
         self.settle_storm()
     }
 
-    /// The storm before has ended when it is on the disk.
+    /// Waits until the writes of the previous storm are on the disk.
     fn settle_storm(&self) -> Result<()> {
         self.storm.iter().try_for_each(|it| it.sync(false).map(drop))
     }
@@ -238,7 +238,7 @@ impl RecordProbe {
 
 /// Reserves this many bytes for a file, which then has this length.
 fn reserve(path: &Path, bytes: u64) -> Result<()> {
-    let failed = |error| Error::io("cannot reserve its space", path, error);
+    let failed = |error| Error::io("cannot reserve space for the file", path, error);
     let file = File::options().write(true).open(path).map_err(failed)?;
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)
         .map_err(|errno| failed(errno.into()).advice("leave out --preallocate"))
@@ -260,7 +260,7 @@ impl Plan for RecordProbe {
                 class => format!(", {class}"),
             };
             let many = match self.find_most {
-                Some(most) => format!("as many streams of {most} as go"),
+                Some(most) => format!("the largest possible number of streams, up to {most}"),
                 None => format!("{} streams", self.streams),
             };
             let (name, unit, better) = metric;

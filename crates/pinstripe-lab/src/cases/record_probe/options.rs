@@ -4,7 +4,8 @@ use super::{CaseOption, ValueForm, shared};
 
 pub(crate) const UNDER: &[&str] = &["idle", "storm"];
 pub const CLASSES: &[&str] = &["normal", "rt"];
-/// The recorder's own two ways, then those of one file written by one call each.
+/// The recorder's own two ways of writing, then policies of plain writers, which write a file by
+/// one call for each chunk.
 pub const POLICIES: &[&str] = &[
     "recorder",
     "recorder-direct",

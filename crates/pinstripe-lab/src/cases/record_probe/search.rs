@@ -5,7 +5,7 @@ use pinstripe_base::error::Result;
 /// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// The most that went; 0 where nothing did.
+    /// The largest number that succeeded; 0 if none did.
     pub most: u64,
     /// The smallest number that failed; `None` if all up to the limit succeeded.
     pub over: Option<u64>,
@@ -13,16 +13,16 @@ pub struct Found {
     pub tries: u64,
 }
 
-/// The distance between the most that went and the fewest that did not is at most this share of the
-/// former.
+/// The search ends when the largest number that succeeded and the smallest number that failed
+/// differ by at most this share of the former.
 const NARROW: u64 = 16;
 
-/// Looks for the most up to a limit that go, from `start` on. It is taken for granted that fewer go
-/// where more do: each number is tried once, and chance may make the answer another one the next
-/// time.
+/// Finds the largest number up to a limit that succeeds, beginning with `start`. The search assumes
+/// that every smaller number succeeds if a larger one does: each number is tried only once, and the
+/// result of another try might differ by chance.
 ///
 /// # Errors
-/// Those of a try.
+/// The errors of a try.
 pub fn most(start: u64, limit: u64, mut goes: impl FnMut(u64) -> Result<bool>) -> Result<Found> {
     let mut found = Found { most: 0, over: None, tries: 0 };
     let mut next = start.clamp(1, limit.max(1));

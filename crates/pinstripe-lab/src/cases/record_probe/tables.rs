@@ -15,7 +15,7 @@ pub fn tables(results: &Results) -> Vec<Table> {
     tables
 }
 
-/// Policy and concurrent load: the first columns of all tables.
+/// Returns the policy and the concurrent load: the first columns of all tables.
 fn way(variant: &Variant) -> Vec<String> {
     let class = grid::parameter(variant, "io-class");
     let policy = grid::parameter(variant, "policy");
@@ -38,8 +38,9 @@ fn most(results: &Results) -> Option<Table> {
         row.extend(["overran_at", "tries", "memory_needed_mib"].map(of));
         rows.push(row);
     }
-    let note = "The most that were recorded without an overrun, and the fewest that were not; '-' where the \
-                limit was reached. Medians of runs. The other tables are of the most that went.";
+    let note = "The largest number of streams recorded without an overrun, and the smallest number \
+                with one; '-' where the limit was reached. The values are medians of the runs. The \
+                other tables are for the largest number without an overrun.";
     is_search.then(|| Table::from_rows("The most streams", note, rows))
 }
 
@@ -66,8 +67,9 @@ fn formula(results: &Results) -> Option<Table> {
         let ring = of(worst, "ring_needed_kib").map_or("-".to_owned(), |it| format!("{it:.0}"));
         rows.push([way(variant), vec![text, ring]].concat());
     }
-    let note = "From the run that needed the largest ring, among the runs that count.";
-    (rows.len() > 1).then(|| Table::from_rows("The ring each stream needs", note, rows))
+    let note = "The values are from the run that needed the largest ring, among the runs that \
+                count.";
+    (rows.len() > 1).then(|| Table::from_rows("The ring size that each stream needs", note, rows))
 }
 
 fn rings(results: &Results) -> Table {
@@ -95,9 +97,10 @@ fn rings(results: &Results) -> Table {
         row.push(of("storm_mb_per_s"));
         rows.push(row);
     }
-    let note = "Memory is that of all streams with the ring that each needs. Ring and memory are those of \
-                the run that needed most, all others medians of runs; in brackets where all were disturbed. A stall \
-                is a write that took more than 100 ms itself.";
+    let note = "'Memory' is the memory of all streams if each has the ring that it needs. Ring and \
+                memory are from the run that needed the most; all other values are medians of the \
+                runs; values in brackets are from disturbed runs only. A stall is a single write \
+                that took more than 100 ms.";
     Table::from_rows("Rings, overruns and stalls", note, rows)
 }
 
@@ -119,6 +122,6 @@ fn stalls(results: &Results) -> Option<Table> {
             }
         }
     }
-    let note = format!("Writes of more than 100 ms, the {LISTED} longest of each run.");
+    let note = format!("Writes that took more than 100 ms: the {LISTED} longest of each run.");
     (rows.len() > 1).then(|| Table::from_rows("Stalls", note, rows))
 }

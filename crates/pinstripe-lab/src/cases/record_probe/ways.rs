@@ -1,4 +1,4 @@
-//! The variants: how streams are written, during which load, and with which priority.
+//! The variants: how the streams are written, during which load, and with which priority.
 
 use pinstripe_base::error::Result;
 
@@ -24,7 +24,7 @@ impl Way {
         }
     }
 
-    /// How the recorder writes, where it is the one that does.
+    /// How the recorder writes, if the recorder is what writes in this variant.
     pub(crate) fn of_recorder(self) -> Option<WritePolicy> {
         match self.policy {
             "recorder" => Some(WritePolicy::Buffered),
@@ -34,7 +34,7 @@ impl Way {
     }
 }
 
-/// Every combination that is permitted here, and remarks on those that are not.
+/// Returns every combination that is permitted on this machine, and remarks on those that are not.
 pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     let known = |name: &str, all: &'static [&'static str]| -> Vec<&'static str> {
         let of = |word: &&str| all.iter().find(|it| *it == word).copied();
@@ -42,19 +42,19 @@ pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     };
     let mut classes = known("io-class", CLASSES);
     let mut notes = vec![
-        "the backlog counts bytes not yet written; the durable lag is the age of the oldest byte \
-         that a power cut would have lost"
+        "the backlog is the number of bytes not yet written; the durable lag is the age of the \
+         oldest byte that a power cut would have lost"
             .to_owned(),
-        "every stream was read after each run, and equals the recorded data".to_owned(),
+        "after each run, every stream was read and was equal to the recorded data".to_owned(),
     ];
     if classes.contains(&"rt")
         && let Err(error) = can_take(SchedulingClass::RealTime)
     {
         classes.retain(|it| *it != "rt");
         if classes.is_empty() {
-            return Err(error.advice("leave out --io-class, or run this with CAP_SYS_ADMIN"));
+            return Err(error.advice("leave out --io-class, or run the command with CAP_SYS_ADMIN"));
         }
-        notes.push(format!("rt was left out: {error}"));
+        notes.push(format!("the I/O class rt was left out: {error}"));
     }
     let mut ways = Vec::new();
     for under in known("under", UNDER) {

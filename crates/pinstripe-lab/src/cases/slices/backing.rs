@@ -13,14 +13,14 @@ use crate::cases::stream::Span;
 use crate::io::{Area, Content};
 use crate::run::Live;
 
-/// The second area of a device begins at a multiple of this.
+/// The second area of a device begins at a multiple of this number of bytes.
 const ALIGN_BYTES: u64 = 1 << 20;
 
-/// The place of one area, and of two.
+/// Where one area is placed, and where two areas are placed.
 pub(super) enum Backing {
-    /// In directories, and the folders that were made there.
+    /// The areas are in directories; `folders` are the lab directories that were created there.
     Dirs { dirs: [PathBuf; 2], folders: Vec<Folder> },
-    /// On a device, whose middle is known once it was opened.
+    /// The areas are on a device, whose middle is known after it was opened.
     Device { path: PathBuf, middle: u64 },
 }
 
@@ -46,7 +46,8 @@ impl Backing {
         }
     }
 
-    /// One area, or two, of files that have this name. A device has no more than these.
+    /// One area, or two areas, in files with this name. A device has only these areas, whatever the
+    /// name.
     pub fn spans(&self, name: &str, areas: usize) -> Vec<Span> {
         let span = |number: usize| match self {
             Backing::Dirs { folders, .. } => {
@@ -69,13 +70,10 @@ impl Backing {
         match self {
             Backing::Dirs { .. } if self.places().len() == 1 => Some(
                 "both areas are in one directory, where the file system chooses their location: \
-                 name two directories to control it",
+                 name two directories to control the location",
             ),
             Backing::Dirs { .. } => None,
-            Backing::Device { .. } => Some(
-                "the second of two areas begins in the middle of the \
-                                            device",
-            ),
+            Backing::Device { .. } => Some("the second area begins in the middle of the device"),
         }
     }
 
@@ -89,7 +87,7 @@ impl Backing {
                 dirs.iter().enumerate().map(intent).collect()
             }
             Backing::Device { path, .. } => vec![format!(
-                "overwrite the first {} of {}, and {} from its middle on",
+                "overwrite the first {} of {}, and {} from the middle of the device on",
                 format_size(bytes),
                 path.display(),
                 format_size(bytes / 2)
@@ -104,21 +102,22 @@ impl Backing {
         dirs.iter().enumerate().map(needed).collect()
     }
 
-    /// Checks that a device is long enough for areas of this many bytes.
+    /// Checks that a device is long enough for areas of this number of bytes.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if it is too short; as the system
-    /// reports.
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if the device is too short; other errors
+    /// as the system reports them.
     pub fn may_begin(&self, bytes: u64) -> Result<()> {
         let Backing::Device { path, .. } = self else { return Ok(()) };
         device::refuse_short(path, bytes.max(middle_of(path, bytes)? + bytes / 2))
     }
 
-    /// One area and two of each size, full: what was never written is read without the disk. Those of
-    /// a smaller size are the beginning of those of the largest.
+    /// Creates one area and a pair of areas of each size, filled with content, because blocks that
+    /// were never written are read without accessing the disk. The areas of a smaller size are the
+    /// beginning of the areas of the largest size.
     ///
     /// # Errors
-    /// Those of files and devices; an interrupt.
+    /// Errors of files and devices; an interrupt.
     pub fn prepare(
         &mut self,
         sizes: &[u64],
@@ -167,24 +166,25 @@ impl Backing {
         Ok(())
     }
 
-    /// Removes what was made.
+    /// Removes the files that were created.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn clean(&mut self) -> Result<()> {
         let Backing::Dirs { folders, .. } = self else { return Ok(()) };
         folders.drain(..).map(|folder| folder.remove()).fold(Ok(()), Result::and)
     }
 }
 
-/// The offset of the second of two areas on a device. `bytes` is the size of both together: the
-/// first area must not reach into the second.
+/// The offset of the second of two areas on a device. `bytes` is the size of both areas together;
+/// the first area must not overlap the second.
 fn middle_of(device: &Path, bytes: u64) -> Result<u64> {
     let len = FileDevice::open(device, Access::Read, Policy::Buffered)?.len()?;
     Ok((len / 2).next_multiple_of(ALIGN_BYTES).max(bytes / 2))
 }
 
-/// Full ones and new ones: the one area in the first directory, half of the two in each.
+/// The bytes of the full files and the new files in a directory: the single area is in the first
+/// directory, and each directory has half of the pair.
 fn bytes_in(number: usize, bytes: u64) -> u64 {
     if number == 0 { 3 * bytes } else { bytes }
 }

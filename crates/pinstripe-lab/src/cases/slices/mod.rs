@@ -1,5 +1,5 @@
-//! One area against two areas, of one disk or of two: what is gained, or lost, by striping over
-//! them; and whether they share a spindle.
+//! Compares one area with two areas, of one disk or of two: what striping over them gains or loses,
+//! and whether they share a spindle.
 
 mod backing;
 mod tables;
@@ -51,7 +51,7 @@ area keeps its full rate, there are two heads.",
 };
 
 const SPINDLE: &str = "spindle";
-/// The panel of iozone, and one more.
+/// The tests of iozone's panel, and one more.
 const TESTS: [&str; iozone::PANEL.len() + 1] = {
     let mut tests = [SPINDLE; iozone::PANEL.len() + 1];
     let mut at = 0;
@@ -61,7 +61,7 @@ const TESTS: [&str; iozone::PANEL.len() + 1] = {
     }
     tests
 };
-/// Every so-many-th record, as iozone does.
+/// The stride in records, as in iozone: every 17th record is accessed.
 const STRIDE: u64 = 17;
 
 const OPTIONS: &[CaseOption] = &[
@@ -108,7 +108,7 @@ const OPTIONS: &[CaseOption] = &[
     shared::POLICY,
 ];
 
-/// A test, the number of its areas, and the size by its number.
+/// A test, its number of areas, and the index of its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct AreaTest {
     test: &'static str,
@@ -122,7 +122,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         (None, [dir]) => Backing::dirs([dir, dir]),
         (None, [one, other]) => Backing::dirs([one, other]),
         _ => {
-            return Err(Error::new(Kind::Usage, "this case measures one directory or two")
+            return Err(Error::new(Kind::Usage, "this case measures one or two directories")
                 .advice("name the directories whose disks are to be compared"));
         }
     };
@@ -130,16 +130,16 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let whole = |bytes: u64| bytes / (2 * record_bytes.max(1)) * 2 * record_bytes;
     let sizes: Vec<u64> = values.sizes("total-size").into_iter().map(whole).collect();
     if sizes.contains(&0) {
-        return Err(Error::new(Kind::Usage, "each of two areas holds at least one record")
+        return Err(Error::new(Kind::Usage, "each of the two areas must hold at least one record")
             .advice("increase --total-size, or reduce --record-size"));
     }
     if (1..sizes.len()).any(|at| sizes[..at].contains(&sizes[at])) {
-        return Err(Error::new(Kind::Usage, "a size is named twice"));
+        return Err(Error::new(Kind::Usage, "the same size is named twice"));
     }
     let ways = ways(values, sizes.len(), backing.is_device());
     if ways.is_empty() {
-        let error = Error::new(Kind::Usage, "areas of one device share its disk");
-        return Err(error.advice("name two directories, or other --tests"));
+        let error = Error::new(Kind::Usage, "both areas of one device share its disk");
+        return Err(error.advice("name two directories, or choose other --tests"));
     }
     Ok(Box::new(Slices {
         parameters: shared::parameters(OPTIONS, values),
@@ -160,8 +160,9 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }))
 }
 
-/// Each test on one area and on two, of each size. The areas of one device share its spindle, so that
-/// test is left out; elsewhere it is made once, for sizes do not matter to it.
+/// The variants: each test on one area and on two areas, for each size. The spindle test is left
+/// out on one device, whose areas share its spindle. In directories it is run once, because it does
+/// not depend on the size.
 fn ways(values: &Values, sizes: usize, is_device: bool) -> Vec<AreaTest> {
     let known = |name: &str| TESTS.iter().find(|it| **it == name).copied();
     let tests = values.words("tests").into_iter().filter_map(known);
@@ -179,7 +180,7 @@ struct Slices {
     parameters: Vec<Parameter>,
     backing: Backing,
     ways: Vec<AreaTest>,
-    /// Bytes of one area, and of two together.
+    /// The sizes, in bytes: of the single area, and of both areas of a pair together.
     sizes: Vec<u64>,
     record_bytes: usize,
     time: Duration,
@@ -199,7 +200,7 @@ fn work(test: &str) -> (Work, InitialState) {
 }
 
 impl Slices {
-    /// The largest number of bytes of one area.
+    /// The bytes of the largest area.
     fn most_bytes(&self) -> u64 {
         self.sizes.iter().copied().max().unwrap_or(0)
     }
@@ -216,12 +217,12 @@ impl Slices {
         }
     }
 
-    /// The files that a test makes, and that others work on.
+    /// Returns the name of the files that a test creates, or works on.
     fn name_of(initial: InitialState) -> &'static str {
         if initial == InitialState::Nothing { "new" } else { "full" }
     }
 
-    /// The share of its rate that each of two areas keeps while the other is in use.
+    /// Measures the share of its rate that each of two areas keeps while the other area is in use.
     fn spindle(&self, live: &Live) -> Result<Outcome> {
         let paths = self.backing.paths("full", 2);
         let paths: [&Path; 2] = [&paths[0], &paths[1]];
@@ -276,7 +277,7 @@ impl Plan for Slices {
             VariantSpec {
                 name: if is_spindle { SPINDLE.to_owned() } else { format!("{group} {area}") },
                 group: if is_spindle { SPINDLE.to_owned() } else { group },
-                about: format!("{test} on {areas} of the areas"),
+                about: format!("{test} on {areas} of the two areas"),
                 parameters,
                 metric: if is_spindle { kept } else { Metric::throughput() },
                 place: PlaceNo::FIRST,

@@ -5,7 +5,8 @@ use crate::cases::grid;
 use crate::result::{Results, Variant};
 use crate::table::Table;
 
-/// The panel of each size, and whether they share a spindle.
+/// Returns a table of the panel for each size, and a table that shows whether the areas share a
+/// spindle.
 pub(super) fn tables(results: &Results) -> Vec<Table> {
     let mut sizes = grid::different(results, SIZE);
     // The spindle variant and older results have no size parameter.
@@ -42,21 +43,21 @@ fn panel(results: &Results, size: &str, is_one_of_several: bool) -> Option<Table
     }
     let of_size = if is_one_of_several { format!(", {size}") } else { String::new() };
     (rows.len() > 1)
-        .then(|| Table::from_rows(&format!("MB/s on one area and on two{of_size}"), "", rows))
+        .then(|| Table::from_rows(&format!("MB/s on one area and on two areas{of_size}"), "", rows))
 }
 
 fn spindle_table(variant: &Variant) -> Table {
     let of = |name: &str| grid::figure(variant, grid::named(name));
     let is = |name: &str| of(name).is_some_and(|it| it.value > 0.5);
     let verdict = match of("apart").map_or(0.0, |it| it.value) {
-        it if it > 0.5 => "they do not wait for each other",
-        it if it < -0.5 => "they share a disk or its connection",
+        it if it > 0.5 => "the areas do not wait for each other",
+        it if it < -0.5 => "the areas share a disk or its connection",
         _ => "unclear",
     };
     let why = match (is("same_disk"), is("has_no_arm")) {
-        (true, true) => "The system reports that both are on one disk without a moving head.",
-        (true, false) => "The system reports that both are on one disk.",
-        (false, true) => "No head moved: this is a cache or a solid-state disk.",
+        (true, true) => "The system reports that both areas are on one disk without moving heads.",
+        (true, false) => "The system reports that both areas are on one disk.",
+        (false, true) => "No disk head moved: the device is a cache or a solid-state disk.",
         (false, false) => "",
     };
     let head = ["first, reads/s", "second, reads/s", "rate kept together", "verdict"];

@@ -1,4 +1,4 @@
-//! One huge source over many outputs, by codec and way of writing; all outputs read again
+//! Splits one huge source over many outputs, by codec and way of writing; all outputs are read back
 //! afterwards.
 
 mod sample;
@@ -128,7 +128,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         }
     }
     if ways.iter().any(|it| it.outputs == 0) {
-        return Err(Error::new(Kind::Usage, "a split has at least one output"));
+        return Err(Error::new(Kind::Usage, "a split needs at least one output"));
     }
     let bytes = values.size("size");
     let source = match values.text("data") {
@@ -153,7 +153,8 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }))
 }
 
-/// A codec by its name; the list of names that an error gives has the choice by content as well.
+/// Returns the codec with this name; if the name is unknown, the error lists the choice by content
+/// as well.
 fn fixed(name: &str) -> Result<Codec> {
     name.parse().map_err(|error: Error| match error.advice_text() {
         Some(names) if names.ends_with(Codec::NAMES) => {
@@ -175,9 +176,11 @@ struct Split {
     folders: Vec<Folder>,
     ways: Vec<SplitVariant>,
     source: SplitSource,
-    /// The origin of the source before the first run, if it is not made up.
+    /// Where the bytes of the source are taken from before the first run; `None` if they are
+    /// generated.
     sample: Option<PathBuf>,
-    /// Codecs are judged by each other, since there is one number of outputs.
+    /// Whether codecs are compared with each other, which is so if there is only one number of
+    /// outputs.
     is_by_codec: bool,
     bytes: u64,
     workers: usize,
@@ -341,15 +344,21 @@ impl Plan for Split {
 
 fn tables(results: &Results) -> Vec<Table> {
     let ways = ["way", "outputs"];
-    let note = "Per byte of the source, with heads and indexes.";
+    let note = "The values are per byte of the source, including heads and indexes.";
     let first = grid::different(results, "outputs").first().map_or("1", |it| *it).to_owned();
     let outputs = if first == "1" { "output" } else { "outputs" };
-    let than = format!("Times as fast as with {first} {outputs}");
+    let than = format!("How many times as fast as with {first} {outputs}");
     // A figure is MB/s, so that 10^12 bytes take 10^6 / MB/s seconds.
     let terabyte = |run: &Run| Some(1e6 / 60.0 / run.measured.value);
     vec![
-        grid::grid(results, "MB/s by codec and outputs", "", ways, grid::value),
-        grid::grid(results, "Seconds", "Until all outputs were durable.", ways, seconds),
+        grid::grid(results, "MB/s by codec and number of outputs", "", ways, grid::value),
+        grid::grid(
+            results,
+            "Seconds",
+            "The time ends when all outputs were durable.",
+            ways,
+            seconds,
+        ),
         grid::times_the_first(results, &than, "", ways, grid::value),
         grid::grid(results, "Minutes for 1 TB", "At this rate.", ways, terabyte),
         grid::grid(results, "Bytes written", note, ways, grid::named("written_of_each")),

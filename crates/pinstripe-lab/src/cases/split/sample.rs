@@ -1,5 +1,5 @@
-//! The user's own data as a source: so much of a file, or of all files below a directory, in
-//! memory, so that reading it takes no time from what is measured.
+//! The user's own data as a source: a sample of a file, or of all files below a directory, is held
+//! in memory, so that the measurement does not include reading it.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -12,13 +12,13 @@ use pinstripe_split::{ByteSource, Extent, Identity};
 
 use crate::run::Live;
 
-/// The bytes taken from one place at a time: long enough for any block.
+/// The number of bytes taken from one place of the source at a time; it is longer than any block.
 const PIECE_BYTES: u64 = 1 << 20;
-/// The largest number of bytes kept of a source; a longer source is sampled, and the sample is used
-/// repeatedly.
+/// The most bytes of a source that are held in memory; a longer source is sampled, and the sample
+/// is repeated.
 pub const KEPT_BYTES: u64 = 256 << 20;
 
-/// A run of bytes in memory, repeated until it is as long as was asked for.
+/// A run of bytes in memory, repeated until it has the requested length.
 #[derive(Debug, Clone)]
 pub(crate) struct SampleSource {
     place: PathBuf,
@@ -31,13 +31,15 @@ impl SampleSource {
     /// their names. Symlinks are not followed.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if there are no bytes; as reported by the system; an interrupt.
+    /// [`Kind::Usage`] if the source is empty; errors as the system reports them; an interrupt.
     pub fn take(place: &Path, length: u64, live: &Live) -> Result<SampleSource> {
         let files = files(place, live)?;
         let all: u64 = files.iter().map(|(_, bytes)| bytes).sum();
         let wanted = all.min(length).min(KEPT_BYTES);
         if wanted == 0 {
-            return Err(Error::new(Kind::Usage, "has no bytes to try codecs on").at(place));
+            return Err(
+                Error::new(Kind::Usage, "the sample has no bytes to try codecs on").at(place)
+            );
         }
         let pieces = wanted.div_ceil(PIECE_BYTES);
         let mut kept = Vec::with_capacity(wanted as usize);

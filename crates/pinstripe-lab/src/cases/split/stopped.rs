@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_split::{ByteSource, Extent, Identity};
 
-/// Any source, until then.
+/// A source that delivers the bytes of another source until the case is asked to stop.
 pub struct Stopped {
     pub source: Box<dyn ByteSource>,
     pub stop: Arc<AtomicBool>,

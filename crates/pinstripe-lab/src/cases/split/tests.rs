@@ -17,7 +17,7 @@ fn every_codec_and_number_of_outputs_is_measured_and_verified() {
     let table = tables(&results)[0].to_json();
     assert_eq!(table["columns"], serde_json::json!(["way", "outputs 1", "outputs 3"]));
     let titles: Vec<String> = tables(&results).iter().map(|it| it.title().to_owned()).collect();
-    for wanted in ["Seconds", "Times as fast as with 1 output", "Minutes for 1 TB"] {
+    for wanted in ["Seconds", "How many times as fast as with 1 output", "Minutes for 1 TB"] {
         assert!(titles.iter().any(|it| it == wanted), "{titles:?}");
     }
     let run = &results.variants[0].runs[0];

@@ -1,16 +1,17 @@
-//! Figures next to those that were published for a cluster.
+//! Compares the figures with those that were published for a cluster.
 
 use crate::cases::grid;
 use crate::result::Results;
 use crate::table::Table;
 
-/// MB/s by records advised, of 24 servers with a disk each, records of 4 MiB, stride 17 ("Read ahead
-/// affect Ceph read performance much", ceph-devel, July 2013).
+/// MB/s by number of records advised. The cluster had 24 servers with one disk each; records of 4
+/// MiB were read with stride 17 ("Read ahead affect Ceph read performance much", ceph-devel, July
+/// 2013).
 const PUBLISHED: [(&str, f64); 6] =
     [("0", 42.8), ("1", 100.7), ("4", 217.0), ("16", 498.0), ("64", 854.0), ("128", 950.0)];
 
-/// Records ahead, MB/s, and the ratio to the first row, next to the published figures for one
-/// client; one table for each number of clients. Results without that number have one table.
+/// For each number of clients, a table with records ahead, MB/s, the ratio to the first row, and
+/// the published figures for one client. Results without a number of clients have one table.
 pub(super) fn tables(results: &Results) -> Vec<Table> {
     grid::different(results, "clients").into_iter().map(|it| table(results, it)).collect()
 }
@@ -33,8 +34,8 @@ fn table(results: &Results, clients: &str) -> Table {
         rows.push(vec![ahead.to_owned(), grid::cell(figure), times, rate, gain]);
     }
     let of_clients = if is_one { String::new() } else { format!(" of {clients} clients") };
-    let title = format!("Stride reads{of_clients} by records advised ahead");
-    let note =
-        "2013: stride 17 of 4 MiB records on a Ceph cluster (ceph-devel), as published there.";
+    let title = format!("Stride reads{of_clients}, by number of records advised ahead");
+    let note = "The columns '2013' are for a stride of 17 records of 4 MiB on a Ceph cluster, as \
+                published on ceph-devel.";
     Table::from_rows(&title, note, rows)
 }

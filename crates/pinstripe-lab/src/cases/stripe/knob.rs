@@ -1,5 +1,5 @@
-//! The difference between the variants of a load: the value of one knob, which either needs an
-//! array of its own or can be changed on the running one.
+//! The difference between the variants of a load: the value of one setting (knob), which either
+//! needs its own array or can be changed on the running array.
 
 use pinstripe_array::{CreateOptions, Knob, Layout, Volume, chunk_bytes_of, consistency_of};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -8,24 +8,26 @@ use pinstripe_base::units::{MIB, parse_size};
 /// One value of a knob.
 #[derive(Debug, Clone)]
 pub(crate) struct KnobValue {
-    /// As it was typed.
+    /// The value as it was typed.
     pub text: String,
-    /// The settings that its array is made with.
+    /// The options with which the array of this value is created.
     pub making: CreateOptions,
-    /// The setting changed on the running array before each run; `None` if the array was made with
-    /// it.
+    /// The setting that is changed on the running array before each run; `None` if the array was
+    /// created with it.
     turn: Option<Knob>,
 }
 
-/// Properties that are set when an array is made, under the names of `array create`.
+/// Properties that are set when an array is created, under the names of `array create`.
 const MADE: [&str; 4] = ["chunk", "layout", "consistency-policy", "log-size"];
-/// The settings that can be turned, by the names of `array set`, and that change what the loads do.
+/// The settings that can be changed on a running array, under the names of `array set`, and that
+/// affect the loads.
 const TURNED: [&str; 4] = ["stripe_size", "stripe_cache_size", "rmw_level", "write_deadline"];
 
-/// Reads `NAME=BEFORE,AFTER`: the name, and each value. One alone is measured without a verdict.
+/// Reads `NAME=BEFORE,AFTER`: the name, and each value. If only one value is given, it is measured
+/// without a verdict.
 ///
 /// # Errors
-/// [`Kind::Usage`] for an unknown knob, a knob without a value, an invalid value, and a value that
+/// [`Kind::Usage`] for an unknown knob, a knob without a value, an invalid value, or a value that
 /// is given twice.
 pub fn read(text: &str, base: &CreateOptions) -> Result<(String, Vec<KnobValue>)> {
     let (name, texts) = text.split_once('=').unwrap_or((text, ""));
@@ -36,27 +38,27 @@ pub fn read(text: &str, base: &CreateOptions) -> Result<(String, Vec<KnobValue>)
     };
     let texts: Vec<&str> = texts.split(',').filter(|it| !it.is_empty()).collect();
     if texts.is_empty() {
-        let error = Error::new(Kind::Usage, "a knob needs values");
+        let error = Error::new(Kind::Usage, "the knob needs at least one value");
         return Err(error.advice(format!("--knob {name}=BEFORE,AFTER")));
     }
     Ok((name.to_owned(), each_once(name, &texts, base)?))
 }
 
-/// Granules, as values of a knob.
+/// Reads granules as the values of a knob.
 ///
 /// # Errors
-/// [`Kind::Usage`] for an invalid granule, and for one that is given twice.
+/// [`Kind::Usage`] for an invalid granule, or one that is given twice.
 pub fn granules(words: &[&str], base: &CreateOptions) -> Result<Vec<KnobValue>> {
     each_once(TURNED[0], words, base)
 }
 
-/// The values, all different: a value compared with itself would show nothing.
+/// Reads the values, which must all differ: a value compared with itself would show nothing.
 fn each_once(name: &str, texts: &[&str], base: &CreateOptions) -> Result<Vec<KnobValue>> {
     let mut all: Vec<KnobValue> = Vec::new();
     for text in texts {
         let new = value(name, text, base)?;
         if let Some(same) = all.iter().find(|it| it.is_same(&new)) {
-            let what = format!("{name} {text} is the same value as {name} {}", same.text);
+            let what = format!("the value {name} {text} is the same as {name} {}", same.text);
             return Err(Error::new(Kind::Usage, what).advice("name each value once"));
         }
         all.push(new);
@@ -69,7 +71,7 @@ pub(crate) fn is_knob(name: &str) -> bool {
     MADE.contains(&name) || TURNED.contains(&name)
 }
 
-/// A name that is known, with whichever of `-` and `_` it was typed.
+/// Returns the known name of a knob, whether it was typed with `-` or with `_`.
 fn name_of(typed: &str) -> Option<&'static str> {
     let alike = |name: &str| name.replace('-', "_") == typed.replace('-', "_");
     MADE.into_iter().chain(TURNED).find(|name| alike(name))
@@ -89,12 +91,12 @@ fn value(name: &str, text: &str, base: &CreateOptions) -> Result<KnobValue> {
 }
 
 impl KnobValue {
-    /// Whether it is turned on a running array, which all values of its knob share.
+    /// Whether the knob is changed on a running array, which all values of the knob then share.
     pub(crate) fn is_turned(&self) -> bool {
         self.turn.is_some()
     }
 
-    /// Whether another one of its knob, however it was typed, is the same.
+    /// Whether another value of the same knob is equal, however it was typed.
     fn is_same(&self, other: &KnobValue) -> bool {
         let making = |it: &KnobValue| {
             let CreateOptions { layout, chunk_bytes, log_bytes, consistency, .. } = it.making;

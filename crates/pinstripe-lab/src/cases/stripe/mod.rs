@@ -1,5 +1,6 @@
-//! The granule of an array: short writes want a short one, long writes do not mind, and `auto` is
-//! to be as good as the best of each. The same loads say what any other knob does.
+//! Measures the granule of an array: short writes are faster with a short granule, long writes do
+//! not depend on it, and `auto` should be as good as the best granule for each load. The same loads
+//! can also measure any other setting of an array.
 
 mod knob;
 mod options;
@@ -64,7 +65,7 @@ const AGAIN: Again = Again {
     ..Again::BY_NAME
 };
 
-/// The largest number of requests in flight: each has a thread.
+/// The most requests in flight; each request has its own thread.
 const AT_ONCE_MAX: u64 = 1024;
 
 /// The parameter that distinguishes granules.
@@ -127,7 +128,7 @@ struct Stripe {
     /// None are memory.
     dirs: Vec<PathBuf>,
     folders: Vec<Folder>,
-    /// Load and value, by their numbers, of each variant.
+    /// The load and the value of each variant, by their numbers.
     ways: Vec<(usize, usize)>,
     /// The knob that the values belong to.
     knob: String,
@@ -139,14 +140,16 @@ struct Stripe {
     at_once: usize,
     policy: Policy,
     seed: u64,
-    /// The file system of a member takes nothing past the page cache.
+    /// Whether the file system of a member refuses direct I/O.
     is_refused: bool,
-    /// One for each value that is not turned, or one for all.
+    /// The arrays: one for each value that cannot be changed on a running array, or one for all
+    /// values.
     volumes: Vec<Volume>,
 }
 
 impl Stripe {
-    /// The arrays, by the number of the value for which each is made first.
+    /// The numbers of the arrays; each number is that of the first value for which the array is
+    /// created.
     fn arrays(&self) -> std::ops::Range<usize> {
         let is_shared = self.turns.iter().all(KnobValue::is_turned);
         0..if is_shared { 1 } else { self.turns.len() }
@@ -181,7 +184,7 @@ impl Stripe {
         devices
     }
 
-    /// The array of a value.
+    /// The array on which a value is measured.
     fn volume(&self, turn: usize) -> &Volume {
         let at = turn.min(self.volumes.len().saturating_sub(1));
         self.volumes.get(at).expect("the array was started before the first run")
@@ -219,9 +222,10 @@ impl Plan for Stripe {
     fn notes(&self) -> Vec<String> {
         let shared = self.members.div_ceil(self.dirs.len().max(1));
         match self.dirs.len() {
-            0 => vec!["members are memory: no disk is measured".to_owned()],
+            0 => vec!["the members are in memory: no disk is measured".to_owned()],
             _ if shared > 1 => vec![format!(
-                "up to {shared} of {} members are in one directory, and wait for each other there",
+                "up to {shared} of {} members are in the same directory, where they wait for each \
+                 other",
                 self.members
             )],
             _ => Vec::new(),
@@ -231,7 +235,7 @@ impl Plan for Stripe {
     fn intents(&self) -> Vec<String> {
         let of_each = self.bytes() / self.dirs.len().max(1) as u64;
         match self.dirs.len() {
-            0 => vec![format!("take {} of memory", format_size(self.bytes()))],
+            0 => vec![format!("use {} of memory", format_size(self.bytes()))],
             _ => self.dirs.iter().map(|dir| shared::intent(dir, CASE.name, of_each)).collect(),
         }
     }
@@ -315,11 +319,12 @@ fn tables(results: &Results) -> Vec<Table> {
     let of = |title: &str, note: &str, name: &str| {
         grid::grid(results, title, note, ways, grid::named(name))
     };
-    let per_byte = "Sum of all members, for each byte requested; without the tables of checksums.";
+    let per_byte = "The values are sums over all members for each byte requested, without the \
+                    tables of checksums.";
     vec![
         grid::grid(results, &format!("MB/s by load and {knob}"), "", ways, grid::value),
-        of("CPU us of a request", "", "cpu_us"),
-        of("Bytes read of members", per_byte, "members_read_of_each"),
+        of("CPU time of a request, us", "", "cpu_us"),
+        of("Bytes read from members", per_byte, "members_read_of_each"),
         of("Bytes written to members", per_byte, "members_written_of_each"),
         of("Bytes written to logs", per_byte, "log_written_of_each"),
     ]

@@ -3,7 +3,7 @@
 use super::shared;
 use super::{CaseOption, ValueForm};
 
-/// Loads by their names here, in the order of [`LOADS`].
+/// The names of the loads, in the order of [`LOADS`].
 pub const NAMES: &[&str] = &["randwrite", "write64k", "write1m", "randread", "read1m"];
 
 pub(crate) const OPTIONS: &[CaseOption] = &[

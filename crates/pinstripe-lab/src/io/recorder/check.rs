@@ -1,4 +1,4 @@
-//! Reading a recording again.
+//! Reads a recording back and verifies it.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::AlignedBuf;
@@ -7,12 +7,12 @@ use super::{Recording, filled, mark};
 use crate::io::Target;
 use crate::run::Live;
 
-/// Reads what each stream has, from the disk where it is a file, and holds it against what was
-/// written. `chunks` says how many each has.
+/// Reads the data of each stream, from the disk if the target is a file, and compares it with what
+/// was written. `chunks` contains the number of chunks of each stream.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] with stream and byte for what is not what was written; the errors of the
-/// targets; an interrupt.
+/// [`Kind::Corrupt`], with the stream and the byte, for data that differs from what was written;
+/// the errors of the targets; an interrupt.
 pub fn check(recording: &Recording, streams: &[Target], chunks: &[u64], live: &Live) -> Result<()> {
     let mut wanted = filled(recording);
     let mut found = AlignedBuf::new(recording.chunk_bytes);

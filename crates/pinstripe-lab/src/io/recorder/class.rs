@@ -1,5 +1,5 @@
-//! The I/O priority of a thread, ioprio_set(2). Only schedulers that know classes heed it
-//! (mq-deadline, bfq), not `none`.
+//! The I/O priority of a thread, ioprio_set(2). Only I/O schedulers that support classes
+//! (mq-deadline, bfq) respect it; `none` ignores it.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use pinstripe_base::error::{Error, Result};
 
 use crate::io::at_once;
 
-/// A class of service.
+/// An I/O scheduling class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum SchedulingClass {
     /// The priority of ordinary threads.
     #[default]
     Normal,
-    /// Served before all ordinary threads.
+    /// The I/O of the thread is served before that of all ordinary threads.
     RealTime,
 }
 
@@ -24,10 +24,10 @@ const CLASS_SHIFT: libc::c_int = 13;
 const LEVEL: libc::c_int = 4;
 
 impl SchedulingClass {
-    /// Has this thread served so, as long as it runs.
+    /// Gives this thread the scheduling class for the rest of its run.
     ///
     /// # Errors
-    /// The system's error where that is not permitted.
+    /// The system's error if the class is not permitted.
     pub(super) fn take(self) -> Result<()> {
         if self == SchedulingClass::Normal {
             return Ok(());
@@ -37,7 +37,7 @@ impl SchedulingClass {
         let refused = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, class) } != 0;
         match refused {
             true => Err(Error::io(
-                "cannot be served in real time",
+                "the I/O class for real time cannot be set",
                 "the disk",
                 io::Error::last_os_error(),
             )),
@@ -46,10 +46,10 @@ impl SchedulingClass {
     }
 }
 
-/// Looks whether a class is permitted, on a thread of its own.
+/// Checks on a thread of its own whether a class is permitted.
 ///
 /// # Errors
-/// That it is not, as reported by the system.
+/// The system's error if the class is not permitted.
 pub(crate) fn can_take(class: SchedulingClass) -> Result<()> {
     at_once(1, |_| class.take()).into_iter().collect()
 }

@@ -1,5 +1,5 @@
-//! The same streams through the engine of `pinstripe record`: its rings, its writer, its commits,
-//! its journal. The figures are those that a take with these settings would report.
+//! Records the same streams through the engine of `pinstripe record`, with its rings, its writer,
+//! its commits and its journal. The figures are those that a take with these settings would report.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,20 +20,20 @@ use super::{EngineWrites, Recorded, Recording, SchedulingClass, blow};
 use crate::io::{Target, at_once};
 use crate::run::Live;
 
-/// Where there are no syncs: longer than any run.
+/// The sync interval that stands for no syncs: longer than any run.
 const NEVER: Duration = Duration::from_secs(1 << 20);
 
-/// A take that was made to measure.
+/// A take that was recorded for the measurement.
 pub(crate) struct EngineTake {
     path: PathBuf,
-    /// Why the requested write policy was not used, or a priority was refused.
+    /// The reasons why the requested write policy was not used, or why a priority was refused.
     refusals: Vec<String>,
 }
 
-/// Refuses settings that the recorder would refuse.
+/// Fails for settings that the recorder would refuse.
 ///
 /// # Errors
-/// [`Kind::Usage`] and [`Kind::Refused`], as the recorder has them.
+/// [`Kind::Usage`] and [`Kind::Refused`], as in the recorder.
 pub(crate) fn refuse_unfit(recording: &Recording, streams: u64) -> Result<()> {
     memory_of(streams as usize, recording.ring_bytes)?;
     let (ring, chunk) = (recording.ring_bytes, recording.chunk_bytes as u64);
@@ -45,15 +45,16 @@ pub(crate) fn refuse_unfit(recording: &Recording, streams: u64) -> Result<()> {
                                             chunks",
         )
         .expected(
-            "rings of a power of two from 8K to 64M, chunks from 4K to half a ring",
+            "a ring size that is a power of two from 8K to 64M, and a chunk size from 4K to half a \
+             ring",
             format!("{ring} and {chunk} bytes"),
         )
-        .advice("name other --policies, without recorder"));
+        .advice("choose other --policies, without 'recorder'"));
     }
     shape(recording.rate).map(drop)
 }
 
-/// The widest samples that give just this rate.
+/// The stream shape with the widest samples that gives exactly this rate.
 fn shape(rate: u64) -> Result<StreamShape> {
     let formats = [(SampleFormat::S24, 3), (SampleFormat::S16, 2), (SampleFormat::U8, 1)];
     let found = formats.into_iter().find(|(_, bytes)| rate.is_multiple_of(*bytes));
@@ -67,11 +68,12 @@ fn shape(rate: u64) -> Result<StreamShape> {
 }
 
 impl EngineTake {
-    /// Records this many streams in a new directory below `parent`, during a storm if there is one.
+    /// Records this many streams in a new directory below `parent`, during a storm if one is
+    /// configured.
     ///
     /// # Errors
-    /// The errors of the recorder; an interrupt. A loss of samples is not an error, but any other
-    /// loss is.
+    /// The errors of the recorder; an interrupt. Lost samples are not an error, but any other loss
+    /// is.
     pub fn record(
         parent: &Path,
         recording: &Recording,
@@ -107,12 +109,12 @@ impl EngineTake {
         Ok((EngineTake { path, refusals: into_inner(refusals) }, recorded))
     }
 
-    /// Whether nothing went through the page cache that should have gone past it.
+    /// Whether all writes that were to bypass the page cache did so.
     pub fn is_direct(&self) -> bool {
         !self.refusals.iter().any(|it| it.starts_with("'direct'"))
     }
 
-    /// Reads all of it again, against its journal and against what its streams are.
+    /// Reads the take back, and compares it with its journal and with the generated streams.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] if it differs from the recorded data; the errors of the directory.
@@ -132,7 +134,7 @@ impl EngineTake {
     /// Removes it.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn remove(self) -> Result<()> {
         remove_tree(&self.path).map_err(|error| Error::io("cannot remove", &self.path, error))
     }

@@ -1,11 +1,11 @@
-//! Streams that arrive at a fixed rate whatever the disk does, written chunk by chunk, during a
-//! storm of other writes.
+//! Records streams that arrive at a fixed rate, whatever the disk does; they are written chunk by
+//! chunk, during a storm of other writes.
 //!
-//! The producers are a clock: at any moment each stream has made `rate` times the time since the
-//! beginning, so that no stall can keep them from producing. A ring holds the bytes made but not
-//! yet written; bytes that do not fit are lost, and counted. Times count from the moment at which a
-//! chunk was complete. The bytes of a chunk depend on its stream and its offset only, so that
-//! [`check()`] can verify them.
+//! The producers are a clock: at any moment each stream has produced `rate` times the time since
+//! the beginning, so no stall can stop the producers. A ring holds the bytes that were produced but
+//! not yet written; bytes that do not fit into it are lost, and counted. The time of a write counts
+//! from the moment at which its chunk was complete. The bytes of a chunk depend on its stream and
+//! its offset only, so that [`check()`] can verify them.
 
 mod check;
 mod class;
@@ -30,19 +30,22 @@ pub(crate) use engine::{EngineTake, refuse_unfit};
 pub struct Recording {
     /// Bytes per second of each stream.
     pub rate: u64,
-    /// Bytes of a write; at least as many have to be there.
+    /// Bytes of a write; a write is made when the ring holds at least this many bytes.
     pub chunk_bytes: usize,
-    /// Bytes that a stream may have waiting.
+    /// The size of a stream's ring: the most bytes that may wait to be written.
     pub ring_bytes: u64,
     /// The length.
     pub time: Duration,
-    /// Threads that write; each has its own streams, which it looks after in turn.
+    /// The number of threads that write; each serves its own streams in turn.
     pub writers: usize,
-    /// The interval at which one more thread makes all streams durable, one after the other.
+    /// The interval at which an additional thread makes all streams durable, one after the other;
+    /// `None` for no syncs.
     pub sync_every: Option<Duration>,
-    /// The length of the storm's file in bytes; then the storm restarts at its beginning.
+    /// The length of the storm's file in bytes; at its end, the storm starts again at the
+    /// beginning.
     pub storm_bytes: u64,
-    /// The number of bytes between the storm's syncs, which keep the disk busy and not only memory.
+    /// The number of bytes between the storm's syncs; the syncs make the storm load the disk and
+    /// not only memory.
     pub storm_sync_bytes: u64,
     /// The I/O priority of the threads that write streams and make them durable.
     pub class: SchedulingClass,
@@ -50,18 +53,18 @@ pub struct Recording {
     pub seed: u64,
 }
 
-/// A write that took more than [`STALL`], and the stream whose it was.
+/// A write that took more than [`STALL`], and its stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stall {
     /// The stream.
     pub stream: usize,
-    /// When it began, since the recording did.
+    /// When the write began, counted from the beginning of the recording.
     pub at: Duration,
     /// The duration.
     pub time: Duration,
 }
 
-/// Longer than this a write has stalled.
+/// A write that takes longer than this is a stall.
 pub(crate) const STALL: Duration = Duration::from_millis(100);
 
 /// The outcome.
@@ -69,23 +72,23 @@ pub(crate) const STALL: Duration = Duration::from_millis(100);
 pub struct Recorded {
     /// Bytes that were written.
     pub written_bytes: u64,
-    /// By stream: chunks that were written, one behind the other.
+    /// The number of chunks that were written, by stream.
     pub chunks: Vec<u64>,
-    /// The most that any stream had waiting.
+    /// The most bytes that waited in the ring of any stream.
     pub peak_bytes: u64,
-    /// The number of times that a ring was too full.
+    /// The number of times that a ring was full.
     pub overruns: u64,
-    /// Bytes lost by that.
+    /// Bytes lost because a ring was full.
     pub lost_bytes: u64,
     /// Times of writes.
     pub writes: Histogram,
-    /// Times from when a chunk was complete until it was written.
+    /// The times from the completion of a chunk until it was written.
     pub responses: Histogram,
     /// Times of syncs.
     pub syncs: Histogram,
     /// Every stall.
     pub stalls: Vec<Stall>,
-    /// The greatest age that a byte had that was not durable yet.
+    /// The greatest age of a byte that was not yet durable.
     pub durable_lag: Duration,
     /// Bytes that the storm wrote.
     pub storm_bytes: u64,
@@ -93,12 +96,13 @@ pub struct Recorded {
     pub engine: Option<EngineWrites>,
 }
 
-/// Writes of the recorder's engine, which keeps no histogram of them, and its processor time.
+/// The recorder engine's writes and its processor time; the engine keeps no histogram of its
+/// writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct EngineWrites {
     /// The number.
     pub count: u64,
-    /// The mean, by the rate at which bytes were taken: of one chunk.
+    /// The mean time of a write of one chunk, computed from the rate at which bytes were written.
     pub mean: Duration,
     /// The longest.
     pub longest: Duration,
@@ -139,10 +143,11 @@ impl Recorded {
     }
 }
 
-/// Records on these targets, one for each stream, while a storm goes over another, if there is one.
+/// Records to these targets, one for each stream; a storm writes to another target at the same
+/// time, if one is given.
 ///
 /// # Errors
-/// The first of any target; an interrupt.
+/// The first error of any target; an interrupt.
 pub fn record(
     recording: &Recording,
     streams: &[Target],
@@ -178,7 +183,7 @@ pub fn record(
     Ok(recorded)
 }
 
-/// A buffer of one chunk, still to be [marked](mark).
+/// A buffer for one chunk, filled but not yet [marked](mark).
 fn filled(recording: &Recording) -> AlignedBuf {
     let mut buffer = AlignedBuf::new(recording.chunk_bytes);
     buffer.set_len(recording.chunk_bytes);
@@ -186,7 +191,7 @@ fn filled(recording: &Recording) -> AlignedBuf {
     buffer
 }
 
-/// Makes a filled buffer the chunk of this number of a stream.
+/// Marks a filled buffer as the chunk with this number of a stream.
 fn mark(buffer: &mut [u8], recording: &Recording, stream: usize, chunk: u64) {
     Content::Noise.mark(buffer, (stream as u64) << 40 | chunk, recording.seed);
 }
@@ -197,7 +202,7 @@ struct RunState<'a> {
     streams: &'a [Target],
     live: &'a Live,
     began: Instant,
-    /// By stream: bytes that were taken out of the ring, written or lost.
+    /// Bytes taken out of the ring of each stream, whether they were written or lost.
     taken: Vec<AtomicU64>,
     is_over: AtomicBool,
 }
@@ -208,17 +213,17 @@ impl RunState<'_> {
         !is_over && self.began.elapsed() < self.recording.time
     }
 
-    /// Bytes that a stream has made by a moment.
+    /// Bytes that a stream has produced by a moment.
     fn made(&self, at: Duration) -> u64 {
         (at.as_secs_f64() * self.recording.rate as f64) as u64
     }
 
-    /// The moment at which a stream has made this many bytes.
+    /// The moment at which a stream has produced this many bytes.
     fn moment(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.recording.rate.max(1) as f64)
     }
 
-    /// Writes the streams of one writer: every so-many-th.
+    /// Writes the streams of one writer: from `first` on, every `writers`-th stream.
     fn write(&self, first: usize, writers: usize) -> Result<Recorded> {
         let mut buffer = filled(self.recording);
         let mut part = Recorded { chunks: vec![0; self.streams.len()], ..Recorded::default() };
@@ -240,7 +245,8 @@ impl RunState<'_> {
         Ok(part)
     }
 
-    /// Looks into a ring: is there a chunk, and is there too much?
+    /// Whether the ring of a stream contains a complete chunk; also counts the bytes lost if the
+    /// ring is too full.
     fn has_chunk(&self, stream: usize, part: &mut Recorded) -> bool {
         let taken = &self.taken[stream];
         let mut waiting = self.made(self.began.elapsed()) - taken.load(Ordering::Relaxed);
@@ -273,7 +279,7 @@ impl RunState<'_> {
         Ok(())
     }
 
-    /// Sleeps until a stream of this writer has a whole chunk.
+    /// Sleeps until a stream of this writer has a complete chunk.
     fn wait_for_chunk(&self, first: usize, writers: usize) {
         const MOST: Duration = Duration::from_millis(50);
         let streams = (first..self.streams.len()).step_by(writers);
@@ -319,7 +325,7 @@ impl RunState<'_> {
 }
 
 /// A storm: writes to the same place repeatedly, as fast as possible, until `goes_on` returns
-/// false. Returns the number of bytes.
+/// false. Returns the number of bytes written.
 fn blow(recording: &Recording, storm: &Target, goes_on: &dyn Fn() -> bool) -> Result<u64> {
     const GUST: usize = 1 << 20;
     let mut written = 0;

@@ -67,7 +67,7 @@ pub fn depths(groups: usize) -> Results {
     let names: Vec<(String, String)> = (0..groups)
         .flat_map(|group| depths.map(|depth| (group, depth)))
         .map(|(group, depth)| {
-            let group = format!("read {} KiB anywhere", 4 << group);
+            let group = format!("read {} KiB at random offsets", 4 << group);
             (format!("{group}: depth {depth}"), group)
         })
         .collect();

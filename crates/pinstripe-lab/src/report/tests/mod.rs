@@ -77,15 +77,15 @@ fn the_answer_comes_first_with_its_doubt() {
         "6 and 7 runs)",
         "slower: dsync 0.2",
         "random reads: cannot tell which of direct and buffered is faster: 1.0",
-        "41 of 42 runs count; 1 was disturbed by others.",
+        "41 of 42 runs count; 1 was disturbed by other programs.",
         "Noise 1 %",
         "Use policy direct.",
-        "Nothing is shown: keep what you have.",
+        "No difference is shown: keep the present setting.",
         "accepted, not durable",
-        "n = 7); but nothing waited until",
+        "n = 7); but no request waited until",
         "6 of 7 runs count",
         "pinstripe lab run fileio --dir /srv/data --block-size 1M --workers 4 --seed 7",
-        "This page holds all data of its results.",
+        "This page contains all data of its results.",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
@@ -98,7 +98,7 @@ fn what_nothing_waited_for_is_not_called_the_better_setting() {
         run.notes = vec![Note::AcceptedNotDurable];
     }
     let text = words(&bare(&results));
-    assert!(text.contains("but nothing waited until its bytes were on the disk"), "{text}");
+    assert!(text.contains("but no request waited until its bytes were on the disk"), "{text}");
     assert!(text.contains("Keep policy buffered. direct is faster"), "{text}");
 }
 
@@ -140,7 +140,8 @@ fn nothing_that_counts_is_said_to_be_nothing() {
     results.judge();
     let text = words(&bare(&results));
     for part in [
-        "Nothing can be said: none of 42 runs counts; most often (42 times) because of this: much.",
+        "No verdict is possible: none of 42 runs counts; the most frequent reason \
+         (42 times) is: much.",
         "What to set Too few runs that count. Measure again",
         "buffered 0 of 7 runs count (41",
         "0 of 42 runs count",
@@ -162,7 +163,7 @@ fn nothing_that_counts_is_said_to_be_nothing() {
     for part in [
         "1 MiB writes: too few runs that count: direct, dsync.",
         "kept buffered: no run that counts.",
-        "Nothing is shown: keep what you have.",
+        "No difference is shown: keep the present setting.",
         "Too few runs that count for: 1 MiB writes. Measure again",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
@@ -181,8 +182,8 @@ fn a_page_of_accepted_noise_says_everywhere_that_it_was_accepted() {
     let page = bare(&results);
     let text = words(&page);
     for part in [
-        "All 42 runs count, 41 of them although others disturbed them, which was accepted.",
-        "41 of 42 runs were disturbed and count anyway, as requested:",
+        "All 42 runs count; 41 of these runs were disturbed by other programs, which was accepted.",
+        "41 of 42 runs were disturbed and count nevertheless, as requested:",
         "counts despite other load: others took 30 % of the processors",
         "--accept-noise --seed 7",
     ] {
@@ -193,7 +194,8 @@ fn a_page_of_accepted_noise_says_everywhere_that_it_was_accepted() {
     results.variants[0].runs[1].notes.clear();
     results.judge();
     let text = words(&bare(&results));
-    let told = "41 of 42 runs count, 40 of them although others disturbed them, which was accepted; 1 does not.";
+    let told = "41 of 42 runs count, including 40 that other programs disturbed, which was \
+                accepted; 1 does not.";
     assert!(text.contains(told), "{text}");
 }
 
@@ -227,7 +229,7 @@ fn nothing_is_better_than_the_best_where_medians_and_rounds_differ() {
 fn a_difference_that_may_be_there_is_told_by_the_figure_of_the_sentence() {
     let text = words(&bare(&results()));
     let (_, rest) = text.split_once("A difference of up to ").unwrap();
-    let (told, _) = rest.split_once(" % may be there").unwrap();
+    let (told, _) = rest.split_once(" % is still possible").unwrap();
     let made = results();
     let open = made.verdicts.iter().find(|it| it.candidate == "random reads direct").unwrap();
     let sentence = crate::show::sentence(open);
@@ -344,7 +346,7 @@ fn loads_are_drawn_against_what_they_cost_with_the_knee() {
     let text = words(&bare(&depths(2)));
     for part in [
         "Throughput against latency",
-        "read 4 KiB anywhere p50 p99 numbers: depth",
+        "read 4 KiB at random offsets p50 p99 numbers: depth",
         "Knee at depth 8: 4",
         "p99 4",
     ] {
@@ -357,9 +359,12 @@ fn loads_are_drawn_against_what_they_cost_with_the_knee() {
 #[test]
 fn the_tables_of_a_case_are_on_its_page() {
     let text = words(&bare(&tables(2, 4)));
-    for part in
-        ["Tables of the case", "MB/s by load and granule", "granule 4K", "CPU us of a request"]
-    {
+    for part in [
+        "Tables of the case",
+        "MB/s by load and granule",
+        "granule 4K",
+        "CPU time of a request, us",
+    ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     // That of iozone has none of its own.
@@ -429,7 +434,7 @@ fn several_results_are_held_against_the_first_before_each_is_shown() {
         ),
         "1 MiB writes dsync 0.80× (1 and 1 executions)",
         "and 2 more; no verdict: the spread between repeated executions is not known",
-        "C against A: nothing that both measured.",
+        "C against A: the two results have no variant in common.",
         "Other differences in B ('before' is A): kernel: 6.12.0 before, 6.18 now.",
         "A: fileio 2023-11-14 22:13:20 UTC",
         "C: quick",

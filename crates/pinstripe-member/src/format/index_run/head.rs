@@ -1,4 +1,4 @@
-//! The head of an index run: where its segments and its tables of packs are.
+//! The head of an index run: it says where the run's segments and tables of packs are.
 
 use super::{PAGE_ROWS, RUN_MAX_PACKS, SEGMENT_PAGES, TABLE_PACKS};
 use pinstripe_base::error::Result;
@@ -8,13 +8,13 @@ use pinstripe_base::wire::{Reader, Writer};
 /// The place of a segment in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentPlace {
-    /// The start of its first page.
+    /// The start of the segment's first page.
     pub offset: u64,
-    /// The start of its fences: behind its last page.
+    /// The start of its fences, which follow its last page.
     pub fences_offset: u64,
-    /// Length of the fences' record.
+    /// Length of the record of the fences.
     pub fences_bytes: u32,
-    /// Number of its pages.
+    /// The number of pages of the segment.
     pub pages: u32,
 }
 
@@ -23,17 +23,18 @@ pub struct SegmentPlace {
 pub struct RunHead {
     /// The run itself.
     pub set: SetId,
-    /// Whether its other parts are [bound](super::bind) to it: all that are written now are.
+    /// Whether the other parts of the run are [bound](super::bind) to the run, as in all runs that
+    /// are written today.
     pub is_bound: bool,
-    /// Rows in all pages.
+    /// The number of rows in all pages.
     pub rows: u64,
-    /// Rows whose chunk has another row: chunks that were stored more than once.
+    /// The number of rows whose chunk also has another row: chunks that were stored more than once.
     pub duplicates: u64,
     /// Length of the record of every page except the last of a segment.
     pub page_bytes: u32,
-    /// Segments, in the order of their ids.
+    /// The segments of the run, in the order of the ids in them.
     pub segments: Vec<SegmentPlace>,
-    /// Tables of packs: where each begins, and the length of its record.
+    /// Tables of packs: the start of each, and the length of its record.
     pub tables: Vec<(u64, u32)>,
 }
 
@@ -58,20 +59,21 @@ impl RunHead {
     /// Reads a body back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when the parts are not where they can be.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when a part is at an
+    /// impossible place.
     pub fn decode(body: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(body, "head of an index run");
         let is_bound = match reader.u8()? {
             b'H' => true,
             b'h' => false,
-            _ => return Err(reader.corrupt("another part where the head should be")),
+            _ => return Err(reader.corrupt("another part is stored instead of the head")),
         };
         let set = SetId(reader.array()?);
         let (rows, duplicates, page_bytes) = (reader.u64()?, reader.u64()?, reader.u32()?);
         let (segment_count, table_count) = (reader.u32()? as usize, reader.u32()? as usize);
         let wanted = segment_count.checked_mul(24).zip(table_count.checked_mul(12));
         if wanted.and_then(|(a, b)| a.checked_add(b)) != Some(reader.remaining()) {
-            return Err(reader.corrupt("lists of a wrong length"));
+            return Err(reader.corrupt("the lists in the head have a wrong length"));
         }
         let mut segments = Vec::with_capacity(segment_count);
         let (mut end, mut pages_in_all) = (0_u64, 0_u64);

@@ -1,29 +1,30 @@
-//! Facts about a member, found by tests when it joined, since endpoints do not always do what they
-//! announce. The table of members has them, so that all hosts use the same.
+//! Facts about a member, found by tests when it joined, because endpoints do not always do what
+//! they advertise. The table of members stores the facts, so that all hosts use the same ones.
 
 use pinstripe_base::error::Result;
 use pinstripe_base::wire::{Reader, Writer};
 
-/// Something that a remote member does or does not. The numbers are those of bits, never reused.
+/// An ability that a remote member has or lacks. The numbers of the abilities are bit numbers, and
+/// are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MemberAbility {
-    /// One of several concurrent creations of an object wins.
+    /// If several writers create the same object concurrently, exactly one succeeds.
     CreateIfAbsent = 0,
     /// A listing shows every object that was put before it.
     ListAfterPut = 1,
     /// A listing omits every object that was deleted before it.
     ListAfterDelete = 2,
-    /// The end of an object can be read without its length.
+    /// The end of an object can be read without knowing the object's length.
     RangesFromTheEnd = 3,
-    /// A deleted or replaced object stays as an old version.
+    /// A deleted or replaced object is kept as an old version.
     Versions = 4,
-    /// Objects can be put so that they cannot be deleted for a while.
+    /// Objects can be put with a lock that prevents their deletion for some time.
     ObjectLock = 5,
 }
 
 impl MemberAbility {
-    /// All that this program knows.
+    /// All abilities that this program knows.
     pub const ALL: [MemberAbility; 6] = [
         MemberAbility::CreateIfAbsent,
         MemberAbility::ListAfterPut,
@@ -33,7 +34,7 @@ impl MemberAbility {
         MemberAbility::ObjectLock,
     ];
 
-    /// The name that tables and events have for it.
+    /// The name of the ability in tables and events.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,30 +55,31 @@ impl MemberAbility {
 /// The lock of objects on a member against deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Seconds from each put.
+    /// How long an object is locked after it was put, in seconds.
     pub seconds: u32,
-    /// No account can delete a locked object. If false, accounts with a special right can.
+    /// If true, no account can delete a locked object. If false, accounts with a special permission
+    /// can delete a locked object.
     pub is_compliance: bool,
 }
 
-/// The facts about a member. The default has none, as directories do, and members that joined
-/// before facts were stored.
+/// The facts about a member. By default there are no facts: directories have none, nor have members
+/// that joined before facts were stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemberFacts {
     tried: u32,
     able: u32,
-    /// The time for which objects put on it cannot be deleted.
+    /// The time for which objects that are put on the member cannot be deleted.
     pub retention: Option<Retention>,
 }
 
 impl MemberFacts {
-    /// Whether it does this; `None` where that was not tried.
+    /// Whether the member has this ability; `None` if that was not tested.
     #[must_use]
     pub fn knows(&self, ability: MemberAbility) -> Option<bool> {
         (self.tried & ability.bit() != 0).then_some(self.able & ability.bit() != 0)
     }
 
-    /// The same with what was found by trying.
+    /// Returns the same facts with the result of a test of this ability added.
     #[must_use]
     pub fn with(mut self, ability: MemberAbility, is_there: bool) -> Self {
         self.tried |= ability.bit();
@@ -86,8 +88,8 @@ impl MemberFacts {
         self
     }
 
-    /// What stays true of a member that is found in another place: what it is meant to do, and that one
-    /// writer at a time uses it.
+    /// Returns the facts that remain true for a member that was found in another place: its
+    /// retention, and that only one writer at a time may use it.
     #[must_use]
     pub fn elsewhere(self) -> Self {
         let moved = MemberFacts { retention: self.retention, ..MemberFacts::default() };
@@ -97,8 +99,8 @@ impl MemberFacts {
         }
     }
 
-    /// Whether its endpoint lets several writers make the same object, so that only one at a time may
-    /// write.
+    /// Whether the member's endpoint lets several writers create the same object, so that only one
+    /// writer may write at a time.
     #[must_use]
     pub fn has_one_writer(&self) -> bool {
         self.knows(MemberAbility::CreateIfAbsent) == Some(false)
@@ -112,14 +114,15 @@ impl MemberFacts {
         writer.u32(self.tried).u32(self.able).u32(seconds).u8(mode);
     }
 
-    /// Bits that this program does not know are kept: a later one may have tried more.
+    /// Bits that this program does not know are kept: a later version may have tested more
+    /// abilities.
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let (tried, able) = (reader.u32()?, reader.u32()?);
         let (seconds, mode) = (reader.u32()?, reader.u8()?);
         let retention = match (seconds, mode) {
             (0, 0) => None,
             (1.., 1 | 2) => Some(Retention { seconds, is_compliance: mode == 2 }),
-            _ => return Err(reader.corrupt("an impossible retention of a member")),
+            _ => return Err(reader.corrupt("the retention of a member is impossible")),
         };
         if able & !tried != 0 {
             return Err(reader.corrupt("a capability of a member was recorded without a test"));

@@ -13,9 +13,9 @@ byte_enum! {
     pub enum SetKind {
         /// Records of chunks, with a record index.
         Pack = 1,
-        /// A run of the index from chunk ids to places.
+        /// An index run: it maps chunk ids to places.
         IndexRun = 2,
-        /// A file split over members.
+        /// A source that `split` distributed over outputs.
         Split = 3,
     }
 }
@@ -37,11 +37,12 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Checks and keeps the three numbers.
+    /// Validates the three numbers and returns the geometry.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for numbers that make no set, [`Kind::Unsupported`] for three or four
-    /// parity strips, for which the format has room but this program no code.
+    /// Fails with [`Kind::Usage`] for numbers that do not form a valid geometry, or with
+    /// [`Kind::Unsupported`] for three or four parity strips, which the format allows but this
+    /// program does not implement.
     pub fn new(data: u8, parity: u8, strip_bytes: u32) -> Result<Self> {
         let usage = |what: &str| Err(Error::new(Kind::Usage, what));
         if data == 0 {
@@ -68,7 +69,7 @@ impl Geometry {
         self.data.into()
     }
 
-    /// Parity strips per row, P: as many members may be missing.
+    /// Parity strips per row, P: the number of members that may be missing.
     pub fn parity(self) -> usize {
         self.parity.into()
     }
@@ -88,12 +89,12 @@ impl Geometry {
         u64::from(self.data) * u64::from(self.strip_bytes)
     }
 
-    /// Rows that a logical run of this length takes, the last one possibly short.
+    /// The number of rows of a logical run of this length; the last row may be short.
     pub fn rows(self, logical_bytes: u64) -> u64 {
         logical_bytes.div_ceil(self.row_bytes())
     }
 
-    /// Bytes of trailer and footer behind that many rows.
+    /// The length of trailer and footer for a set with this number of rows.
     pub fn tail_bytes(self, rows: u64) -> u64 {
         let checksums = rows * (self.members() * CHECKSUM_BYTES) as u64;
         (TRAILER_FIXED_BYTES + FOOTER_BYTES) as u64 + checksums

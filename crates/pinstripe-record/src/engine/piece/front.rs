@@ -1,5 +1,5 @@
-//! Pieces that share a file: the pre-roll in front, which is filled in later, and the piece behind
-//! it.
+//! Pieces that share a file: the front, into which the pre-roll is copied later, and the piece
+//! after it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use super::Piece;
 use crate::take::{PieceBehind, TakeFile};
 
 impl Piece {
-    /// A piece in the same file behind the first `front_bytes` of another one, which will be filled
-    /// in later. `file` is that file.
+    /// Creates a piece in the same file after the first `front_bytes` of another piece, the front,
+    /// whose content is copied later. `file` is the shared file.
     pub(in crate::engine) fn behind_of(
         front: &Arc<Piece>,
         file: TakeFile,
@@ -35,14 +35,14 @@ impl Piece {
         piece
     }
 
-    /// Whether another piece follows in the same file, and only the pre-roll remains to be filled
-    /// in.
+    /// Whether another piece follows in the same file, so that only the pre-roll remains to be
+    /// copied into this one.
     pub(crate) fn is_front(&self) -> bool {
         self.front_until.get().is_some()
     }
 
-    /// For a front: the moment up to which all samples are durable. The front's samples came before
-    /// the order, and none of them was durable until now.
+    /// For a front, the moment up to which all samples are durable. The front's samples are older
+    /// than the order to start, and none of them was durable until now.
     pub(super) fn front_covered(&self) -> Option<Duration> {
         let (until, bytes) = *self.front_until.get()?;
         let missing = bytes.saturating_sub(self.vouched_bytes());
@@ -50,33 +50,34 @@ impl Piece {
         Some(if missing.is_zero() { Duration::MAX } else { until.saturating_sub(missing) })
     }
 
-    /// The position behind another piece, or `None` if the piece begins its file.
+    /// The position of a piece after another piece; `None` if the piece begins its file.
     pub fn behind(&self) -> Option<PieceBehind> {
         let front = self.front.as_ref()?.number;
         Some(PieceBehind { front, payload_at: self.payload_at })
     }
 
-    /// The first frame of its file.
+    /// The first frame of the file that contains this piece.
     pub(in crate::engine) fn file_start(&self) -> u64 {
         self.front.as_ref().map_or_else(|| self.start_frame(), |front| front.start_frame())
     }
 
-    /// Bytes in front of its payload that belong to the same file.
+    /// The number of bytes in the same file before this piece's payload.
     pub(super) fn front_bytes(&self) -> u64 {
         self.front.as_ref().map_or(0, |front| self.payload_at - front.payload_at)
     }
 
-    /// Whether its file has no payload.
+    /// Whether the file has no payload.
     pub fn is_empty(&self) -> bool {
         self.written_in_file() == 0 && !self.is_front()
     }
 
-    /// Payload bytes of its file, the front's included, that were written.
+    /// The number of payload bytes written to the file, including the front.
     pub(in crate::engine) fn written_in_file(&self) -> u64 {
         self.front_bytes() + self.written_bytes()
     }
 
-    /// Payload bytes of its file that the journal vouches for, from the first one on.
+    /// The number of payload bytes of the file that the journal vouches for, without interruption
+    /// from the first byte.
     pub(super) fn vouched_in_file(&self) -> u64 {
         match &self.front {
             Some(front) if !front.is_closed() => front.vouched_bytes(),
@@ -84,7 +85,7 @@ impl Piece {
         }
     }
 
-    /// The frames of its file that the journal vouches for.
+    /// The frames of the file that the journal vouches for.
     pub(in crate::engine) fn file_frames(&self) -> Range<u64> {
         let from = self.file_start();
         from..from + self.frames(self.vouched_in_file())

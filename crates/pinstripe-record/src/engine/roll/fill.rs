@@ -1,4 +1,4 @@
-//! The filling of fronts with what was recorded before the order to start.
+//! Fills fronts with the samples that arrived before the order to start.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use crate::engine::lane::Lane;
 use crate::engine::shared::SharedTake;
 
 impl Front {
-    /// Reports that the rest could not be copied, and is silence.
+    /// Reports that the rest of the front could not be copied and is silence.
     fn tell_missing(&mut self, shared: &SharedTake, lane: &Lane) {
         let piece = &self.piece;
         let frames = piece.frames(self.left_bytes());
@@ -20,13 +20,14 @@ impl Front {
             "{frames} frames of the pre-roll of '{}' were replaced by silence",
             piece.facts.name
         );
-        let error = Error::new(Kind::Io, what).advice("they could not be read back or written");
+        let error =
+            Error::new(Kind::Io, what).advice("these frames could not be read back or written");
         shared.monitor.loss(lane.folder.path(), error);
         self.area = None;
     }
 }
 
-/// Fills fronts until no more come.
+/// Fills fronts until no more are added.
 pub(in crate::engine) fn fill_fronts(shared: &SharedTake, lane: &Lane) {
     let (mut behind, mut behind_bytes) = (VecDeque::new(), 0);
     while let Some(mut front) = lane.fronts.next() {

@@ -1,4 +1,5 @@
-//! Where a stream is not recorded as it comes: at the edges of spans, outside of them, and in gaps.
+//! Handles the parts of a stream that are not simply recorded: the edges of spans, the parts
+//! outside spans, and gaps.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::engine::roll::{Front, RollArea};
 use crate::limits::DRAIN_BYTES;
 
 impl EngineWriter<'_> {
-    /// Begins a file where a span begins, unless one was just made for that.
+    /// Begins a file where a span begins, unless a file was just created for the span.
     pub(super) fn enter(&self, copy: &mut StreamCopy, span: Span) -> Result<()> {
         if copy.span == Some(span.from) {
             return Ok(());
@@ -33,7 +34,7 @@ impl EngineWriter<'_> {
         Ok(())
     }
 
-    /// Continues in the same file behind its front, which is filled from the pre-roll.
+    /// Continues in the same file after its front, into which the pre-roll is copied.
     fn go_on_behind(
         &self,
         copy: &mut StreamCopy,
@@ -56,7 +57,8 @@ impl EngineWriter<'_> {
         Ok(())
     }
 
-    /// Ends a stream. A stream without samples since the take began still gets its front.
+    /// Ends a stream. Ends a copy; a stream without samples since the take began still gets its
+    /// front.
     pub(super) fn pass_end(&self, copy: &mut StreamCopy) -> Result<CopyTurn> {
         let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
         if span.fate == Fate::Recorded && span.front > 0 {
@@ -79,7 +81,8 @@ impl EngineWriter<'_> {
         }
     }
 
-    /// Passes bytes that are not recorded: they are kept as pre-roll, or only their level is taken.
+    /// Passes over bytes that are not recorded: they are kept as pre-roll, or only their level is
+    /// measured.
     pub(super) fn pass_bytes(&self, copy: &mut StreamCopy, bytes: u64) -> Result<CopyTurn> {
         let mut left = bytes;
         while left > 0 {
@@ -96,8 +99,8 @@ impl EngineWriter<'_> {
         Ok(CopyTurn::Worked)
     }
 
-    /// Advances through a gap: if the stream is recorded, the gap becomes silence, and is reported
-    /// at its end.
+    /// Advances through a gap; if the stream is recorded, silence is written for the gap, and the
+    /// gap is reported at its end.
     pub(super) fn pass_gap(&self, copy: &mut StreamCopy, bytes: u64) -> Result<CopyTurn> {
         let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
         let left = (bytes - copy.gap_done).min(span.left);
@@ -129,7 +132,7 @@ impl EngineWriter<'_> {
         Ok(CopyTurn::Worked)
     }
 
-    /// Writes silence for a part of a gap; returns the number of bytes.
+    /// Writes silence for a part of a gap; returns the number of bytes written.
     fn fill_gap(&self, copy: &mut StreamCopy, bytes: u64) -> Result<u64> {
         let room = self.room(copy)?;
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
@@ -140,7 +143,7 @@ impl EngineWriter<'_> {
         Ok(most)
     }
 
-    /// Reports the recorded part of a gap, which ends here.
+    /// Reports the recorded part of a gap that ends here.
     fn tell_gap(&self, copy: &mut StreamCopy) {
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
         let frames = std::mem::take(&mut copy.gap_recorded) / frame_bytes;

@@ -1,7 +1,7 @@
 //! Sound from a network: RTP with 16 or 24 bit samples, as AES67 devices, ffmpeg and GStreamer send it.
 //!
 //! Packets are placed by timestamp; lost frames become silence of the right length. A socket cannot
-//! wait: packets that did not fit in its kernel buffer are counted separately from those lost in
+//! wait: packets that did not fit in its kernel buffer are counted separately from packets lost in
 //! the network.
 
 #![allow(clippy::disallowed_methods, reason = "listens at the sockets of inputs")]
@@ -27,19 +27,21 @@ use crate::take::RecordedStream;
 pub use packet::{RtpPacket, SdpStream};
 pub use window::{Given, RtpCounts, RtpWindow};
 
-/// The default tolerance for reordering: ffmpeg sends in bursts of 50 ms.
+/// The default time for which reordered packets are awaited; ffmpeg sends in bursts of 50 ms.
 const JITTER_MS: u64 = 60;
 /// The largest datagram.
 const DATAGRAM_BYTES: usize = 65_536;
 /// The requested buffer size of a socket; the system may grant less.
 const SOCKET_BYTES: usize = 8 << 20;
-/// After this number of consecutive packets from another sender, the old one counts as gone.
+/// After this number of consecutive packets from another sender, the previous sender counts as
+/// gone.
 const STRANGERS: u32 = 3;
-/// The longest silence that a restart is bridged by.
+/// The longest gap after which a restarted stream is continued with silence for the gap.
 const BRIDGE: Duration = Duration::from_secs(3600);
-/// Silence at the end that is at least this long is reported; from [`SILENT`] on it is a loss.
+/// Silence at the end of a take is reported if it is at least this long; from [`SILENT`] on it is a
+/// loss.
 const WENT_AWAY: Duration = Duration::from_secs(1);
-/// The largest description that is read.
+/// The largest SDP description that is read, in bytes.
 const SDP_BYTES: u64 = 64 << 10;
 
 /// A requested stream.
@@ -54,11 +56,11 @@ pub struct RtpSpec {
 }
 
 impl RtpSpec {
-    /// Reads `ADDRESS:PORT,format=L24,rate=,channels=[,pt=][,jitter=MS][,name=]`, or a file of SDP in
-    /// front of the options.
+    /// Parses `ADDRESS:PORT,format=L24,rate=,channels=[,pt=][,jitter=MS][,name=]`, or the name of
+    /// an SDP file followed by the options.
     ///
     /// # Errors
-    /// [`Kind::Usage`]; as reported by the system for the file.
+    /// [`Kind::Usage`] for invalid text; errors of the file as the system reports them.
     pub(super) fn parse(text: &str, rest: &str) -> Result<Self> {
         let (place, rest) = rest.split_once(',').unwrap_or((rest, ""));
         let sdp = if place.ends_with(".sdp") { Some(read_sdp(place)?) } else { None };
@@ -89,8 +91,8 @@ impl RtpSpec {
                 .expected("ADDRESS:PORT, as in 239.69.1.2:5004, or a file that ends in .sdp", place)
         })?;
         let missing = |what: &str| {
-            Error::new(Kind::Usage, format!("'{text}' does not give its {what}"))
-                .advice("write it as in rtp:127.0.0.1:5004,format=L24,rate=48000,channels=8")
+            Error::new(Kind::Usage, format!("'{text}' lacks the option {what}"))
+                .advice("write the input as in rtp:127.0.0.1:5004,format=L24,rate=48000,channels=8")
         };
         let shape = StreamShape {
             format: format.ok_or_else(|| missing("format"))?,
@@ -115,35 +117,36 @@ fn read_sdp(path: &str) -> Result<SdpStream> {
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|it| it.take(SDP_BYTES).read_to_string(&mut text))
-        .map_err(|error| Error::io("cannot read the description", path, error))?;
+        .map_err(|error| Error::io("cannot read the SDP file", path, error))?;
     SdpStream::parse(&text).ok_or_else(|| {
-        Error::new(Kind::Usage, "does not describe an audio stream that can be recorded").at(path)
+        Error::new(Kind::Usage, "this file does not describe an audio stream that can be recorded")
+            .at(path)
     })
 }
 
-/// Sound from a network.
+/// An input from a network.
 pub(crate) struct RtpInput {
     spec: RtpSpec,
-    /// Streams, and the form of each.
+    /// The number of streams.
     count: usize,
     shape: StreamShape,
     /// Until it runs.
     socket: Option<UdpSocket>,
 }
 
-/// Counts of the socket for anything but packets of the stream.
+/// Counts of packets that are not part of the stream, by their reason.
 #[derive(Default)]
 struct Strays {
     bad: u64,
     strangers: u64,
     in_a_row: u32,
     kernel_drops: u32,
-    /// Those before the take began.
+    /// The packets that the kernel had dropped before the take began.
     drops_before: u32,
 }
 
 impl RtpInput {
-    /// Listens at the address.
+    /// Opens a socket at the address.
     pub(super) fn open(spec: RtpSpec, is_poly: bool) -> Result<Self> {
         let (count, channels) = match is_poly {
             true => (1, spec.shape.channels),
@@ -155,7 +158,7 @@ impl RtpInput {
         Ok(input)
     }
 
-    /// The socket, without what came before the take began.
+    /// Returns the socket after discarding the packets that arrived before the take began.
     fn take_socket(&mut self, buffer: &mut [u8], strays: &mut Strays) -> Result<UdpSocket> {
         let Some(socket) = self.socket.take() else {
             return Err(Error::new(Kind::Usage, "an input can only be started once"));
@@ -195,7 +198,7 @@ impl RtpInput {
         Ok(socket)
     }
 
-    /// Takes frames apart and puts each channel into its stream.
+    /// Distributes frames over the streams of their channels.
     fn give(
         &self,
         feed: &mut InputFeed<'_>,
@@ -229,7 +232,7 @@ impl RtpInput {
 
     fn tell(&self, feed: &InputFeed<'_>, counts: &RtpCounts, strays: &Strays) {
         let told: Vec<String> = [
-            (counts.lost_frames, "frames lost on the way"),
+            (counts.lost_frames, "frames lost in the network"),
             (
                 u64::from(strays.kernel_drops.wrapping_sub(strays.drops_before)),
                 "packets dropped by the kernel",
@@ -310,25 +313,30 @@ impl RecordInput for RtpInput {
         self.tell(feed, &window.counts, &strays);
         let silent = last.filter(|_| left > 0).map_or(Duration::ZERO, clock::since);
         match last {
-            Some(_) if silent >= SILENT => Err(went_away(silent)
-                .advice("its streams end there: check whether the sender or the network stopped")),
+            Some(_) if silent >= SILENT => Err(went_away(silent).advice(
+                "the streams of this input end at that moment: check whether the sender or the \
+                 network stopped",
+            )),
             Some(_) if silent >= WENT_AWAY => {
                 (feed.warn)(went_away(silent));
                 Ok(())
             }
             Some(_) => Ok(()),
-            None => Err(Error::new(Kind::Io, "no data was received")
-                .advice("check the address, and whether a firewall blocks its packets")),
+            None => Err(Error::new(Kind::Io, "no data was received from this address")
+                .advice("check the address, and whether a firewall blocks the packets")),
         }
     }
 }
 
 fn went_away(silent: Duration) -> Error {
     let seconds = silent.as_secs_f64();
-    Error::new(Kind::Io, format!("the last packet came {seconds:.1} s before the end"))
+    Error::new(
+        Kind::Io,
+        format!("the last packet was received {seconds:.1} s before the end of the take"),
+    )
 }
 
-/// The state of a sender that is silent: reported once per silence.
+/// The state of a silent sender, which is reported once for each silence.
 struct Silence {
     began: Instant,
     was_told: bool,
@@ -354,7 +362,7 @@ impl Silence {
     }
 }
 
-/// Makes the kernel report with each packet how many it has dropped.
+/// Makes the kernel report with each packet the number of packets that it has dropped.
 fn count_drops(socket: &UdpSocket) {
     let on: libc::c_int = 1;
     // SAFETY: the option is a number, and the socket is open; a kernel without it counts nothing.
@@ -369,7 +377,8 @@ fn count_drops(socket: &UdpSocket) {
     }
 }
 
-/// The next datagram, if there is one, and the count of those that the kernel has dropped.
+/// Receives the next datagram, if there is one, and updates the number of packets that the kernel
+/// has dropped.
 fn receive(socket: &UdpSocket, buffer: &mut [u8], drops: &mut u32) -> io::Result<Option<usize>> {
     // Aligned as control messages must be.
     let mut control = [0_u64; 8];

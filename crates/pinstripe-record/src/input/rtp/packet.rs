@@ -1,14 +1,14 @@
-//! One packet of RTP (RFC 3550), and the SDP (RFC 8866) that describes its stream, as far as a
+//! Parses a packet of RTP (RFC 3550), and the SDP (RFC 8866) that describes its stream, as far as a
 //! recorder needs them.
 
-/// A packet, its payload borrowed.
+/// A packet that borrows its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RtpPacket<'a> {
-    /// The type of the payload.
+    /// The payload type.
     pub kind: u8,
-    /// The number of the packet.
+    /// The sequence number of the packet.
     pub sequence: u16,
-    /// The number of its first frame.
+    /// The timestamp: the number of the packet's first frame.
     pub timestamp: u32,
     /// The sender's id.
     pub source: u32,
@@ -46,17 +46,17 @@ impl<'a> RtpPacket<'a> {
 /// The first audio stream that an SDP describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SdpStream {
-    /// The address to listen at.
+    /// The address at which the recorder listens.
     pub address: String,
     /// The port.
     pub port: u16,
-    /// The type of the payload.
+    /// The payload type.
     pub kind: u8,
     /// `L16` or `L24`.
     pub encoding: String,
     /// Frames per second.
     pub rate: u32,
-    /// Samples of a frame.
+    /// The number of channels.
     pub channels: u16,
     /// The name.
     pub name: String,

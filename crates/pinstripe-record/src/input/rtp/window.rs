@@ -1,23 +1,24 @@
-//! The position of a packet: determined by its timestamp, never by its number or its arrival.
+//! Determines the position of a packet from its timestamp, never from its sequence number or its
+//! arrival.
 //!
-//! A pure data structure. Frames wait in a window as long as the tolerated reordering; older frames
-//! are given out, and holes are lost frames of exactly their length. The window bounds the memory,
-//! whatever packets contain.
+//! The module is a pure data structure. Frames wait in a window that is as long as the tolerated
+//! reordering. Older frames are passed on, and holes become lost frames of exactly the same length.
+//! The size of the window limits the memory, whatever packets contain.
 
 /// Counts of packets, by what happened to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RtpCounts {
-    /// Packets that were put in their place.
+    /// Packets whose frames were placed in the window.
     pub placed: u64,
-    /// Placed packets that arrived behind a later one.
+    /// Placed packets that arrived after a later packet.
     pub reordered: u64,
-    /// Packets without any new frame.
+    /// Duplicate packets, which contained no new frame.
     pub doubled: u64,
-    /// Packets for which it was too late.
+    /// Packets that arrived too late for the window.
     pub late: u64,
-    /// Frames that never came.
+    /// Frames that never arrived.
     pub lost_frames: u64,
-    /// Jumps of the timestamps, or another sender.
+    /// Restarts, due to a jump of the timestamps or another sender.
     pub restarts: u64,
 }
 
@@ -26,31 +27,31 @@ pub struct RtpCounts {
 pub enum Given<'a> {
     /// Whole frames.
     Frames(&'a [u8]),
-    /// This many frames are missing.
+    /// Frames that are missing; the value is their number.
     Lost(u64),
 }
 
 /// Frames that wait.
 pub struct RtpWindow {
     frame_bytes: usize,
-    /// Frames that the window holds.
+    /// The size of the window, in frames.
     size: u64,
-    /// A forward jump longer than this does not come from lost packets.
+    /// A forward jump longer than this many frames is not caused by lost packets.
     jump: i64,
     bytes: Vec<u8>,
     is_there: Vec<bool>,
-    /// The timestamp of the last packet, and the frame that it stood for.
+    /// The timestamp of the last packet, and the number of the frame that it designated.
     last: Option<(u32, i64)>,
-    /// Frames that were given out.
+    /// The number of frames that were passed on.
     given: i64,
-    /// The frame behind the newest one.
+    /// The number of the frame after the newest one.
     newest: i64,
     /// The counts of packets so far.
     pub counts: RtpCounts,
 }
 
 impl RtpWindow {
-    /// An empty window of `size` frames; `rate` frames are a second.
+    /// An empty window of `size` frames, for a stream of `rate` frames per second.
     pub fn new(frame_bytes: usize, size: u64, rate: u32) -> Self {
         RtpWindow {
             frame_bytes,
@@ -65,7 +66,7 @@ impl RtpWindow {
         }
     }
 
-    /// Restarts with the next packet, `missing` frames behind the newest one.
+    /// Restarts the window: the next packet is placed `missing` frames after the newest one.
     pub fn restart(&mut self, missing: u64, give: &mut dyn FnMut(Given<'_>)) {
         if self.last.is_some() {
             self.counts.restarts += 1;
@@ -75,8 +76,8 @@ impl RtpWindow {
         }
     }
 
-    /// Puts complete frames into their place. `waited` is the time since the last packet, in
-    /// frames: a jump is bridged with it.
+    /// Places complete frames according to their timestamp. `waited` is the time since the last
+    /// packet, in frames; it is used to bridge a jump of the timestamps.
     pub fn place(
         &mut self,
         timestamp: u32,
@@ -122,7 +123,7 @@ impl RtpWindow {
         }
     }
 
-    /// Gives out all that waits.
+    /// Passes on all waiting frames.
     pub fn finish(&mut self, give: &mut dyn FnMut(Given<'_>)) {
         self.give_up_to(self.newest, give);
     }

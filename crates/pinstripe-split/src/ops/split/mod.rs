@@ -1,7 +1,7 @@
-//! `split`: one huge source over N outputs.
+//! `split`: distributes one huge source over N outputs.
 //!
-//! Everything that can be refused is refused before an output is touched; an output is complete
-//! only when all are (doc/decisions/0018-split.md).
+//! Everything that can be refused is refused before an output is changed; an output is complete
+//! only when all outputs are (doc/decisions/0018-split.md).
 
 mod outputs;
 
@@ -27,12 +27,12 @@ use pinstripe_io::fault::Plan;
 use pinstripe_io::lane::LaneSettings;
 use pinstripe_stripe::Geometry;
 
-/// The layout of the source over the outputs, as requested.
+/// How the source is distributed over the outputs, as requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayoutChoice {
-    /// Striped over all, with parity or without.
+    /// Striped over all outputs, with or without parity.
     Stripes,
-    /// Each batch to any output that is free.
+    /// Each batch goes to any output that is free.
     Queue,
     /// One contiguous range per output.
     Ranges,
@@ -40,11 +40,11 @@ pub enum LayoutChoice {
 
 /// Options of `split`.
 pub struct SplitOptions {
-    /// Files, block devices, directories to put a file in, or places that `remote` opens.
+    /// Files, block devices, directories in which a file is created, or places that `remote` opens.
     pub outputs: Vec<PathBuf>,
-    /// The layout; by default stripes with parity and a queue without.
+    /// The layout; by default stripes if there is parity, and a queue if there is none.
     pub spread: Option<LayoutChoice>,
-    /// Outputs that may be lost.
+    /// The number of outputs that may be lost.
     pub parity: u8,
     /// Bytes of a block.
     pub block_bytes: u32,
@@ -54,13 +54,13 @@ pub struct SplitOptions {
     pub codec: CodecChoice,
     /// The caching policy of outputs.
     pub policy: Policy,
-    /// The engine of the writes.
+    /// How writes are carried out: by threads or by io_uring.
     pub engine: Engine,
     /// Writes in flight per output.
     pub depth: usize,
-    /// Threads that read, hash and compress.
+    /// The number of threads that read, hash and compress.
     pub workers: usize,
-    /// For all buffers together.
+    /// The memory for all buffers together.
     pub memory_bytes: u64,
     /// Overwrite existing outputs.
     pub force: bool,
@@ -68,56 +68,56 @@ pub struct SplitOptions {
     pub resume: bool,
     /// When it begins.
     pub now_seconds: i64,
-    /// Faults to be made on purpose, by number of the output.
+    /// Faults to inject on purpose, by number of the output.
     pub faults: Option<Plan>,
     /// Opens outputs that are not files or disks.
     pub remote: Option<Arc<dyn RemoteOutputs>>,
 }
 
-/// The outcome for one output.
+/// The result for one output.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Written {
     /// The path.
     pub path: PathBuf,
-    /// Bytes that were written to it.
+    /// Bytes that were written to the output.
     pub written_bytes: u64,
-    /// Time in which it was being written to.
+    /// Time during which a write to the output was in progress.
     #[serde(skip)]
     pub busy: Duration,
-    /// The caching policy in use and the reason, if it is not the one requested.
+    /// The caching policy in use and the reason for it, if it is not the requested one.
     pub fallback: Option<String>,
 }
 
 /// The outcome.
 #[derive(Debug, Clone)]
 pub struct SplitOutcome {
-    /// The head in all outputs.
+    /// The head page that all outputs share.
     pub head: Head,
-    /// And of the whole.
+    /// The manifest of the split.
     pub manifest: Manifest,
     /// By output.
     pub outputs: Vec<Written>,
-    /// Bytes of the source that an interrupted split had already.
+    /// Bytes of the source that the interrupted split had already written.
     pub resumed_bytes: u64,
     /// The time that workers spent, by stage.
     pub spent: Spent,
-    /// The time it took.
+    /// The time that the split took.
     pub elapsed: Duration,
-    /// The engine of the writes.
+    /// How writes were carried out: by threads or by io_uring.
     pub engine: Engine,
 }
 
-/// Batches in memory at least.
+/// The smallest number of batches in memory.
 const BUFFERS_MIN: usize = 3;
-/// Bytes of batches that wait for outputs, at most.
+/// The largest number of bytes of batches that wait for outputs.
 const BUFFERED_BYTES: u64 = 48 * MIB;
 
-/// Splits a source; `open` opens it, once for each range.
+/// Splits a source; `open` opens the source, once for each range.
 ///
 /// # Errors
-/// [`Kind::Usage`] for impossible options; [`Kind::Exists`] for outputs that exist;
-/// [`Kind::WrongMember`] when the split to resume is a different one; the first error of the source
-/// or of an output: then none of them is complete.
+/// Fails with [`Kind::Usage`] for impossible options, with [`Kind::Exists`] for outputs that exist,
+/// with [`Kind::WrongMember`] when the split to resume is a different one, or with the first error
+/// of the source or of an output; no output is complete after a failure.
 pub fn run(
     open: &dyn Fn() -> Result<Box<dyn ByteSource>>,
     options: &SplitOptions,
@@ -165,7 +165,7 @@ fn layout(options: &SplitOptions, source: &dyn ByteSource) -> Result<SplitLayout
     let usage = |what: &str, advice: &str| Err(Error::new(Kind::Usage, what).advice(advice));
     let block = options.block_bytes;
     if !block.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block) {
-        return Err(Error::new(Kind::Usage, "not a block size")
+        return Err(Error::new(Kind::Usage, "this is not a possible block size")
             .expected("a power of two from 4K to 16M", block));
     }
     let default = if options.parity > 0 { LayoutChoice::Stripes } else { LayoutChoice::Queue };
@@ -176,11 +176,11 @@ fn layout(options: &SplitOptions, source: &dyn ByteSource) -> Result<SplitLayout
             Ok(SplitLayout::Stripes)
         }
         LayoutChoice::Queue | LayoutChoice::Ranges if options.parity > 0 => {
-            usage("parity needs --layout stripes", "leave out --layout or --parity")
+            usage("parity is possible only with --layout stripes", "leave out --layout or --parity")
         }
         LayoutChoice::Queue => Ok(SplitLayout::Queue),
         LayoutChoice::Ranges if source.length().is_none() => usage(
-            "ranges need to know the length of the source",
+            "the layout 'ranges' needs a source with a known length",
             "split a pipe with --layout queue or stripes",
         ),
         LayoutChoice::Ranges
@@ -229,14 +229,16 @@ fn heads(
     Ok((0..outputs).map(head).collect())
 }
 
-/// Finds what the outputs of an interrupted split have.
+/// Finds what the outputs of an interrupted split contain.
 fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
     let mut opened = Vec::with_capacity(outputs.len());
     for (output, head) in outputs.iter().zip(&mut *heads) {
         let found = SplitOutput::open(output.log.clone(), output.plain.clone())?;
         let old = match &found.head {
             Ok(old) => old.clone(),
-            Err(error) => return Err(error.duplicate().advice("start over with --force")),
+            Err(error) => {
+                return Err(error.duplicate().advice("start the split again with --force"));
+            }
         };
         let is_same = (old.layout, old.output, old.outputs, old.parity)
             == (head.layout, head.output, head.outputs, head.parity)
@@ -250,8 +252,8 @@ fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
             )
             .at(&output.path)
             .advice(
-                "give the same source, the same outputs in the same order, and the same \
-                     options; if the source has changed since, start over with --force",
+                "give the same source, the same outputs in the same order, and the same options; \
+                 if the source has changed since, start the split again with --force",
             ));
         }
         *head = old;
@@ -292,13 +294,13 @@ fn units(
     heads.iter().map(of).collect()
 }
 
-/// Bytes of the range that an output has.
+/// Length of the range of the source that an output holds.
 fn range_bytes(heads: &[Head], head: &Head, source_bytes: u64) -> u64 {
     let next = heads.get(usize::from(head.output) + 1).map_or(source_bytes, |it| it.first_byte);
     next - head.first_byte
 }
 
-/// The job to carry out.
+/// Returns the job that the pipeline carries out.
 fn job<'j>(
     units: &'j [Units],
     heads: &[Head],
@@ -327,8 +329,9 @@ fn job<'j>(
     }
 }
 
-/// Returns the numbers of workers, and of batches in memory: 48 MiB of these and one for each
-/// worker, for any larger budget. More would only fill the outputs' queues.
+/// Returns the number of workers and the number of batches in memory; the batches take at most 48
+/// MiB and one batch for each worker, even if the budget is larger. More batches would only fill
+/// the outputs' queues.
 fn budget(options: &SplitOptions, outputs: usize, unit: u64, batch: u64) -> (usize, usize) {
     // A worker holds a unit, and what it becomes; a plain output's batches have their unit with
     // them.

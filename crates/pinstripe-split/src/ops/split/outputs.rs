@@ -1,4 +1,5 @@
-//! The outputs of a split: their names, checks against overwriting, and opening them.
+//! The outputs of a split: their names, the checks against overwriting data, and how they are
+//! opened.
 
 use std::collections::HashSet;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -18,28 +19,29 @@ use pinstripe_io::lane::LaneDevice;
 use pinstripe_io::paths;
 use pinstripe_member::is_remote;
 
-/// An output as it is written.
+/// An output that `split` writes.
 pub(super) struct Target {
     pub(super) path: PathBuf,
-    /// As it was named.
+    /// The path as the user gave it.
     told: PathBuf,
-    /// Takes pages and log.
+    /// The device for the two pages and the log.
     pub(super) log: SharedDevice,
-    /// Takes the source's bytes, if the log is in a separate file.
+    /// The device for the source's bytes, if the log is in a separate file.
     pub(super) plain: Option<SharedDevice>,
-    /// The file of plain bytes first, then that of the log.
+    /// The file of plain bytes first, if there is one, then the file of the log.
     files: Vec<Arc<FileDevice>>,
     has_faults: bool,
 }
 
 impl Target {
-    /// The caching policy in use and the reason, if it is not the one requested.
+    /// The caching policy in use and the reason for it, if it is not the requested one.
     pub(super) fn fallback(&self) -> Option<String> {
         let fallback = self.files.iter().find_map(|file| file.fallback())?;
         Some(fallback.to_string())
     }
 
-    /// Returns the job for its writer. A device that was wrapped for faults is no longer a file.
+    /// Returns the job for the writer of this output. A device that a test wrapped to inject faults
+    /// is not a file any more.
     pub(super) fn job(&self, head: Head, begun: LogProgress) -> OutputJob {
         let lane = |device: &SharedDevice, file: Option<&Arc<FileDevice>>| match file {
             Some(file) if !self.has_faults => LaneDevice::from(Arc::clone(file)),
@@ -58,7 +60,7 @@ impl Target {
 pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<PathBuf>> {
     let count = options.outputs.len();
     if count == 0 || count > OUTPUTS_MAX {
-        return Err(Error::new(Kind::Usage, "not a possible number of outputs")
+        return Err(Error::new(Kind::Usage, "this is not a possible number of outputs")
             .expected(format!("1 to {OUTPUTS_MAX}"), count));
     }
     if usize::from(options.parity) >= count {
@@ -68,7 +70,7 @@ pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<
             format!("parity {} needs more outputs than {count}", options.parity),
         )
         .expected(format!("at least {least} outputs"), count)
-        .advice("name more outputs, or ask for less parity"));
+        .advice("name more outputs, or use less parity"));
     }
     // The specification of a generator is not part of the name.
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -82,7 +84,7 @@ pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<
     Ok(options.outputs.iter().enumerate().map(path).collect())
 }
 
-/// Refuses to overwrite existing data without `force`.
+/// Refuses to overwrite existing data, unless `force` is set.
 pub(super) fn check_paths(
     paths: &[PathBuf],
     layout: SplitLayout,
@@ -111,7 +113,7 @@ pub(super) fn check_paths(
         let is_block = found.file_type().is_block_device();
         let is = if is_block { (found.rdev(), 0) } else { (found.dev(), found.ino()) };
         if source.is_some_and(|source| (source.device, source.inode) == is) {
-            return Err(Error::new(Kind::Usage, "an output is the source itself")
+            return Err(Error::new(Kind::Usage, "this output is the source itself")
                 .at(path)
                 .advice("nothing was written; name another file"));
         }
@@ -122,7 +124,7 @@ pub(super) fn check_paths(
         if is_block && layout == SplitLayout::Plain {
             return Err(Error::new(
                 Kind::Usage,
-                "plain ranges need a log file next to each output",
+                "the layout 'ranges' without a codec needs a log file next to each output",
             )
             .at(path)
             .advice("use --layout queue, or a codec"));
@@ -139,16 +141,20 @@ fn refuse_remote(path: &Path, layout: SplitLayout, is_new: bool) -> Result<()> {
         return Err(twice(path));
     }
     if layout == SplitLayout::Plain {
-        return Err(Error::new(Kind::Usage, "plain ranges need a log file next to each output")
-            .at(path)
-            .advice("use --layout queue, or a codec"));
+        return Err(Error::new(
+            Kind::Usage,
+            "the layout 'ranges' without a codec needs a log file next to each output",
+        )
+        .at(path)
+        .advice("use --layout queue, or a codec"));
     }
     Ok(())
 }
 
 fn exists(path: &Path) -> Error {
-    Error::new(Kind::Exists, "the output exists already").at(path).advice(
-        "nothing was written; overwrite it with --force, or continue the split with --resume",
+    Error::new(Kind::Exists, "the output already exists").at(path).advice(
+        "nothing was written; overwrite the output with --force, or continue the split with \
+         --resume",
     )
 }
 
@@ -158,7 +164,7 @@ fn twice(path: &Path) -> Error {
         .advice("nothing was written; name each output once")
 }
 
-/// A path that identifies the file before it exists, except for a dangling symlink.
+/// Returns a path that identifies the file even before it exists, except for a dangling symlink.
 fn resolved(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = paths::real(parent.unwrap_or(Path::new(".")));
@@ -168,11 +174,12 @@ fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-/// Opens the outputs. Nothing is written to them yet; those that were made are removed again when
-/// one cannot be opened.
+/// Opens the outputs. Nothing is written to the outputs yet; files that were created are removed
+/// again when an output cannot be opened.
 ///
 /// # Errors
-/// [`Kind::Usage`] when two are the same file; the errors of [`FileDevice::open`].
+/// Fails with [`Kind::Usage`] when two outputs are the same file, or with the errors of
+/// [`FileDevice::open`].
 pub(super) fn open_outputs(
     paths: &[PathBuf],
     layout: SplitLayout,
@@ -240,7 +247,8 @@ fn open_remote(number: usize, path: &Path, options: &SplitOptions) -> Result<Tar
     Ok(Target { path, told, log, plain: None, files: Vec::new(), has_faults })
 }
 
-/// Refuses two names of one file. It may not have existed when the names were examined.
+/// Refuses two names of one file. The check is done here because the file may not have existed when
+/// the names were examined.
 fn refuse_twins(opened: &[Target]) -> Result<()> {
     let mut seen = HashSet::new();
     for file in opened.iter().flat_map(|target| &target.files) {
@@ -253,7 +261,7 @@ fn refuse_twins(opened: &[Target]) -> Result<()> {
     Ok(())
 }
 
-/// Removes the log file of an output that was plain before: it belongs to the content being
+/// Removes the log file that belongs to the former plain content of an output, which is being
 /// overwritten.
 fn remove_beside(output: &Path) -> Result<()> {
     let beside = beside_path(output);
@@ -266,7 +274,7 @@ fn remove_beside(output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Sets the length of what has no fixed one.
+/// Sets the length of a device, unless its length is fixed.
 fn set_len(device: &SharedDevice, bytes: u64) -> Result<()> {
     match device.set_len(bytes) {
         Err(error) if error.kind() == Kind::Unsupported => Ok(()),
@@ -274,8 +282,8 @@ fn set_len(device: &SharedDevice, bytes: u64) -> Result<()> {
     }
 }
 
-/// Empties outputs except for their heads, and gives plain ones the lengths of their ranges. Their
-/// former content is lost from here on.
+/// Truncates outputs to their heads, and gives plain outputs the lengths of their ranges. The
+/// former content of the outputs is lost from here on.
 pub(super) fn write_heads(outputs: &[Target], heads: &[Head], plain_bytes: &[u64]) -> Result<()> {
     for ((output, head), bytes) in outputs.iter().zip(heads).zip(plain_bytes) {
         set_len(&output.log, 0)?;

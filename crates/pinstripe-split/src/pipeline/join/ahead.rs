@@ -1,9 +1,9 @@
-//! The batches of a join, read ahead of the threads that take them apart.
+//! Reads the batches of a join ahead of the threads that decode them.
 //!
-//! The order is known, so each batch is read once, and no planner has to guess. Where there are
-//! more outputs than workers, a thread for each output reads ahead, since workers that decode keep
-//! no disk busy; otherwise the workers read for themselves into the same buffers. In any case, the
-//! workers read the bytes of plain outputs.
+//! The order of the batches is known, so each batch is read once, and no planner has to predict it.
+//! If there are more outputs than workers, one thread per output reads ahead, since workers that
+//! decode keep no disk busy; otherwise the workers read into the same buffers themselves. The bytes
+//! of plain outputs are always read by the workers themselves.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,12 +16,12 @@ use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
 use pinstripe_base::units::MIB;
 
-/// Threads that read ahead at most.
+/// The largest number of threads that read ahead.
 const THREADS_MAX: usize = 8;
-/// Bytes of batches that are read ahead at most.
+/// The largest number of bytes of batches that are read ahead.
 const AHEAD_BYTES: u64 = 96 * MIB;
 
-/// The bytes of batches in their logs.
+/// Reads the bytes of batches from their logs, for the prefetcher.
 pub(super) struct BatchBytes<'s> {
     reader: &'s Reader,
     batches: &'s [Located],
@@ -32,7 +32,7 @@ pub(super) struct BatchBytes<'s> {
 pub(super) struct LogBytes {
     bytes: Vec<u8>,
     is_read: bool,
-    /// The list of buffers that it goes back to.
+    /// The list of free buffers to which this buffer returns.
     spare: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
@@ -50,7 +50,7 @@ impl Drop for LogBytes {
 }
 
 impl FetchSource for BatchBytes<'_> {
-    /// The place of a batch in the list of them.
+    /// The position of a batch in the list of batches.
     type Key = usize;
     type Unit = LogBytes;
 
@@ -61,23 +61,23 @@ impl FetchSource for BatchBytes<'_> {
     }
 }
 
-/// Hands out batches, in their order.
+/// Hands out prefetched batches, in their order.
 pub(super) struct Ahead<'r, 's> {
     runner: &'r Runner<BatchBytes<'s>>,
     batches: usize,
-    /// The charge of each batch: the length of a buffer, which is reused.
+    /// The memory that each batch is charged: the length of a buffer, since buffers are reused.
     charge: u64,
     state: Mutex<AheadState<'r, 's>>,
 }
 
 #[derive(Default)]
 struct AheadState<'r, 's> {
-    /// The next batch that was not pinned yet.
+    /// The position of the next batch that was not handed out yet.
     next: usize,
     pinned: VecDeque<(usize, Pinned<'r, BatchBytes<'s>>)>,
 }
 
-/// Runs `body` with batches that are prefetched for `workers` workers.
+/// Runs `body` with batches that are prefetched for this number of workers.
 pub(super) fn with_batches_ahead<R>(
     reader: &Reader,
     batches: &[Located],
@@ -96,7 +96,7 @@ pub(super) fn with_batches_ahead<R>(
 }
 
 impl<'r, 's> Ahead<'r, 's> {
-    /// The next batch, with its place in the list.
+    /// Returns the next batch and its position in the list.
     pub(super) fn next(&self) -> Option<(usize, Pinned<'r, BatchBytes<'s>>)> {
         let mut state = lock(&self.state);
         while state.next < self.batches {

@@ -1,14 +1,17 @@
-//! Splitting: units of a source through workers into logs, and the logs onto outputs.
+//! Splits: workers turn the units of a source into batches, which are written to logs, and the logs
+//! to outputs.
 //!
 //! ```text
 //! units --> workers: zeros? codec, frames, hash --> queue --> writer of each log --> lanes
 //! ```
-//! With a log per output and one queue for all, a batch goes to whichever output is free; with
-//! ranges each output has a queue of its own; a striped log has one writer for all outputs.
 //!
-//! Invariants: the number of buffers is fixed and they are reused, so memory does not grow with the
-//! source; an index is written only when the batches that it lists are durable; ends are written
-//! when everything else is, on all outputs. The first error ends the run.
+//! With the layout `queue`, each output has a log and all share one queue, so that a batch goes to
+//! whichever output is free. With the layout `ranges`, each output has a queue of its own. A
+//! striped log has one writer for all outputs.
+//!
+//! Invariants: the number of buffers is fixed and buffers are reused, so memory does not grow with
+//! the source. An index is written only when the batches that it lists are durable. The end pages
+//! are written when everything else is durable on all outputs. The first error ends the run.
 
 mod own;
 mod striped;
@@ -40,10 +43,10 @@ use pinstripe_io::device::{AlignedBuf, BufferPool, Engine};
 use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings, Returned};
 use pinstripe_stripe::{Abort, Codec, Geometry, Governor};
 
-/// The way blocks are compressed.
+/// How blocks are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodecChoice {
-    /// Depending on how full the outputs' queues are.
+    /// The codec is chosen by how full the outputs' queues are.
     Auto,
     /// Always so.
     Fixed(Codec),
@@ -53,29 +56,30 @@ pub enum CodecChoice {
 pub(crate) struct OutputJob {
     /// The head.
     pub head: Head,
-    /// What of its log is finished; of a striped log, in the first output.
+    /// The finished part of this output's log; the first output has the finished part of a striped
+    /// log.
     pub begun: LogProgress,
     /// The name.
     pub name: String,
-    /// Takes pages and log.
+    /// The lane that writes the two pages and the log.
     pub log: LaneDevice,
-    /// Takes the source's bytes, if the layout is plain.
+    /// The lane that writes the source's bytes, if the layout is plain.
     pub plain: Option<LaneDevice>,
 }
 
 /// A split to be carried out.
 pub(crate) struct SplitJob<'a> {
-    /// The source; with ranges once for each output, else once.
+    /// The source: with ranges one entry for each output, otherwise one entry.
     pub units: &'a [Units],
-    /// In the order of their numbers; there is at least one.
+    /// The outputs in the order of their numbers; there is at least one.
     pub outputs: Vec<OutputJob>,
     /// Settings of the outputs' lanes.
     pub settings: LaneSettings,
-    /// Parts of the hash that are known already.
+    /// Contributions of units to the hash that are known already.
     pub parts: Vec<(u64, UnitHash)>,
-    /// Bytes of the source that the logs have already.
+    /// The number of bytes of the source that the logs contain already.
     pub done_bytes: u64,
-    /// The way blocks are compressed.
+    /// How blocks are compressed.
     pub codec: CodecChoice,
     /// Threads.
     pub workers: usize,
@@ -83,7 +87,7 @@ pub(crate) struct SplitJob<'a> {
     pub buffers: usize,
 }
 
-/// A job with its outputs open.
+/// A job whose outputs are open.
 struct Running<'a> {
     units: &'a [Units],
     outputs: Vec<OpenOutput<'a>>,
@@ -114,7 +118,7 @@ impl OpenOutput<'_> {
 /// A unit in flight.
 struct Unit {
     frames: AlignedBuf,
-    /// The source's bytes, for a plain output.
+    /// The unit's bytes, for a plain output.
     plain: Option<AlignedBuf>,
     offset: u64,
     raw_bytes: u64,
@@ -136,27 +140,28 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// How full the outputs are, 0 to 1: the share of all batches in memory that wait for them.
+    /// Returns how full the outputs are, from 0 to 1: the fraction of the batches in memory that
+    /// wait for outputs.
     fn fill(&self) -> f32 {
         1.0 - self.frames.free() as f32 / self.buffers.max(1) as f32
     }
 }
 
-/// The counts of an output.
+/// Counts and times of the writes to one output.
 #[derive(Debug, Clone, Copy)]
 pub struct Taken {
     /// Bytes, pages included.
     pub written_bytes: u64,
     /// Time in which at least one write was in progress.
     pub busy: Duration,
-    /// The engine of the writes.
+    /// How writes are carried out: by threads or by io_uring.
     pub engine: Engine,
 }
 
 /// The outcome.
 #[derive(Debug, Clone)]
 pub(crate) struct WrittenOutputs {
-    /// The manifest in all outputs.
+    /// The manifest that all outputs have.
     pub manifest: Manifest,
     /// By output.
     pub taken: Vec<Taken>,
@@ -165,10 +170,10 @@ pub(crate) struct WrittenOutputs {
 }
 
 impl SplitJob<'_> {
-    /// Splits to the end. What outputs hold then is complete and durable.
+    /// Runs the split to its end. The outputs are complete and durable when this function returns.
     ///
     /// # Errors
-    /// The first that a source or an output had; no output has an end then.
+    /// Fails with the first error of the source or of an output; no output has an end page then.
     pub fn run(self, monitor: &Monitor) -> Result<WrittenOutputs> {
         let abort = Abort::default();
         let raw_buffers = self.workers
@@ -286,7 +291,7 @@ impl Running<'_> {
         })
     }
 
-    /// Writes the manifest on all outputs, and then their ends.
+    /// Writes the manifest to all outputs, and then their end pages.
     fn finish(&self, manifest: &Manifest, places: &[u64]) -> Result<()> {
         let tag = self.outputs[0].head.tag();
         let mut frame = Vec::new();
@@ -311,15 +316,15 @@ impl Running<'_> {
     }
 }
 
-/// The geometry of a striped log.
+/// Returns the geometry of a striped log.
 ///
 /// # Errors
-/// The errors of [`Geometry::new`].
+/// Fails with the errors of [`Geometry::new`].
 pub fn geometry(head: &Head) -> Result<Geometry> {
     Geometry::new(head.outputs - head.parity, head.parity, head.strip_bytes)
 }
 
-/// A log that was written.
+/// The result of writing one log.
 struct Written {
     end: LogEnd,
     /// The offsets of the manifests in the outputs of this log.

@@ -1,4 +1,4 @@
-//! The writer of a log that is one output's own.
+//! Writes a log that has one output of its own.
 
 use crossbeam_channel::Receiver;
 
@@ -9,7 +9,7 @@ use crate::outputs::resume::LogProgress;
 use pinstripe_base::error::Result;
 use pinstripe_io::lane::Lane;
 
-/// Bytes of a log after which its batches are made durable and indexed.
+/// The number of bytes of a log after which its batches are made durable and listed in an index.
 pub(super) const INDEX_EVERY_BYTES: u64 = 1 << 30;
 
 /// The state of a log while it is written.
@@ -34,7 +34,7 @@ impl Ledger {
         }
     }
 
-    /// Notes a batch that goes to the end.
+    /// Records a batch that is appended to the log.
     pub(super) fn note(&mut self, unit: &Unit) {
         let log_bytes = unit.frames.len() as u64;
         let (offset, raw_bytes) = (unit.offset, unit.raw_bytes);
@@ -43,13 +43,13 @@ impl Ledger {
         self.unindexed_bytes += log_bytes;
     }
 
-    /// Whether it is time for an index.
+    /// Whether enough was written for another index part.
     pub(super) fn is_due(&self) -> bool {
         self.unindexed_bytes >= INDEX_EVERY_BYTES
     }
 
-    /// The frame of an index over all that was noted since the last one, for the end of the log.
-    /// The batches in it must be durable.
+    /// Returns the frame of an index part that lists all batches recorded since the last part, to
+    /// be appended to the log. The batches that the index part lists must be durable.
     pub(super) fn index(&mut self, align: u64) -> Vec<u8> {
         let rows = std::mem::take(&mut self.rows);
         let (previous, batches_before) = (self.last_index, self.batches);
@@ -68,7 +68,7 @@ impl Ledger {
     }
 }
 
-/// Takes units from a queue, one after the other.
+/// Takes units from a queue, one after the other, and writes them to the log.
 pub(super) struct OwnWriter<'a> {
     lane: &'a Lane<'a>,
     plain: Option<&'a Lane<'a>>,

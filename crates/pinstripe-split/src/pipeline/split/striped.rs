@@ -1,4 +1,4 @@
-//! The writer of a log that is striped over all outputs: stripe sets, one after the other.
+//! Writes a log that is striped over all outputs, as one stripe set after the other.
 
 use crossbeam_channel::Receiver;
 
@@ -21,12 +21,12 @@ pub(super) struct StripedWriter<'a> {
     ledger: Ledger,
 }
 
-/// The destinations of the strips of the open set.
+/// Where the strips of the open stripe set are written.
 struct StripDestinations<'a> {
     lanes: Vec<&'a Lane<'a>>,
-    /// The offset of the set's extent in every output.
+    /// The offset of the open set's extent in every output.
     start: u64,
-    /// By slot: bytes of it so far.
+    /// The bytes of the open set written so far, by slot.
     written: Vec<u64>,
 }
 
@@ -39,7 +39,7 @@ impl StripSink for StripDestinations<'_> {
 }
 
 impl<'a> StripedWriter<'a> {
-    /// A writer that continues at the beginning of a set.
+    /// Makes a writer that continues the log at the beginning of a set.
     pub(super) fn new(
         sets: Sets,
         lanes: Vec<&'a Lane<'a>>,
@@ -71,7 +71,7 @@ impl<'a> StripedWriter<'a> {
         Ok(Written { end: self.ledger.finish(), manifest_at })
     }
 
-    /// Adds bytes to the log, over as many sets as they reach into.
+    /// Appends bytes to the log, beginning new sets as needed.
     fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let room = self.sets.log_bytes() - self.writer.position();
@@ -89,7 +89,7 @@ impl<'a> StripedWriter<'a> {
         Ok(())
     }
 
-    /// Rows that are not full are still in memory: everything that an index names is durable,
+    /// Rows that are not full are still in memory: everything that an index lists is durable,
     /// except the end of the last batch.
     fn index(&mut self) -> Result<()> {
         self.sink.lanes.iter().try_for_each(|lane| lane.barrier())?;

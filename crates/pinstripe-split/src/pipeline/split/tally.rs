@@ -19,8 +19,8 @@ pub(crate) struct BlockTally {
 }
 
 impl BlockTally {
-    /// Returns the counts for a split that already has this much of the source; only new blocks are
-    /// counted by the way they were stored.
+    /// Returns the counts for a split that already contains this many bytes of the source; only new
+    /// blocks are counted by the way they were stored.
     pub fn after(done_bytes: u64) -> Self {
         BlockTally { source_bytes: done_bytes, ..BlockTally::default() }
     }
@@ -68,7 +68,7 @@ impl BlockTally {
         }
     }
 
-    /// The counts for the manifest.
+    /// Makes the manifest with these counts.
     pub fn manifest(self, blake3: [u8; 32], logs: Vec<LogEnd>) -> Manifest {
         Manifest {
             source_bytes: self.source_bytes,
@@ -81,7 +81,7 @@ impl BlockTally {
     }
 }
 
-/// The stages of a worker.
+/// The stages of a worker's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Reads the source.
@@ -90,15 +90,15 @@ pub enum Stage {
     Hash,
     /// Detects zeros, compresses blocks, builds frames.
     Code,
-    /// Waits for an output to take what it has.
+    /// Waits for an output to accept a batch.
     Wait,
 }
 
-/// Time of all workers, by stage.
+/// The time of all workers, by stage.
 #[derive(Debug)]
 pub(crate) struct Stages([Arc<Flow>; 4]);
 
-/// The same as values.
+/// The time of all workers by stage, as plain values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
     /// Reading the source.
@@ -112,13 +112,13 @@ pub struct Spent {
 }
 
 impl Stages {
-    /// Stages that a monitor shows.
+    /// Makes the stages and registers them with a monitor, which displays them.
     pub fn new(monitor: &Monitor) -> Self {
         let names = ["the source", "hashing", "compressing", "the outputs"];
         Stages(names.map(|name| monitor.flow(Along::Stage, name)))
     }
 
-    /// Does `work` on the account of a stage.
+    /// Does `work` and adds its time to a stage.
     pub fn time<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let began = clock::monotonic();
         let done = work();
@@ -126,7 +126,7 @@ impl Stages {
         done
     }
 
-    /// The times so far.
+    /// Returns the times so far.
     pub fn spent(&self) -> Spent {
         let of = |stage: Stage| self.0[stage as usize].time();
         let (read, hash) = (of(Stage::Read), of(Stage::Hash));

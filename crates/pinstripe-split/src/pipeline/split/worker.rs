@@ -1,4 +1,4 @@
-//! A worker: units of the source to batches.
+//! A worker: it turns units of the source into batches.
 
 use crossbeam_channel::Sender;
 
@@ -18,7 +18,7 @@ pub(super) struct Worker<'a> {
     shared: &'a Shared<'a>,
     units: &'a [Units],
     senders: Vec<Sender<Unit>>,
-    /// The source that it asks next.
+    /// The number of the source that the worker asks next.
     turn: usize,
     encoders: EncoderSet,
     packed: Vec<u8>,
@@ -69,7 +69,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Makes a batch of a piece and hands it on; `false` when the receiver is gone.
+    /// Makes a batch of a piece and sends it on; returns `false` when the receiver has ended.
     fn unit(&mut self, from: usize, piece: SourcePiece, mut raw: AlignedBuf) -> Result<bool> {
         let stages = &self.shared.stages;
         let SourcePiece { offset, bytes, is_hole } = piece;
@@ -101,8 +101,8 @@ impl<'a> Worker<'a> {
         if self.shared.head.layout == SplitLayout::Stripes { 1 } else { ALIGN_BYTES }
     }
 
-    /// Adds the hash of a piece to the hash of the source. Returns the subtree hash that the piece's batch
-    /// stores.
+    /// Adds the hash of a piece to the hash of the source. Returns the subtree hash that the
+    /// piece's batch stores.
     fn hash(&self, piece: &SourcePiece, raw: &[u8]) -> Option<[u8; 32]> {
         let unit = u64::from(self.shared.head.unit_bytes());
         let take = |offset: u64, bytes: &[u8]| {
@@ -125,7 +125,7 @@ impl<'a> Worker<'a> {
         None
     }
 
-    /// Lays the frames of a unit; whether any of it is data.
+    /// Writes the frames of a unit; returns whether any of it is data.
     fn batch(
         &mut self,
         offset: u64,
@@ -172,7 +172,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Whether a block is all zeros. Most others differ in the first bytes.
+/// Whether a block is all zeros. Most blocks that are not all zeros differ in the first bytes.
 fn is_zero(block: &[u8]) -> bool {
     let (lanes, rest) = block.as_chunks::<64>();
     lanes.iter().all(|lane| lane.iter().fold(0, |all, byte| all | byte) == 0)

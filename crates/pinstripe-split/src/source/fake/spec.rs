@@ -1,4 +1,4 @@
-//! The recipe of a generator as text: `fake:1T,block=64K,seed=7,zero=40%,entropy=0.5`.
+//! The specification of a generator as text: `fake:1T,block=64K,seed=7,zero=40%,entropy=0.5`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,9 +11,9 @@ use pinstripe_base::units::{KIB, MIB, parse_size};
 pub const PREFIX: &str = "fake:";
 
 const BLOCK_BYTES: RangeInclusive<u64> = 512..=16 * MIB;
-const EXAMPLE: &str = "write it as in fake:10G,block=64K,seed=7,zero=40%,entropy=0.5";
+const EXAMPLE: &str = "write the generator as in fake:10G,block=64K,seed=7,zero=40%,entropy=0.5";
 
-/// A part of a whole, in millionths.
+/// A fraction, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Millionths(u32);
 
@@ -23,12 +23,12 @@ impl Millionths {
     /// All of it.
     pub const ALL: Millionths = Millionths(1_000_000);
 
-    /// Returns this share of `whole`, rounded down.
+    /// Returns this fraction of `whole`, rounded down.
     pub fn of(self, whole: u64) -> u64 {
         (u128::from(whole) * u128::from(self.0) / 1_000_000) as u64
     }
 
-    /// Whether an evenly distributed draw is within this share of all draws.
+    /// Whether an evenly distributed random number falls within this fraction of its range.
     pub(super) fn is_hit_by(self, draw: u64) -> bool {
         ((draw >> 32) * 1_000_000) >> 32 < u64::from(self.0)
     }
@@ -37,10 +37,10 @@ impl Millionths {
 impl FromStr for Millionths {
     type Err = Error;
 
-    /// Reads `40%` or `0.4`.
+    /// Parses `40%` or `0.4`.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for anything else.
+    /// Fails with [`Kind::Usage`] for any other text.
     fn from_str(text: &str) -> Result<Self> {
         let (digits, whole) = match text.strip_suffix('%') {
             Some(digits) => (digits, 100.0),
@@ -51,7 +51,7 @@ impl FromStr for Millionths {
             Ok(part) if is_plain && part <= whole => {
                 Ok(Millionths((part / whole * f64::from(Millionths::ALL.0)).round() as u32))
             }
-            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a share"))
+            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a share from 0 to 1"))
                 .advice("write 0% to 100%, or a number from 0 to 1")),
         }
     }
@@ -63,33 +63,33 @@ impl fmt::Display for Millionths {
     }
 }
 
-/// The content of a generator.
+/// The specification of a generated source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FakeSpec {
     /// The length in bytes.
     pub bytes: u64,
     /// Bytes of a block: a power of two from 512 to 16 MiB.
     pub block_bytes: u64,
-    /// Another seed gives other bytes.
+    /// The seed: another seed gives other bytes.
     pub seed: u64,
-    /// The share of blocks that are zeros from end to end.
+    /// The fraction of blocks that are all zeros.
     pub zero: Millionths,
-    /// The random share of every other block; the rest is words, which codecs make about three
-    /// times smaller.
+    /// The random fraction of every other block; the rest is words, which codecs compress to about
+    /// a third.
     pub entropy: Millionths,
 }
 
 impl FakeSpec {
-    /// Random bytes in blocks of 4 KiB.
+    /// Specifies random bytes in blocks of 4 KiB.
     pub fn new(bytes: u64) -> Self {
         let (zero, entropy) = (Millionths::NONE, Millionths::ALL);
         FakeSpec { bytes, block_bytes: 4 * KIB, seed: 0, zero, entropy }
     }
 
-    /// Whether there can be such blocks.
+    /// Whether blocks with these lengths and fractions are possible.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when not.
+    /// Fails with [`Kind::Usage`] when not.
     pub fn check(&self) -> Result<()> {
         if self.block_bytes.is_power_of_two() && BLOCK_BYTES.contains(&self.block_bytes) {
             return Ok(());
@@ -105,10 +105,10 @@ impl FromStr for FakeSpec {
     /// Reads `fake:SIZE[,block=SIZE][,seed=N][,zero=SHARE][,entropy=SHARE]`.
     ///
     /// # Errors
-    /// [`Kind::Usage`], naming the part that is wrong.
+    /// Fails with [`Kind::Usage`]; the error names the wrong part.
     fn from_str(text: &str) -> Result<Self> {
         let Some(told) = text.strip_prefix(PREFIX) else {
-            return Err(wrong(text, "it does not begin with 'fake:'"));
+            return Err(wrong(text, "the text does not begin with 'fake:'"));
         };
         let mut parts = told.split(',');
         let bytes = parts.next().unwrap_or_default();
@@ -119,7 +119,7 @@ impl FromStr for FakeSpec {
                 return Err(wrong(text, &format!("'{part}' is not key=value")));
             };
             if seen.contains(&key) {
-                return Err(wrong(text, &format!("it names {key} twice")));
+                return Err(wrong(text, &format!("the text contains the key {key} twice")));
             }
             seen.push(key);
             let told = match key {
@@ -127,7 +127,9 @@ impl FromStr for FakeSpec {
                 "seed" => number(value).map(|seed| spec.seed = seed),
                 "zero" => value.parse().map(|share| spec.zero = share),
                 "entropy" => value.parse().map(|share| spec.entropy = share),
-                _ => Err(Error::new(Kind::Usage, "known keys: block, seed, zero, entropy")),
+                _ => {
+                    Err(Error::new(Kind::Usage, "the known keys are block, seed, zero and entropy"))
+                }
             };
             told.map_err(|why| wrong(text, &format!("{key}: {}", why.what())))?;
         }
@@ -145,7 +147,7 @@ fn wrong(text: &str, why: &str) -> Error {
 }
 
 impl fmt::Display for FakeSpec {
-    /// Writes all of it: equal bytes, equal texts.
+    /// Writes all fields: equal bytes have equal texts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let FakeSpec { bytes, block_bytes, seed, zero, entropy } = self;
         write!(f, "{PREFIX}{bytes},block={block_bytes},seed={seed},zero={zero},entropy={entropy}")

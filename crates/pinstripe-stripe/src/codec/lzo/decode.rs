@@ -1,11 +1,11 @@
-//! The LZO1X decoder: a loop over instructions, every access checked.
+//! The LZO1X decoder: a loop over instructions in which every access is checked.
 
 use super::{AFTER_RUN_BYTES, MIDDLE_BYTES};
 
-/// Bytes that one step of a match or literal copy moves at once.
+/// The number of bytes that one step of copying a match or literals moves.
 const STEP_BYTES: usize = 16;
 
-/// Why a stream cannot be decoded.
+/// The reason why a stream cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LzoError {
     /// The stream ends inside an instruction or without the end mark.
@@ -19,18 +19,19 @@ pub enum LzoError {
 }
 
 impl LzoError {
-    /// The damage in words.
+    /// A description of the damage.
     pub fn text(self) -> &'static str {
         match self {
             LzoError::Cut => "the stream is cut short",
             LzoError::BeforeStart => "a match begins before the first byte",
-            LzoError::TooLong => "the stream is longer than its raw length",
+            LzoError::TooLong => "the stream decompresses to more than its raw length",
             LzoError::BadEnd => "the end mark is not at the end",
         }
     }
 }
 
-/// The literals copied by the last instruction, which decide what a first byte below 16 means.
+/// The number of literals copied by the last instruction, which decides what a first byte below 16
+/// means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Behind {
     NoLiterals,
@@ -38,11 +39,11 @@ enum Behind {
     LiteralRun,
 }
 
-/// Decodes `stored` into the front of `out`; returns how many bytes it wrote.
+/// Decodes `stored` into the beginning of `out`; returns the number of bytes written.
 ///
 /// # Errors
-/// [`LzoError`] when `stored` is not a complete LZO1X stream or does not fit `out`; the content of
-/// `out` is then unspecified.
+/// Fails with an [`LzoError`] when `stored` is not a complete LZO1X stream or does not fit in
+/// `out`; the content of `out` is then unspecified.
 pub fn decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, LzoError> {
     let mut input = LzoInput { bytes: stored, at: 0 };
     let mut output = Output { bytes: out, at: 0 };
@@ -103,7 +104,7 @@ pub fn decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, LzoError> {
     }
 }
 
-/// The stream and how far it was read.
+/// The stream, and how much of it has been read.
 struct LzoInput<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -124,7 +125,8 @@ impl LzoInput<'_> {
         Ok(u16::from_le_bytes([pair[0], pair[1]]))
     }
 
-    /// A length whose bits in the instruction are `bits`; zero bits mean `base` and what follows.
+    /// Reads a length whose bits in the instruction are `bits`; if these are zero, the length is
+    /// `base` plus the bytes that follow.
     #[inline(always)]
     fn length(&mut self, bits: u8, base: usize) -> Result<usize, LzoError> {
         if bits != 0 {
@@ -141,15 +143,15 @@ impl LzoInput<'_> {
     }
 }
 
-/// The output and how far it is filled; nothing at or behind `at` is part of the result yet.
+/// The output, and how much of it is filled; no byte at or after `at` is part of the result yet.
 struct Output<'a> {
     bytes: &'a mut [u8],
     at: usize,
 }
 
 impl Output<'_> {
-    /// Repeats `len` bytes from `distance` bytes back; where the two overlap, the new bytes are
-    /// their own source.
+    /// Copies `len` bytes from `distance` bytes back; if source and destination overlap, the copy
+    /// repeats bytes that it has just written.
     #[inline(always)]
     fn copy_match(&mut self, distance: usize, len: usize) -> Result<(), LzoError> {
         let from = self.at.checked_sub(distance).ok_or(LzoError::BeforeStart)?;
@@ -173,7 +175,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// The exact form of [`Self::copy_match`]: near matches, and those at the end of the slice.
+    /// The exact form of [`Self::copy_match`], for near matches and those at the end of the slice.
     fn repeat(&mut self, from: usize, distance: usize, len: usize) {
         let end = self.at + len;
         if distance == 1 {
@@ -200,7 +202,8 @@ fn copy_literals(input: &mut LzoInput, output: &mut Output, len: usize) -> Resul
     copy_exactly(input, output, len)
 }
 
-/// Copies at most [`STEP_BYTES`] literals: as one whole step where both sides have the room.
+/// Copies at most [`STEP_BYTES`] literals: as one full step if both input and output have room for
+/// it.
 #[inline(always)]
 fn copy_few(input: &mut LzoInput, output: &mut Output, len: usize) -> Result<(), LzoError> {
     let from = input.bytes.get(input.at..input.at + STEP_BYTES);
@@ -212,7 +215,7 @@ fn copy_few(input: &mut LzoInput, output: &mut Output, len: usize) -> Result<(),
     Ok(())
 }
 
-/// Copies `len` literals, and touches no byte behind them.
+/// Copies `len` literals, and writes no byte after them.
 #[inline(always)]
 fn copy_exactly(input: &mut LzoInput, output: &mut Output, len: usize) -> Result<(), LzoError> {
     let from = input.bytes.get(input.at..input.at + len).ok_or(LzoError::Cut)?;

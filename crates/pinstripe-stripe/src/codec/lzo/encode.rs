@@ -1,33 +1,34 @@
-//! The LZO1X-1 encoder: one pass, greedy, one candidate per position.
+//! The LZO1X-1 encoder: one greedy pass with one candidate per position.
 //!
-//! A dictionary maps a hash of four bytes to the last place they were seen. Places are kept
-//! modulo 65536: the format reaches no farther than 49151 bytes back, and a stale place is caught
-//! by the comparison that every candidate must pass. Where no match is found the stride grows,
-//! so that data without matches goes through fast.
+//! A dictionary maps a hash of four bytes to the last position where they occurred. Positions are
+//! stored modulo 65536: the format reaches at most 49151 bytes back, and an outdated position fails
+//! the comparison that every candidate must pass. As long as no match is found the stride grows, so
+//! that incompressible data is processed quickly.
 //!
-//! The loads of the search are not bounds-checked (checks cost a sixth of the speed); every write
-//! is. Their proof is the invariant of [`Dictionary`]: cleared at the start of a call, and then
-//! given only places before the current one.
+//! The loads of the search are not bounds-checked, because checks cost a sixth of the speed; every
+//! write is checked. The loads are safe because of the invariant of [`Dictionary`]: it is cleared
+//! at the start of a call, and then gets only positions before the current one.
 
 use super::{END, FAR_BYTES, MIDDLE_BYTES, NEAR_BYTES};
 
-/// log2 of the dictionary's entries: 32 KiB of places stay in the first-level cache.
+/// log2 of the number of dictionary entries: 32 KiB of positions stay in the first-level cache.
 const HASH_BITS: u32 = 14;
-/// The shortest match searched; a match costs two or three bytes.
+/// The shortest match that is searched for; encoding a match takes two or three bytes.
 const MIN_MATCH_BYTES: usize = 4;
-/// No match begins in this many last bytes, so that fixed-size loads stay inside the input.
+/// No match begins in this many bytes at the end of the input, so that fixed-size loads stay within
+/// it.
 const TAIL_BYTES: usize = 20;
-/// After each this many bytes without a match, the stride grows by one byte.
+/// The stride grows by one byte after each this many bytes without a match.
 const PATIENCE_BYTES: usize = 32;
-/// The longest stride: more would jump over the first matches behind a random stretch.
+/// The longest stride: a longer one would skip the first matches after a random section.
 const MAX_STRIDE_BYTES: usize = 64;
-/// Bytes copied at once for a short run of literals.
+/// The number of bytes copied at once for a short run of literals.
 const STEP_BYTES: usize = 16;
 
-/// The last place of each hash, modulo 65536.
+/// The last position of each hash, modulo 65536.
 type HashPlaces = [u16; 1 << HASH_BITS];
 
-/// The encoder's memory of places; reused from call to call.
+/// The encoder's memory of positions, reused from call to call.
 pub struct Dictionary(Box<HashPlaces>);
 
 impl Default for Dictionary {
@@ -36,15 +37,15 @@ impl Default for Dictionary {
     }
 }
 
-/// The room that [`compress`] needs in `out` for `raw_bytes` of input.
+/// The length of `out` that [`compress`] needs for `raw_bytes` of input.
 pub const fn max_stored_bytes(raw_bytes: usize) -> usize {
     raw_bytes + raw_bytes / 16 + 64 + END.len()
 }
 
-/// Compresses `raw` into the front of `out`; returns how many bytes it wrote.
+/// Compresses `raw` into the beginning of `out`; returns the number of bytes written.
 ///
 /// # Panics
-/// When `out` is shorter than [`max_stored_bytes`] of `raw.len()`.
+/// Panics when `out` is shorter than [`max_stored_bytes`] of `raw.len()`.
 pub fn compress(raw: &[u8], dictionary: &mut Dictionary, out: &mut [u8]) -> usize {
     assert!(out.len() >= max_stored_bytes(raw.len()), "the output has room for the worst case");
     let places = &mut *dictionary.0;
@@ -62,7 +63,8 @@ pub fn compress(raw: &[u8], dictionary: &mut Dictionary, out: &mut [u8]) -> usiz
     writer.end()
 }
 
-/// The first match at or behind `literals`, the end of the last one: its place and distance.
+/// Returns the position and distance of the first match at or after `literals`, which is the end of
+/// the last match.
 #[inline(always)]
 fn find_match(raw: &[u8], places: &mut HashPlaces, literals: usize) -> Option<(usize, usize)> {
     let limit = raw.len().saturating_sub(TAIL_BYTES);
@@ -87,11 +89,11 @@ fn find_match(raw: &[u8], places: &mut HashPlaces, literals: usize) -> Option<(u
     None
 }
 
-/// Notes the place `at`, and returns how far back its first four bytes were seen last.
+/// Records the position `at`, and returns how far back its first four bytes last occurred.
 ///
 /// # Safety
-/// `0 < at`, `at + TAIL_BYTES <= raw.len()`, and since `places` was cleared, `at` was smaller in
-/// every call before.
+/// The caller ensures that `0 < at`, `at + TAIL_BYTES <= raw.len()`, and that `at` was smaller in
+/// every earlier call since `places` was cleared.
 #[inline(always)]
 unsafe fn probe(raw: &[u8], places: &mut HashPlaces, at: usize) -> Option<usize> {
     debug_assert!(0 < at && at + TAIL_BYTES <= raw.len());
@@ -108,30 +110,30 @@ unsafe fn probe(raw: &[u8], places: &mut HashPlaces, at: usize) -> Option<usize>
     (earlier == word && distance.wrapping_sub(1) < FAR_BYTES).then_some(distance)
 }
 
-/// Four bytes as a number.
+/// Loads four bytes as a number.
 ///
 /// # Safety
-/// `at + 4 <= bytes.len()`.
+/// The caller ensures that `at + 4 <= bytes.len()`.
 #[inline(always)]
 unsafe fn load32(bytes: &[u8], at: usize) -> u32 {
     // SAFETY: the caller's promise; the read asks for no alignment.
     u32::from_le(unsafe { bytes.as_ptr().add(at).cast::<u32>().read_unaligned() })
 }
 
-/// Eight bytes as a number.
+/// Loads eight bytes as a number.
 ///
 /// # Safety
-/// `at + 8 <= bytes.len()`.
+/// The caller ensures that `at + 8 <= bytes.len()`.
 #[inline(always)]
 unsafe fn load64(bytes: &[u8], at: usize) -> u64 {
     // SAFETY: the caller's promise; the read asks for no alignment.
     u64::from_le(unsafe { bytes.as_ptr().add(at).cast::<u64>().read_unaligned() })
 }
 
-/// The number of bytes at `at` that repeat those at `from`, given that the first four do.
+/// Returns the number of bytes at `at` that equal those at `from`, given that the first four do.
 ///
 /// # Panics
-/// Unless `from < at`.
+/// Panics unless `from < at`.
 #[inline(always)]
 fn match_bytes(raw: &[u8], from: usize, at: usize) -> usize {
     assert!(from < at, "a match is before its repetition");
@@ -150,7 +152,7 @@ fn match_bytes(raw: &[u8], from: usize, at: usize) -> usize {
     len
 }
 
-/// The stream being written; `out` has room for the worst case.
+/// The stream being written; `out` is long enough for the worst case.
 struct LzoWriter<'a> {
     out: &'a mut [u8],
     at: usize,
@@ -163,7 +165,7 @@ impl LzoWriter<'_> {
         self.at += 1;
     }
 
-    /// Writes the rest of a length that does not fit its instruction; `rest` is at least 1.
+    /// Writes the rest of a length that does not fit in its instruction; `rest` is at least 1.
     fn long_length(&mut self, mut rest: usize) {
         while rest > 255 {
             self.byte(0);
@@ -172,9 +174,10 @@ impl LzoWriter<'_> {
         self.byte(rest);
     }
 
-    /// Announces `len` literals. The first instruction of a stream has its own form; up to three
-    /// are noted in the instruction before, whose last but one byte has two bits for them. Every
-    /// match ends in such a pair of bytes, so this never changes a literal.
+    /// Announces `len` literals. Writes the number of literals that follow: at the start of a
+    /// stream in an instruction of its own form, up to three in two bits of the last byte but one
+    /// of the instruction before. Every match ends in a pair of bytes that has these two bits, so
+    /// this never changes a literal.
     fn announce(&mut self, len: usize) {
         if self.at == 0 && len <= 238 {
             self.byte(17 + len);
@@ -188,7 +191,8 @@ impl LzoWriter<'_> {
         }
     }
 
-    /// `len` literals from `raw[from..]`, where at least [`TAIL_BYTES`] more bytes follow them.
+    /// Writes `len` literals from `raw[from..]`, which must be followed by at least [`TAIL_BYTES`]
+    /// more bytes.
     #[inline(always)]
     fn literals(&mut self, raw: &[u8], from: usize, len: usize) {
         if self.at > 0 && len <= STEP_BYTES {
@@ -209,7 +213,7 @@ impl LzoWriter<'_> {
         self.at += len;
     }
 
-    /// The literals that no match follows.
+    /// Writes the literals that no match follows.
     fn last_literals(&mut self, literals: &[u8]) {
         if !literals.is_empty() {
             self.announce(literals.len());
@@ -218,7 +222,7 @@ impl LzoWriter<'_> {
         }
     }
 
-    /// A match of `len` bytes, `distance` bytes back.
+    /// Writes a match of `len` bytes, `distance` bytes back.
     #[inline(always)]
     fn copy(&mut self, distance: usize, len: usize) {
         if len <= 8 {
@@ -236,7 +240,8 @@ impl LzoWriter<'_> {
         self.byte(back >> 6);
     }
 
-    /// A match of at most 8 bytes: all three forms are made and one is taken, with no branch.
+    /// Writes a match of at most 8 bytes: all three forms are computed and one is selected, without
+    /// a branch.
     #[inline(always)]
     fn short_copy(&mut self, distance: usize, len: usize) {
         // In each form the two low bits of the last byte but one stay zero: they take the count of
@@ -252,7 +257,7 @@ impl LzoWriter<'_> {
         self.at += if distance <= NEAR_BYTES { 2 } else { 3 };
     }
 
-    /// The first byte of a match and what of its length has no room in it.
+    /// Writes the first byte of a match, and the part of its length that does not fit in that byte.
     fn long_form(&mut self, instruction: usize, most: usize, len: usize) {
         if len <= most {
             self.byte(instruction | len);

@@ -1,5 +1,5 @@
-//! The ancestry of a backup: the latest snapshot of the same host and sources, and the checkpoints
-//! of backups that were interrupted since.
+//! Finds what a backup builds on: the latest snapshot of the same host and sources, and the
+//! checkpoints of backups that were interrupted since.
 
 use super::LOSSES_MARK;
 use super::sources::topmost;
@@ -14,7 +14,7 @@ use pinstripe_member::ExtentName;
 use pinstripe_member::meta::Time;
 use pinstripe_member::snapshot::Snapshot;
 
-/// Interrupted backups that are asked at most: each was begun before the one before it ended.
+/// The largest number of interrupted backups whose checkpoints are used.
 const BEGUN_MAX: usize = 8;
 
 /// The earlier backups of the same host and sources.
@@ -23,7 +23,7 @@ pub(crate) struct Ancestry {
     pub parent: Option<Snapshot>,
     /// Checkpoints of backups interrupted since then, newest first.
     pub begun: Vec<Snapshot>,
-    /// All checkpoints, to be removed when this backup is done.
+    /// All checkpoints, to be removed when this backup is finished.
     pub superseded: Vec<ExtentName>,
 }
 
@@ -31,7 +31,7 @@ impl Ancestry {
     /// Looks for them.
     ///
     /// # Errors
-    /// The errors of [`snapshots::load`].
+    /// Fails with the errors of [`snapshots::load`].
     pub fn find(
         store: &Store,
         host: &[u8],
@@ -63,7 +63,7 @@ impl Ancestry {
         Ok(Ancestry { parent, begun, superseded })
     }
 
-    /// Whether the store may lack chunks that an earlier backup had: its set of lost packs has
+    /// Whether the store may lack chunks that an earlier backup stored: the set of lost packs has
     /// changed since, or some packs are in no index run, for example because a run was lost.
     pub fn is_doubtful(&self, index: &Index<'_>) -> bool {
         let now = index.losses_mark();
@@ -76,7 +76,7 @@ impl Ancestry {
     /// Returns the entries that may be reused.
     ///
     /// # Errors
-    /// The errors of [`TreeReader::new`].
+    /// Fails with the errors of [`TreeReader::new`].
     pub fn entries<'a>(
         &self,
         chunks: impl Fn() -> ChunkReader<'a>,
@@ -85,7 +85,7 @@ impl Ancestry {
         if let Some(begun) = self.begun.first() {
             let entries = begun.root.entries;
             let entries = pinstripe_base::units::counted(entries, "entry", "entries");
-            monitor.note(&format!("resuming an interrupted backup, which had done {entries}"));
+            monitor.note(&format!("resuming an interrupted backup that had saved {entries}"));
         }
         let earlier = |snapshot: &Snapshot, is_whole| {
             let began = Time { seconds: snapshot.created_seconds, nanos: snapshot.created_nanos };

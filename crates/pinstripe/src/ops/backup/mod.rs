@@ -1,4 +1,4 @@
-//! `backup`: take paths into the store as a new snapshot.
+//! `backup`: saves paths in the store as a new snapshot.
 
 mod ancestry;
 mod sources;
@@ -33,10 +33,11 @@ use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 
 /// Options of a backup.
 pub struct BackupOptions {
-    /// Files and directories, as they were named.
+    /// Files and directories, as the user named them.
     pub paths: Vec<PathBuf>,
-    /// The paths come from a list, which names others each time: a missing one is not a source of
-    /// the snapshot. In both cases it is a loss, and the others are backed up.
+    /// The paths come from a list that differs each time: a missing path is not a source of the
+    /// snapshot. With or without a list, a missing path is a loss, and the other paths are backed
+    /// up.
     pub paths_are_a_list: bool,
     /// Paths to leave out.
     pub exclude: Exclude,
@@ -48,7 +49,7 @@ pub struct BackupOptions {
     pub tags: Vec<String>,
     /// Count the work, for a progress bar.
     pub estimate: bool,
-    /// The interval of checkpoints; none without.
+    /// The interval between checkpoints; no checkpoints if `None`.
     pub checkpoints: Option<Interval>,
     /// Set by another thread to end the run early, with a checkpoint.
     pub stop: Arc<AtomicBool>,
@@ -59,11 +60,12 @@ pub struct BackupOptions {
 /// When a checkpoint is due: after a time or an amount of content, whichever comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
-    /// Since the last one.
+    /// The time since the last checkpoint.
     pub time: Duration,
-    /// Content read since then; 0 is a checkpoint after each job.
+    /// The content read since the last checkpoint; 0 means a checkpoint after each job.
     pub read_bytes: u64,
-    /// Continue only when the checkpoint is durable. Slow; for tests that count steps.
+    /// Wait until the checkpoint is durable before continuing. Waiting is slow; the option is for
+    /// tests that count steps.
     pub waits: bool,
 }
 
@@ -74,7 +76,7 @@ impl Default for Interval {
 }
 
 impl BackupOptions {
-    /// A backup of `paths` without exclusions and with default options.
+    /// Options for a backup of `paths` without exclusions and with default settings.
     pub fn new(paths: Vec<PathBuf>, host: &[u8], limits: Limits) -> Self {
         BackupOptions {
             paths,
@@ -91,7 +93,7 @@ impl BackupOptions {
     }
 }
 
-/// Counts that are kept in the snapshot.
+/// The counts that are stored in the snapshot.
 const KEPT: &[Counter] = &[
     Counter::WalkedEntries,
     Counter::NewFiles,
@@ -109,15 +111,16 @@ const KEPT: &[Counter] = &[
     Counter::Losses,
 ];
 
-/// Under what losses the snapshot was made, kept among its counts: see [`Index::losses_mark`].
+/// The count that stores which losses the store had when the snapshot was made: see
+/// [`Index::losses_mark`].
 const LOSSES_MARK: &str = "losses_mark";
 
-/// Runs the backup. Entries that could not be read are losses in the ledger; the snapshot exists
+/// Runs the backup. Entries that could not be read are losses in the ledger; the snapshot is made
 /// without them.
 ///
 /// # Errors
-/// When nothing could be committed: no path that exists, a full member, more members lost
-/// than parity replaces. Earlier snapshots are untouched then.
+/// Fails when nothing can be committed: no path exists, a member is full, or more members are lost
+/// than parity replaces. After a failure, earlier snapshots are unchanged.
 pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<Snapshot> {
     let (began_seconds, began_nanos) = clock::now();
     let sources = sources(&options, monitor)?;
@@ -163,18 +166,18 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     Ok(snapshot)
 }
 
-/// The preparation of every store before it is written to.
+/// Prepares a store before it is written to.
 pub(super) fn prepare(store: &Store, monitor: &Monitor) {
     report_absent(store, monitor);
     store.sweep(monitor);
     store.keep_labels_true(monitor);
 }
 
-/// Ends the session of a backup that is done. A session that cannot be removed has no effect any
-/// more.
+/// Ends the session of a backup that is finished. A session that cannot be removed has no effect
+/// any more.
 ///
 /// # Errors
-/// The errors of [`OpenSession::confirm_commit`].
+/// Fails with the errors of [`OpenSession::confirm_commit`].
 pub(super) fn end(store: &Store, session: OpenSession<'_>, monitor: &Monitor) -> Result<()> {
     session.confirm_commit()?;
     // The writers report members that fail them; others may have stopped answering meanwhile.
@@ -184,12 +187,15 @@ pub(super) fn end(store: &Store, session: OpenSession<'_>, monitor: &Monitor) ->
         }
     }
     if let Err(error) = session.end() {
-        monitor.warning("the session of this backup", error.advice("the next gc removes it"));
+        monitor.warning(
+            "the session of this backup",
+            error.advice("the next gc removes this session object"),
+        );
     }
     Ok(())
 }
 
-/// The snapshot as far as it is known at the beginning: all but tree and counts.
+/// Returns the snapshot as far as it is known at the beginning: everything but tree and counts.
 fn begun(
     store: &Store,
     id: SnapshotId,
@@ -213,8 +219,9 @@ fn begun(
     }
 }
 
-/// Returns whether a checkpoint is due, and if so restarts the interval. Without new content none
-/// is due, however late it is: there would be nothing to gain.
+/// Returns a function that says whether a checkpoint is due, and if so restarts the interval.
+/// Without new content no checkpoint is due, whatever time has passed, because nothing would be
+/// gained.
 fn due(interval: Interval, monitor: &Monitor) -> impl Fn() -> bool + Sync + '_ {
     let last = Mutex::new((clock::monotonic(), 0));
     move || {
@@ -230,11 +237,11 @@ fn due(interval: Interval, monitor: &Monitor) -> impl Fn() -> bool + Sync + '_ {
     }
 }
 
-/// Walks and compares as [`run`] would, reads and writes nothing, and shows every file that would
-/// be read. The ledger counts as in a backup.
+/// Walks and compares as [`run`] would, but reads no content and writes nothing, and passes every
+/// file that would be read to `show`. The ledger counts as in a backup.
 ///
 /// # Errors
-/// The errors of [`run`], and the errors of `show`.
+/// Fails with the errors of [`run`] and the errors of `show`.
 pub fn survey(
     store: &Store,
     options: &BackupOptions,
@@ -291,15 +298,16 @@ fn counts(monitor: &Monitor, losses_mark: u64) -> Vec<(String, u64)> {
     counts
 }
 
-/// Reports the members that a backup has to do without, and those whose label does not say that they
-/// are members: it takes one more fault to lose them.
+/// Reports the members that a backup must do without, and those whose label does not prove that
+/// they are members; one more fault would lose the latter.
 fn report_absent(store: &Store, monitor: &Monitor) {
     for number in store.absent() {
         monitor.degraded(&store.member_slots[number].place, store.absence(number));
     }
     for slot in &store.member_slots {
         if let Some(error) = &slot.bad_label {
-            let advice = "it is written to anyway; run 'pinstripe repair' to rewrite its label";
+            let advice = "the backup writes to this member anyway; run 'pinstripe repair' to \
+                          rewrite its label";
             monitor.warning(&slot.place, error.duplicate().advice_instead(advice));
         }
     }

@@ -1,5 +1,6 @@
-//! The paths that a backup walks: absolute, in path order, none twice, no member of the store. One
-//! may be below another: the walk of the other one does not reach everything.
+//! The paths that a backup walks: they are absolute, in path order, without duplicates, and none is
+//! a member of the store. One source may be below another: the walk of the other one does not reach
+//! everything.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -18,11 +19,12 @@ use pinstripe_io::paths;
 use pinstripe_member::is_remote;
 use pinstripe_member::tree::{compare_paths, is_at_or_below};
 
-/// The space of sources in a snapshot object, which every member has completely.
+/// The largest size of the list of sources in a snapshot object, which every member stores
+/// completely.
 const SOURCES_MAX_BYTES: usize = 8 << 20;
 
-/// Excludes members that lie within a source: otherwise each backup would take in the packs of the
-/// one before.
+/// Excludes members that are within a source: otherwise each backup would save the packs of the one
+/// before.
 pub fn exclude_members(
     store: &Store,
     mut exclude: Exclude,
@@ -35,18 +37,21 @@ pub fn exclude_members(
         let place = slot.place.as_os_str().as_bytes();
         let below_root = place.strip_prefix(b"/").unwrap_or(place);
         if sources.iter().any(|source| is_at_or_below(below_root, source)) {
-            monitor
-                .note(&format!("left out {}: it is a member of the store", slot.place.display()));
+            monitor.note(&format!(
+                "left out of the backup: {}, which is a member of the store",
+                slot.place.display()
+            ));
             exclude = exclude.with_place(place);
         }
     }
     exclude
 }
 
-/// The sources: from the file system's root, in path order, none twice.
+/// The sources as absolute paths, in path order, without duplicates.
 pub struct Sources {
-    /// The sources that name the series of snapshots, including paths that are missing this time.
-    /// From a list, only those that are not below another one: it may name every file of a tree.
+    /// The sources that identify the series of snapshots, including paths that are missing this
+    /// time. From a list, only those sources are used that are not below another one, because a
+    /// list may name every file of a tree.
     pub named: Vec<Vec<u8>>,
     /// The sources to walk.
     pub there: Vec<Vec<u8>>,
@@ -55,8 +60,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Warns of sources that match an exclude pattern themselves: they are backed up, since they
-    /// were named.
+    /// Warns about sources that match an exclude pattern: they are backed up nevertheless, since
+    /// the user named them.
     pub(crate) fn warn_of_excluded(&self, exclude: &Exclude, monitor: &Monitor) {
         let is_excluded = |source: &&Vec<u8>| {
             !source.is_empty()
@@ -67,34 +72,35 @@ impl Sources {
         let Some(first) = excluded.next() else { return };
         let more = match excluded.count() {
             0 => String::new(),
-            others => format!("; so do {others} other named paths"),
+            others => format!("; the same applies to {others} other named paths"),
         };
-        let what =
-            format!("matches an exclude pattern, and is backed up because it was named{more}");
+        let what = format!(
+            "this path matches an exclude pattern, but is backed up because it was named{more}"
+        );
         let error = Error::new(Kind::Usage, what);
         monitor.warning(
             shown_from_root(first),
-            error.advice("name its parent directory instead to leave it out"),
+            error.advice("to leave the path out, name its parent directory instead"),
         );
     }
 }
 
-/// The sources that are not below another one.
+/// Returns the sources that are not below another one.
 pub fn topmost(sources: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut topmost = sources.to_vec();
     topmost.dedup_by(|later, earlier| is_at_or_below(later, earlier));
     topmost
 }
 
-/// The paths to walk. The last component of a path is never followed, so a symlink is backed up
-/// as one.
+/// Returns the paths to walk. A symlink in the last component of a path is not followed: it is
+/// backed up as a symlink.
 ///
-/// A missing path is a loss, and the others are backed up. It stays among the sources
-/// where it was named by itself, so that this snapshot is one of the same sources as those before
-/// and after it; of a list, which names other paths each time, it is left out.
+/// A missing path is a loss, and the other paths are backed up. A missing path that was named by
+/// itself stays among the sources, so that this snapshot has the same sources as those before and
+/// after it; a missing path from a list is left out, because a list names other paths each time.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when none is present.
+/// Fails with [`Kind::NotFound`] when none of the paths exists.
 pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
     let (mut named, mut there, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     let mut directories = HashSet::new();
@@ -118,7 +124,7 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
         let first = missing.iter().position(is_gone).unwrap_or(0);
         let error = match missing.into_iter().nth(first) {
             Some((_, error)) if !several || error.kind() != Kind::NotFound => error,
-            _ => Error::new(Kind::NotFound, "there is nothing to back up: no path exists"),
+            _ => Error::new(Kind::NotFound, "there is nothing to back up: no named path exists"),
         };
         return Err(error.advice("name files and directories that exist"));
     }
@@ -143,7 +149,7 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
     if bytes > SOURCES_MAX_BYTES {
         return Err(Error::new(Kind::Usage, "too many paths are named for one snapshot")
             .expected(format!("at most {SOURCES_MAX_BYTES} bytes of paths"), bytes)
-            .advice("name directories that hold them, or make several backups"));
+            .advice("name directories that contain these paths, or make several backups"));
     }
     Ok(Sources { named, there, directories })
 }
@@ -159,7 +165,7 @@ fn report_repeated(sources: &[Vec<u8>], monitor: &Monitor) {
     }
 }
 
-/// The source that a path names, and its kind.
+/// Returns the source that a path names, and its file type.
 fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
     let io = |error| Error::io("cannot back this path up", path, error);
     let kind = paths::own_metadata(path).map_err(io)?.file_type();
@@ -174,35 +180,36 @@ fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
     Ok((below_root(&absolute), kind))
 }
 
-/// Notes that the content of a path that was named is not in the backup, because it is neither a
+/// Reports that the content of a named path is not in the backup, because the path is neither a
 /// directory nor a regular file.
 fn note_content_left_out(path: &Path, kind: FileType, monitor: &Monitor) {
     let what = match kind {
         _ if kind.is_symlink() => {
-            "a symbolic link: what it leads to is not in the backup; name that path for it"
+            "this is a symbolic link, and its target is not in the backup; to back up the target, \
+             name its path"
         }
         _ if kind.is_block_device() || kind.is_char_device() => {
-            "a device: its content is not in the backup; to save it, read it as a stream: \
-             pinstripe backup --stdin NAME < DEVICE"
+            "this is a device, and its content is not in the backup; to save the content, run \
+             'pinstripe backup --stdin NAME < DEVICE'"
         }
         _ if kind.is_fifo() => {
-            "a FIFO: its content is not in the backup; to save it, read it as a stream: \
-             pinstripe backup --stdin NAME < FIFO"
+            "this is a FIFO, and its content is not in the backup; to save the content, run \
+             'pinstripe backup --stdin NAME < FIFO'"
         }
-        _ if kind.is_socket() => "a socket: it has no content",
+        _ if kind.is_socket() => "this is a socket, which has no content",
         _ => return,
     };
     monitor.note(&format!("{} is {what}", path.display()));
 }
 
-/// Whether the last component of a path is a dot behind a slash, which [`Path`] passes over.
+/// Whether the last component of a path is `.`, which [`Path`] ignores.
 fn ends_in_dot(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
     bytes[..end].ends_with(b"/.")
 }
 
-/// The absolute name of a path that is missing, by those directories above it that are.
+/// Returns the absolute name of a missing path, made from those directories above it that exist.
 fn vanished(path: &Path) -> Option<Vec<u8>> {
     let absolute = std::path::absolute(path).ok()?;
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
@@ -222,7 +229,8 @@ fn below_root(absolute: &Path) -> Vec<u8> {
     bytes.strip_prefix(b"/").unwrap_or(bytes).to_vec()
 }
 
-/// A store must not back itself up: every run would find its own new packs.
+/// Refuses sources that are members of the store: a backup of the store into itself would find its
+/// own new packs in every run.
 pub fn refuse_members(store: &Store, sources: &[Vec<u8>]) -> Result<()> {
     let is_here = |slot: &&MemberSlot| slot.member.is_some() && !is_remote(&slot.place);
     for slot in store.member_slots.iter().filter(is_here) {
@@ -231,7 +239,7 @@ pub fn refuse_members(store: &Store, sources: &[Vec<u8>]) -> Result<()> {
         if let Some(source) = sources.iter().find(|source| is_at_or_below(source, place)) {
             return Err(Error::new(
                 Kind::Refused,
-                "this path lies within a member of the store itself",
+                "this path is inside a member of the store itself",
             )
             .at(Path::new("/").join(OsStr::from_bytes(source)))
             .advice("a store cannot back itself up"));

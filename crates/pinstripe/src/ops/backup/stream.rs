@@ -1,4 +1,4 @@
-//! Backing a stream up as one file in a snapshot of its own.
+//! Backs up a stream as one file in a snapshot of its own.
 
 use std::io::Read;
 
@@ -16,25 +16,25 @@ use pinstripe_member::entry::{Content, Entry};
 use pinstripe_member::meta::{FileKind, Metadata, Time};
 use pinstripe_member::snapshot::Snapshot;
 
-/// The longest name that file systems have.
+/// The longest file name that file systems allow.
 const NAME_MAX_BYTES: usize = 255;
 
 /// A stream to back up as a file.
 pub struct Stream<'a> {
     /// The file's name: one component of a path.
     pub name: Vec<u8>,
-    /// The content, read to the end.
+    /// The content, which is read to its end.
     pub content: Box<dyn Read + 'a>,
-    /// The numbers of its owner and group.
+    /// The numeric owner and group of the file.
     pub owner: (u32, u32),
 }
 
-/// Backs a stream up as one file in a snapshot of its own. The paths of `options` are ignored.
-/// Nothing is reused from earlier snapshots except by deduplication.
+/// Backs up a stream as one file in a snapshot of its own. The paths of `options` are ignored.
+/// Unchanged files of earlier snapshots are not reused; only deduplication applies.
 ///
 /// # Errors
-/// The errors of [`run`](super::run); [`Kind::Usage`] for an invalid name; those of reading the
-/// stream: no snapshot of a part of it is made.
+/// Fails with the errors of [`run`](super::run), with [`Kind::Usage`] for an invalid name, or with
+/// the errors of reading the stream; a partial stream never becomes a snapshot.
 pub fn run_stream(
     store: &Store,
     stream: Stream<'_>,
@@ -46,8 +46,8 @@ pub fn run_stream(
     let is_name = !matches!(&name[..], b"" | b"." | b"..") && name.len() <= NAME_MAX_BYTES;
     if !is_name || name.contains(&b'/') || name.contains(&0) {
         let shown = String::from_utf8_lossy(&name).into_owned();
-        return Err(Error::new(Kind::Usage, "a stream needs the name of a file")
-            .expected(format!("1 to {NAME_MAX_BYTES} bytes without a slash"), shown));
+        return Err(Error::new(Kind::Usage, "a backup of a stream needs a name for the file")
+            .expected(format!("a name of 1 to {NAME_MAX_BYTES} bytes without a slash"), shown));
     }
     prepare(store, monitor);
     let (cutter, codec) = pipeline::backup::cutting(store)?;

@@ -1,4 +1,4 @@
-//! The beginning of every backup: a session, then an index without condemned packs.
+//! The beginning of every backup: it puts a session, then loads an index without condemned packs.
 
 use super::ancestry::Ancestry;
 use crate::ops::stale;
@@ -12,7 +12,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::session::Work;
 use pinstripe_member::{Glance, Room};
 
-/// The number of parents tried when the chosen one was just forgotten.
+/// The number of parents that are tried if the chosen one was just forgotten.
 const PARENTS_TRIED: usize = 16;
 
 /// The rooms that are read after the session was put, in any order.
@@ -30,28 +30,29 @@ pub(in crate::ops) struct Writer<'a> {
     pub session: OpenSession<'a>,
     pub acknowledger: Acknowledger,
     pub index: Index<'a>,
-    /// A run that could not be read was removed: its rows may be lost.
+    /// An index run that could not be read was removed, so its rows may be lost.
     pub is_doubtful: bool,
 }
 
 impl<'a> Writer<'a> {
-    /// Begins a session that relies on nothing but the chunks that its writer stores or asks for.
+    /// Begins a session that relies only on the chunks that its writer stores or looks up.
     ///
     /// # Errors
-    /// The errors of the members.
+    /// Fails with the errors of the members.
     pub fn begin(store: &'a Store, snapshot: SnapshotId, monitor: &'a Monitor) -> Result<Self> {
         let session = sessions::begin(store, Work::Backup, snapshot.0, Vec::new())?;
         store.foresee(&BEGINNING);
         Self::with(store, session, None, monitor)
     }
 
-    /// Begins a session that builds on an earlier snapshot, and returns which. The session is put
-    /// first, then this checks that the parent is still wanted. A verb that forgets and deletes
-    /// does the two in the opposite order, so at least one of the two sees the other.
+    /// Begins a session that builds on an earlier snapshot, and returns that snapshot. The session
+    /// is put first; then the parent is checked to be still wanted. A verb that forgets and deletes
+    /// does these two steps in the opposite order, so at least one of the two processes sees the
+    /// other.
     ///
     /// # Errors
-    /// The errors of the members, and of `find`; [`Kind::Busy`] when each parent was forgotten at
-    /// once.
+    /// Fails with the errors of the members and of `find`, or with [`Kind::Busy`] when each chosen
+    /// parent had just been forgotten.
     pub(crate) fn begin_after(
         store: &'a Store,
         snapshot: SnapshotId,
@@ -100,8 +101,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Removes the index runs that a member which was absent brought back, and reports that member.
-/// Returns whether their records of packs that are gone may be lost with them.
+/// Removes the superseded index runs that a member brought back after an absence, and reports that
+/// member. Returns whether the removed runs may have been the only ones to record some lost packs.
 fn drop_superseded(store: &Store, session: &OpenSession<'_>, monitor: &Monitor) -> bool {
     let dropped = index::drop_superseded(store, Some(session.session.id)).and_then(|dropped| {
         if !dropped.is_empty() {
@@ -112,7 +113,10 @@ fn drop_superseded(store: &Store, session: &OpenSession<'_>, monitor: &Monitor) 
     match dropped {
         Ok(dropped) => dropped.iter().any(|run| run.is_unreadable),
         Err(error) => {
-            monitor.warning("index runs", error.advice("they stay as they are; nothing is lost"));
+            monitor.warning(
+                "index runs",
+                error.advice("these index runs stay as they are; nothing is lost"),
+            );
             false
         }
     }

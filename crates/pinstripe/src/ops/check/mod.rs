@@ -1,9 +1,9 @@
-//! `check`: do the members have everything that the snapshots need, unchanged?
+//! `check`: verifies that the members have everything that the snapshots need, unchanged.
 //!
-//! Three questions, from the bottom up: does every member have its small objects and extents, is
-//! every strip sound (with `read_data`), does every snapshot find all of its chunks? Damage that
-//! parity or another copy can repair is a warning; other damage is a loss, reported with the
-//! snapshots and paths that it affects.
+//! A check answers three questions, in this order: does every member have its small objects and
+//! extents, is every strip intact (with `read_data`), does every snapshot find all of its chunks?
+//! Damage that parity or another copy can repair is a warning; other damage is a loss, reported
+//! with the snapshots and paths that it affects.
 
 mod records;
 pub(super) mod sets;
@@ -48,24 +48,24 @@ pub struct CheckOutcome {
     pub packs: u64,
     /// Damaged or missing parts that `repair` can rewrite.
     pub repairable: u64,
-    /// Objects in the rooms of members that no process of this store can have finished putting.
+    /// Objects in the members' rooms that no process of this store can have finished writing.
     pub strays: u64,
-    /// Damaged parts that nothing can bring back.
+    /// Damaged parts that cannot be repaired.
     pub lost: u64,
-    /// Chunks that no intact record holds.
+    /// Chunks that are in no intact record.
     pub lost_chunks: u64,
     /// Snapshots that lost something.
     pub hurt_snapshots: u64,
-    /// Entries in them that a restore cannot give back whole, counted for every snapshot; entries
-    /// of lost pages of a tree are counted, though their names are lost.
+    /// Entries of these snapshots that a restore cannot restore completely, counted for every
+    /// snapshot; entries on lost pages of a tree are counted too, though their names are lost.
     pub hurt_paths: u64,
     /// The store is encrypted and its key was not given: checksums were compared, but nothing was
-    /// decoded, and it is unknown which snapshots need what.
+    /// decoded, and it is unknown which data each snapshot needs.
     pub without_key: bool,
 }
 
-/// What a check lists, and how often: it compares the state at about one moment, so one listing is
-/// as good as several; objects that are missing in it are searched again.
+/// What a check lists, and how often: it examines the store at about one moment, so one listing
+/// serves several steps; objects that are missing in the listing are looked up again.
 const CHECKED: [Glance; 11] = [
     Glance::of(Room::Packs, 4),
     Glance::of(Room::Index, 8),
@@ -83,7 +83,7 @@ const CHECKED: [Glance; 11] = [
 /// Checks the store.
 ///
 /// # Errors
-/// Only what keeps the check from running; damage is in the outcome and in the ledger.
+/// Fails only if the check cannot run; damage is reported in the outcome and in the ledger.
 pub fn run(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<CheckOutcome> {
     let mut outcome = examine(store, options, monitor)?;
     let is_any_wrong = outcome.lost + outcome.lost_chunks + outcome.repairable + outcome.strays > 0;
@@ -130,7 +130,7 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     if !(survey.is_whole && survey.missing.is_empty() && lost.is_empty()) {
         let mut trees = Trees::new(chunks, &index, lost, survey);
         for snapshot in &snapshots {
-            trees.check(snapshot, monitor, &mut outcome);
+            trees.check(store, snapshot, monitor, &mut outcome)?;
         }
     }
     // A chunk that only an interrupted backup stored, or a deleted snapshot needed, is lost to none.
@@ -144,11 +144,11 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     Ok(outcome)
 }
 
-/// Names the paths of all snapshots that lack something of what is lost, as [`run`] does; says how
-/// many snapshots and paths are hurt.
+/// Lists the paths of all snapshots that need lost data, as [`run`] does; returns the number of
+/// damaged snapshots and paths.
 ///
 /// # Errors
-/// Those of reading the index and the snapshots.
+/// Fails with the errors of reading the index and the snapshots.
 pub(super) fn name_hurt(
     store: &Store,
     lost: HashSet<ChunkId>,
@@ -161,7 +161,8 @@ pub(super) fn name_hurt(
     let mut chunks = ChunkReader::new(&packs, &index);
     let survey = survey(&snapshots, &mut chunks, &index)?;
     let mut trees = Trees::new(chunks, &index, lost, survey);
-    snapshots.iter().for_each(|snapshot| trees.check(snapshot, monitor, &mut outcome));
+    let mut snapshots = snapshots.iter();
+    snapshots.try_for_each(|snapshot| trees.check(store, snapshot, monitor, &mut outcome))?;
     Ok(outcome)
 }
 
@@ -176,7 +177,7 @@ fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut CheckOutcome) 
     }
 }
 
-/// Labels, keys, snapshots, marks and tombstones: whole on every member?
+/// Checks that every member has complete labels, keys, snapshots, marks and tombstones.
 fn small_objects(
     store: &Store,
     stale: &BTreeMap<usize, Stale>,
@@ -209,13 +210,13 @@ fn small_objects(
     Ok(())
 }
 
-/// A label can be rebuilt from what the store knows about itself.
+/// A damaged label can be rebuilt from the other labels.
 fn labels(store: &Store, monitor: &Monitor, outcome: &mut CheckOutcome) {
     for (number, member) in store.present() {
         let name = ExtentName::Label;
         let judged = read_small(&**member, name);
         if let Err(error) = judged.and_then(|bytes| judge(store, number, name, &bytes)) {
-            let error = error.advice("run 'pinstripe repair' to rewrite it");
+            let error = error.advice("run 'pinstripe repair' to rewrite the object");
             monitor.warning(member.place().join(name.path()), error);
             outcome.repairable += 1;
         }
@@ -242,7 +243,7 @@ fn small_object(
                 outcome.repairable += 1;
                 continue;
             }
-            let advice = "run 'pinstripe repair' to copy it from another member";
+            let advice = "run 'pinstripe repair' to copy the object from another member";
             monitor.warning(place(member), error.advice(advice));
             outcome.repairable += 1;
         }
@@ -261,7 +262,9 @@ fn small_object(
         ExtentName::In(Room::Snapshots, _) if !store.is_locked() => {}
         ExtentName::In(Room::Forgotten, _) => monitor.warning(
             place,
-            error.advice("no member has an intact copy: forgotten snapshots may be shown again"),
+            error.advice(
+                "no member has an intact copy of this mark: forgotten snapshots may be shown again",
+            ),
         ),
         // Without MACs members vote: the others may be those that are absent.
         ExtentName::In(Room::Keys, _) if are_too_few => {
@@ -271,13 +274,14 @@ fn small_object(
         }
         ExtentName::In(Room::Keys, _) if store.config.encryption != Encryption::None => {
             outcome.lost += 1;
-            let advice = "no member has an intact copy; if other slots open the store, add another \
-                          with 'pinstripe key add' and remove this one: pinstripe key remove";
+            let advice = "no member has an intact copy of this key slot; if other key slots open \
+                          the store, add another with 'pinstripe key add' and remove this one with \
+                          'pinstripe key remove'";
             monitor.loss(place, error.advice(advice));
         }
         _ => {
             outcome.lost += 1;
-            monitor.loss(place, error.advice("no member has an intact copy"));
+            monitor.loss(place, error.advice("no member has an intact copy of this object"));
         }
     }
     Ok(())

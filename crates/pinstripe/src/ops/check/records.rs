@@ -1,7 +1,9 @@
-//! The records of a pack, decoded out of its strips while these are verified: a pack is read once.
+//! Decodes the records of a pack from its strips while the strips are verified, so that a pack is
+//! read only once.
 //!
-//! Invariants: a record is decoded from verified bytes only; one with a part that was not shown, or
-//! that is not intact as shown, is fetched in the way of all readers, which reports the error.
+//! Invariants: a record is decoded from verified bytes only; a record with a part that was not
+//! passed to `show`, or that is damaged as it was passed, is fetched as all readers do it, which
+//! reports the error.
 
 use std::ops::Range;
 
@@ -12,15 +14,15 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_stripe::Decoder;
 
-/// The records of one pack, and how far they are decoded.
+/// The records of one pack, and how many of them are decoded.
 pub(super) struct Records<'a> {
     store: &'a Store,
     packs: PackReader<'a>,
     index: PackIndex,
-    /// The record that is being put together, by its number, and what was shown of it.
+    /// The number of the record that is being assembled, and its bytes so far.
     next: usize,
     gathered: Vec<u8>,
-    /// Those to be fetched, by number.
+    /// The numbers of the records that must be fetched.
     unread: Vec<usize>,
     decoder: Decoder,
     raw: Vec<u8>,
@@ -40,7 +42,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Takes a verified part of the pack. It is behind all parts shown before.
+    /// Takes a verified part of the pack. Parts come in the order of the pack.
     pub(super) fn show(&mut self, start: u64, bytes: &[u8]) {
         let end = start + bytes.len() as u64;
         while let Some(record) = self.index.records.get(self.next) {
@@ -71,14 +73,14 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Leaves the next record to be fetched.
+    /// Leaves the current record to be fetched later.
     fn leave(&mut self) {
         self.unread.push(self.next);
         self.next += 1;
         self.gathered.clear();
     }
 
-    /// Decodes a record and compares each chunk with its id; returns its empty buffer.
+    /// Decodes a record and verifies each chunk against its id; returns the record's empty buffer.
     fn decode(&mut self, record: FetchedRecord) -> Result<Vec<u8>> {
         let head = &record.head;
         self.decoder.decode(head.codec, record.stored(), head.raw_bytes as usize, &mut self.raw)?;
@@ -94,8 +96,8 @@ impl<'a> Records<'a> {
         Ok(record.into_buffer())
     }
 
-    /// Fetches the remaining records, except those in lost ranges, and returns those that do not
-    /// decode although their strips match their checksums.
+    /// Fetches the remaining records, except those in lost ranges, and returns those that cannot be
+    /// decoded although their strips match their checksums.
     pub(super) fn undecodable(mut self, lost: &[Range<u64>]) -> Vec<(Range<u64>, Error)> {
         let mut left = std::mem::take(&mut self.unread);
         left.extend(self.next..self.index.records.len());

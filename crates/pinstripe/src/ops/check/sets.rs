@@ -1,4 +1,4 @@
-//! Are the stripe sets as they were written?
+//! Checks that the stripe sets are as they were written.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -19,16 +19,16 @@ use pinstripe_stripe::{SetReader, Verification};
 /// The unreadable parts of one pack.
 pub(in crate::ops) struct BadPack {
     pub(super) set: SetId,
-    /// Whether an index run names it; without the key no run can be read, and all packs count as
-    /// named.
+    /// Whether an index run names the pack; without the key no run can be read, and all packs count
+    /// as named.
     pub(super) is_known: bool,
     lost: Vec<Range<u64>>,
-    /// The damage to report: a loss only if it costs a chunk.
+    /// The damage to report, which is a loss only if a chunk is lost with it.
     damage: Vec<(PathBuf, Error)>,
 }
 
 impl BadPack {
-    /// A pack in which any strip may be damaged.
+    /// Describes a pack in which any strip may be damaged.
     pub(in crate::ops) fn doubtful(set: SetId) -> BadPack {
         BadPack { set, is_known: true, lost: everything(), damage: Vec::new() }
     }
@@ -38,7 +38,7 @@ fn everything() -> Vec<Range<u64>> {
     std::iter::once(0..u64::MAX).collect()
 }
 
-/// Returns the sets that other processes removed while they were read: they are not damaged.
+/// Returns the sets that other processes removed during the check: they are not damaged.
 fn gone_meanwhile(
     store: &Store,
     room: Room,
@@ -89,8 +89,9 @@ pub(super) fn stripe_sets(
             if room == Room::Packs && members.is_empty() && store.absent().next().is_none() {
                 let gone = Error::new(Kind::NotFound, "no member has any part of this pack")
                     .advice(
-                        "the losses of snapshots are listed below; 'pinstripe repair' drops \
-                        the pack, then a backup stores again what its sources still have",
+                        "the losses of snapshots are listed below; 'pinstripe repair' drops the \
+                         pack; after that, a backup stores again the data that its sources still \
+                         have",
                     );
                 monitor.warning(name.path(), gone);
                 outcome.repairable += 1;
@@ -98,10 +99,12 @@ pub(super) fn stripe_sets(
             }
             let Some(examined) = result else {
                 let leftover = match store.is_locked() {
-                    false => "left over from an interrupted backup; nothing needs it",
+                    false => {
+                        "the pack is left over from an interrupted backup; no snapshot needs it"
+                    }
                     true => {
-                        "on too few members; whether anything needs it can only be determined \
-                        with the key"
+                        "the pack is on too few members; the key is needed to determine whether a \
+                         snapshot needs it"
                     }
                 };
                 let leftover = Error::new(Kind::NotFound, leftover);
@@ -120,10 +123,10 @@ pub(super) fn stripe_sets(
 }
 
 struct ExaminedSet {
-    /// The number of members that it is striped over.
+    /// The number of members over which the set is striped.
     width: usize,
     verification: Verification,
-    /// Records that do not decode though their strips are as written.
+    /// Records that cannot be decoded although their strips match their checksums.
     records: Vec<(Range<u64>, Error)>,
 }
 
@@ -185,11 +188,12 @@ fn verify_pack(
 }
 
 const REPAIR: &str = "run 'pinstripe repair'";
-const LAY_ANEW: &str = "run 'pinstripe repair'; if damage remains, there is no free member for it: \
-                        'pinstripe gc' rewrites the pack, or add a member";
+const LAY_ANEW: &str = "run 'pinstripe repair'; if the damage remains, no member is free for the \
+                        missing extent: run 'pinstripe gc' to rewrite the pack, or add a member";
 
-/// Counts what was found about one set. Returns its unreadable ranges, and the errors to report
-/// once their consequences are known. A pack in no run has no consequences yet.
+/// Counts the findings for one set. Returns the set's unreadable ranges, and the errors to report
+/// once their consequences are known. The consequences for a pack that is in no index run are not
+/// known yet.
 fn tally(
     store: &Store,
     name: ExtentName,
@@ -201,7 +205,8 @@ fn tally(
     let examined = match examined {
         Ok(examined) => examined,
         Err(error) if derived => {
-            let error = error.advice("nothing is lost: run 'pinstripe repair' to rebuild it");
+            let error =
+                error.advice("nothing is lost: run 'pinstripe repair' to rebuild the extent");
             monitor.warning(name.path(), error);
             outcome.repairable += 1;
             return (Vec::new(), Vec::new());
@@ -232,7 +237,9 @@ fn tally(
                 with_absent -= 1;
                 continue;
             }
-            None => (name.path().into(), format!("slot {} is on no member", damage.slot)),
+            None => {
+                (name.path().into(), format!("slot {} of the pack is on no member", damage.slot))
+            }
         };
         let error = Error::new(Kind::Corrupt, text);
         if damage.repairable || derived {
@@ -250,8 +257,8 @@ fn tally(
     (lost, beyond_parity)
 }
 
-/// Reports damage that parity cannot repair: a loss where it costs a chunk, as in the packs of
-/// `hurt`, or in all if that is unknown.
+/// Reports damage that parity cannot repair: as a loss where a chunk is lost, which is the case in
+/// the packs of `hurt`, or in all packs if that is unknown.
 pub(super) fn tell(
     bad: Vec<BadPack>,
     hurt: Option<&HashSet<SetId>>,
@@ -272,7 +279,7 @@ pub(super) fn tell(
     }
 }
 
-/// Reports the damage of packs without a lost chunk that a snapshot needs, including those in
+/// Reports the damage of packs in which no chunk is lost that a snapshot needs, even if they are in
 /// `hurt`.
 pub(super) fn tell_unneeded(
     bad: Vec<BadPack>,
@@ -287,8 +294,8 @@ pub(super) fn tell_unneeded(
     }
 }
 
-/// Reports the damage of packs that no run names: a loss where snapshots lack something that these
-/// packs may have held.
+/// Reports the damage of packs that no index run names: as a loss if snapshots lack chunks that
+/// these packs may have held.
 pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut CheckOutcome) {
     let is_loss = outcome.hurt_snapshots > 0;
     for (place, error) in bad.into_iter().flat_map(|pack| pack.damage) {
@@ -302,18 +309,18 @@ pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut C
 }
 
 const NEEDED_BY_NONE: &str = "nothing is lost: the pack is left over from an interrupted backup, \
-                              and every snapshot has all that it needs; 'pinstripe gc' deletes it";
+                              and no snapshot needs it; 'pinstripe gc' deletes the pack";
 
-const UNNEEDED: &str = "nothing is lost: every snapshot has all that it needs; 'pinstripe gc' deletes \
-                        what none needs";
+const UNNEEDED: &str = "nothing is lost: every snapshot has all its data; 'pinstripe gc' deletes \
+                        data that no snapshot needs";
 
-const STANDS_ELSEWHERE: &str = "nothing is lost: the content of the pack is also elsewhere, or can \
-                                still be read; 'pinstripe repair' rewrites it";
+const STANDS_ELSEWHERE: &str = "nothing is lost: the content of the pack is also in other packs, \
+                                or can still be read; 'pinstripe repair' rewrites the pack";
 
-/// Returns the chunks in lost ranges that can be read from no place, and the packs that had them:
-/// of those that the index knows.
+/// Returns the chunks in lost ranges that cannot be read from any place, with the packs that had
+/// them; only packs that the index knows are examined.
 ///
-/// A strip that does not match its checksum may still have complete records in it, which a restore
+/// A strip that does not match its checksum may still contain complete records, which a restore
 /// verifies by their own checksums: a record in a lost range is lost only if reading it fails.
 pub(in crate::ops) fn lost_chunks(
     index: &Index<'_>,

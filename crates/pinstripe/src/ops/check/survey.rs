@@ -1,6 +1,6 @@
-//! Finds the chunks that snapshots refer to and that are in no pack. The index is asked for many at
-//! once, sorted, so that each page of it is read once: chunk by chunk, a check of a store read
-//! several times the store's size.
+//! Finds the chunks that snapshots refer to and that are in no pack. The index is asked for many
+//! chunks at once, in sorted order, so that each of its pages is read once: looking up chunk by
+//! chunk would read several times the size of the store.
 
 use std::collections::HashSet;
 
@@ -13,22 +13,23 @@ use pinstripe_member::entry::{Content, decode_page, read_chunks};
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::tree::decode_node;
 
-/// Chunks asked for at once: 32 MiB of ids.
+/// The number of chunks looked up at once: 32 MiB of ids.
 const BATCH_CHUNKS: usize = 1 << 20;
 
-/// The outcome for all snapshots.
+/// The result for all snapshots.
 #[derive(Default)]
 pub(super) struct Survey {
-    /// Chunks that no pack has.
+    /// Chunks that are in no pack.
     pub missing: HashSet<ChunkId>,
-    /// All pages of all trees could be read; otherwise more may be missing below the others.
+    /// All pages of all trees could be read; otherwise more chunks may be missing below the unread
+    /// pages.
     pub is_whole: bool,
 }
 
-/// Looks for all chunks that snapshots refer to, each page of their trees once.
+/// Looks up all chunks that snapshots refer to, and reads each page of their trees once.
 ///
 /// # Errors
-/// When members that are present cannot be listed.
+/// Fails when members that are present cannot be listed.
 pub(super) fn survey<'a>(
     snapshots: &[Snapshot],
     chunks: &mut ChunkReader<'a>,
@@ -47,7 +48,7 @@ pub(super) fn survey<'a>(
 struct Surveyor<'s, 'a> {
     chunks: &'s mut ChunkReader<'a>,
     index: &'s Index<'a>,
-    /// Nodes, pages and lists that were entered.
+    /// Nodes, pages and content lists that were visited.
     seen: HashSet<ChunkId>,
     wanted: Vec<ChunkId>,
     found: Survey,
@@ -77,7 +78,7 @@ impl Surveyor<'_, '_> {
         rows.iter().try_for_each(|row| self.want(row.id))
     }
 
-    /// The bytes of a node, page or list, the first time that it is met.
+    /// Returns the bytes of a node, page or list when it is visited for the first time.
     fn enter(&mut self, id: &ChunkId) -> Result<Option<Vec<u8>>> {
         if !self.seen.insert(*id) {
             return Ok(None);
@@ -87,7 +88,8 @@ impl Surveyor<'_, '_> {
         Ok(self.decoded(read))
     }
 
-    /// Returns the value read; damage is reported when its snapshot is checked page by page.
+    /// Returns the value if it could be read; damage is reported later, when its snapshot is
+    /// checked page by page.
     fn decoded<T>(&mut self, read: Result<T>) -> Option<T> {
         self.found.is_whole &= read.is_ok();
         read.ok()

@@ -1,9 +1,10 @@
-//! Does every snapshot find all of its chunks?
+//! Checks that every snapshot finds all of its chunks.
 
 use std::collections::HashSet;
 
 use super::CheckOutcome;
 use super::survey::Survey;
+use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, missing_chunk};
 use crate::store::tree::lost_page;
@@ -16,7 +17,7 @@ use pinstripe_member::entry::{Content, Entry, decode_page, read_chunks};
 use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 use pinstripe_member::tree::{Child, decode_node};
 
-/// Follows snapshots down to their chunks; subtrees that were found sound are not entered again.
+/// Follows snapshots down to their chunks; subtrees that were found intact are not visited again.
 pub(super) struct Trees<'a> {
     chunks: ChunkReader<'a>,
     index: &'a Index<'a>,
@@ -25,15 +26,15 @@ pub(super) struct Trees<'a> {
     sound: HashSet<ChunkId>,
 }
 
-/// Paths named per hurt snapshot; the rest is counted.
+/// The number of paths listed for each damaged snapshot; further paths are only counted.
 const PATHS_NAMED: usize = 20;
 
 /// The damage in one snapshot.
 #[derive(Default)]
 struct Hurt {
-    /// Entries that a restore cannot restore completely.
+    /// The number of entries that cannot be restored completely.
     entries: u64,
-    /// Problems: of single entries, and of pages with any number of them.
+    /// The number of problems: with single entries, and with pages that hold any number of entries.
     problems: u64,
     named: Vec<(Vec<u8>, Error)>,
 }
@@ -59,18 +60,24 @@ impl<'a> Trees<'a> {
     }
 
     /// Checks one snapshot and reports its losses.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`](pinstripe_base::error::Kind) when it lacks something and all members that this
+    /// process knows have left the store: what it lacks is on others.
     pub(super) fn check(
         &mut self,
+        store: &Store,
         snapshot: &Snapshot,
         monitor: &Monitor,
         outcome: &mut CheckOutcome,
-    ) {
+    ) -> Result<()> {
         let mut hurt = Hurt::default();
         let TreeRoot { id, height, entries } = snapshot.root;
         self.node(&Child { first_path: Vec::new(), id, entries }, height, &mut hurt);
         if hurt.problems == 0 {
-            return;
+            return Ok(());
         }
+        store.confirm_labels()?;
         outcome.hurt_snapshots += 1;
         outcome.hurt_paths += hurt.entries;
         let short = snapshot.id.short();
@@ -89,6 +96,7 @@ impl<'a> Trees<'a> {
             let error = Error::new(Kind::TooManyLosses, what);
             monitor.loss(format!("snapshot {short}"), error);
         }
+        Ok(())
     }
 
     fn node(&mut self, child: &Child, height: u8, hurt: &mut Hurt) {

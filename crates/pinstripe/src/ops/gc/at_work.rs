@@ -6,11 +6,11 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SessionId;
 use pinstripe_member::session::Session;
 
-/// Returns all sessions. Removes session objects that no process can continue and that appeared since
-/// this gc began.
+/// Returns all sessions. Removes session objects that no process can continue and that appeared
+/// since this gc began.
 ///
 /// # Errors
-/// The errors of [`sessions::load`].
+/// Fails with the errors of [`sessions::load`].
 pub(super) fn all_sessions(store: &Store) -> Result<Vec<Session>> {
     match sessions::load(store, Quorum::Deletion) {
         Err(error) if error.kind() == Kind::Corrupt => {
@@ -21,11 +21,11 @@ pub(super) fn all_sessions(store: &Store) -> Result<Vec<Session>> {
     }
 }
 
-/// Returns sessions whose process may run, except this gc's `own`. A dry run has none, and removes
-/// nothing.
+/// Returns the sessions whose process may be running, except this gc's `own` session. A dry run has
+/// no session of its own, and removes nothing.
 ///
 /// # Errors
-/// The errors of [`sessions::load`].
+/// Fails with the errors of [`sessions::load`].
 pub(super) fn sessions_at_work(store: &Store, own: Option<SessionId>) -> Result<Vec<Session>> {
     if own.is_none() {
         return sessions::at_work(store, None, Quorum::Deletion);

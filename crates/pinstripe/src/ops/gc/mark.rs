@@ -1,13 +1,13 @@
 //! Marking: finds the rows of the index that some snapshots need.
 //!
-//! Trees are followed from their roots; a page that was entered is not entered again, so snapshots
-//! that share most of their trees cost little more than one. Content chunks are looked up in large
-//! sorted batches, which costs one read per page of the index and batch. Memory: two bits per row
-//! and one batch per thread.
+//! Trees are followed from their roots; a page is visited only once, so snapshots that share most
+//! of their trees cost little more than one. Content chunks are looked up in large sorted batches,
+//! so that each batch reads each page of the index at most once. Marking uses two bits of memory
+//! per row, and one batch per thread.
 //!
 //! Invariants: a page that cannot be read ends the marking, since everything below it is unknown;
-//! roots that may fail are marked after all that may not, or a subtree that was entered and given
-//! up would count as marked.
+//! optional roots, which may fail, are marked after all others, because otherwise a subtree that
+//! was only partly followed would count as marked.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,22 +23,21 @@ use pinstripe_io::pool::each;
 use pinstripe_member::record::ChunkRow;
 use pinstripe_member::snapshot::TreeRoot;
 
-/// Content chunks looked up together: 8 MiB of ids.
+/// The number of content chunks that are looked up together: 8 MiB of ids.
 const BATCH_IDS: usize = 256 << 10;
 
 /// Trees that are marked as far as they can be read.
 pub(super) struct OptionalRoots {
-    /// Roots of forgotten snapshots that can be brought back: the chunks that they lack are
-    /// counted.
+    /// Roots of forgotten snapshots that can be undeleted: the chunks that they lack are counted.
     pub spared: Vec<Root>,
     /// Roots of interrupted backups, which are always incomplete.
     pub begun: Vec<Root>,
     /// Chunks that are known to be lost: nothing needs them any more, and pages among them are not
-    /// entered.
+    /// followed.
     pub given_up: HashSet<ChunkId>,
 }
 
-/// A tree, with its owner for messages.
+/// The root of a tree, with a description of its owner for messages.
 #[derive(Debug, Clone)]
 pub(super) struct Root {
     pub whose: String,
@@ -53,7 +52,7 @@ impl Bits {
         Bits((0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Sets a bit; `true` when it was not set.
+    /// Sets a bit; returns `true` if the bit was not set before.
     fn set(&self, at: u64) -> bool {
         let mask = 1 << (at % 64);
         self.0[(at / 64) as usize].fetch_or(mask, Ordering::Relaxed) & mask == 0
@@ -66,25 +65,25 @@ impl Bits {
 
 /// The marks.
 pub(super) struct Marked {
-    /// Rows of needed chunks, every place of each.
+    /// Rows of needed chunks: all rows of each chunk.
     pub needed: Bits,
-    /// At least one row of each page, node and content list among them.
+    /// At least one row of each needed page, node and content list.
     pub pages: Bits,
-    /// The number of packs that should have each of these pages.
+    /// The number of packs that should have a copy of each needed page.
     pub page_copies: usize,
     /// Content chunks without a readable copy in any pack.
     pub missing: u64,
-    /// The number of missing content chunks, and of unreadable trees, that only spared optional
-    /// roots need.
+    /// The number of missing content chunks and unreadable trees that only spared optional roots
+    /// need.
     pub lacking: u64,
-    /// Chunks that nothing needs although snapshots refer to them.
+    /// Chunks that nothing needs any more although snapshots refer to them.
     pub given_up: HashSet<ChunkId>,
-    /// A page was given up, so that what is needed below it is unknown: every chunk is.
+    /// A page was given up, so it is unknown what is needed below it: every chunk counts as needed.
     pub needs_all: bool,
 }
 
 impl Marked {
-    /// Returns the number of packs that should have a chunk, as far as one row of it says.
+    /// Returns the number of packs that should have a chunk, judged by one of its rows.
     pub(crate) fn copies_of(&self, id: &ChunkId, row: u64) -> usize {
         if self.given_up.contains(id) {
             return 0;
@@ -97,20 +96,24 @@ impl Marked {
     }
 }
 
-/// Returns the error for a tree that cannot be read: the chunks that it needs are unknown.
+/// Returns the error for a tree that cannot be read, so that the chunks that it needs are unknown.
 fn unknown_below(error: Error) -> Error {
     if !matches!(error.kind(), Kind::NotFound | Kind::Corrupt | Kind::TooManyLosses) {
         return error;
     }
-    let what = format!("its tree cannot be read, so what it needs is unknown: {error}");
-    Error::new(Kind::Refused, what)
-        .advice("run 'pinstripe check' to see what else is affected; 'pinstripe forget' drops it")
+    let what = format!(
+        "the tree of this snapshot cannot be read, so the data that it needs is unknown: {error}"
+    );
+    Error::new(Kind::Refused, what).advice(
+        "run 'pinstripe check' to see what else is affected; 'pinstripe forget' drops the snapshot",
+    )
 }
 
-/// Marks what `roots` need, and then what `optional` need as far as they can be read.
+/// Marks what `roots` need, and then what `optional` roots need, as far as these can be read.
 ///
 /// # Errors
-/// [`Kind::Refused`] when a tree of `roots` cannot be read; when a page of the index cannot.
+/// Fails with [`Kind::Refused`] when a tree of `roots` cannot be read, or when a page of the index
+/// cannot be read.
 pub(super) fn mark(
     store: &Store,
     index: &Index<'_>,

@@ -4,10 +4,12 @@
 //! session · settle what dead ones left · roots · mark, plan · repack · CONDEMNED · answers
 //!         · roots again · REAPING · last look · delete · TOMBSTONE · clear · tidy · end
 //! ```
-//! The safety of each race is shown in doc/decisions/0011-deletion.md. After a crash at any point
-//! the next gc resumes: before REAPING as if this one had never begun, after it to the end.
 //!
-//! Not in this module: decisions (store/deletion/decide.rs), clocks except to limit waiting.
+//! doc/decisions/0011-deletion.md shows for each race that no needed data is deleted. After a crash
+//! at any point the next gc continues: before REAPING as if the crashed one had never begun, after
+//! REAPING to its end.
+//!
+//! Not in this module: decisions (store/deletion/decide.rs), and clocks except to limit waiting.
 
 mod at_work;
 mod mark;
@@ -46,20 +48,21 @@ use crate::store::{Store, deletion};
 
 /// Options of `gc`.
 pub struct GcOptions {
-    /// The share of waste, 0 to 1, that may stay in the packs: packs with more are rewritten until
-    /// no more is left.
+    /// The fraction of waste, from 0 to 1, that may remain in the packs: the packs with the most
+    /// waste are rewritten until no more than this is left.
     pub max_waste: f64,
-    /// Report what would be done, and do nothing.
+    /// Only report what would be done.
     pub dry_run: bool,
-    /// The time to wait for writers to say what they rely on. They do so within seconds.
+    /// How long to wait for writers to say which condemned packs they rely on. Running writers
+    /// answer within seconds.
     pub wait: Duration,
     /// Threads and queues.
     pub limits: Limits,
-    /// Takes writers on other hosts for dead, whose sessions are then ended.
+    /// Decides when writers on other hosts are dead, so that their sessions are ended.
     pub detector: Arc<FailureDetector>,
 }
 
-/// The outcome, or the expected one.
+/// The result of a gc, or in a dry run the expected result.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 pub struct GcOutcome {
     /// Snapshots that are wanted.
@@ -68,50 +71,51 @@ pub struct GcOutcome {
     pub deleted_snapshots: u64,
     /// Packs that were deleted.
     pub deleted_packs: u64,
-    /// Bytes that these took on members.
+    /// Bytes that the deleted packs took on members.
     pub deleted_bytes: u64,
-    /// Packs among them from which needed data was moved.
+    /// Deleted packs from which needed data was moved into new packs.
     pub repacked_packs: u64,
     /// Bytes of the records that were rewritten.
     pub moved_bytes: u64,
-    /// Pages of trees that are in one pack and should be in two, as in stores without parity.
+    /// Pages of trees that are in one pack but should be in two, as in stores without parity.
     pub thin_pages: u64,
-    /// Condemned packs that stay because a writer began to rely on them meanwhile.
+    /// Condemned packs that are kept because a writer began to rely on them in the meantime.
     pub revived_packs: u64,
-    /// Bytes of records in packs that stay.
+    /// Bytes of records in packs that are kept.
     pub kept_bytes: u64,
-    /// Bytes of them that nothing needs.
+    /// Bytes in the kept packs that nothing needs.
     pub waste_bytes: u64,
-    /// Chunks that snapshots need and no pack has.
+    /// Chunks that snapshots need but no pack has.
     pub missing_chunks: u64,
-    /// Extents and objects of earlier deletions that members which were absent brought back.
+    /// Extents and objects of earlier deletions that members brought back after an absence.
     pub stale_objects: u64,
     /// Sessions of dead writers that were removed.
     pub ended_sessions: u64,
-    /// Extents and objects that stay and were locked for longer, on members that keep what is put
-    /// there for a time.
+    /// Extents and objects that are kept and whose retention was extended, on members with
+    /// retention.
     pub extended_objects: u64,
-    /// Sessions without a heartbeat that were ended: a writer that is still alive makes no
-    /// snapshot.
+    /// Sessions that were ended because their heartbeats stopped: a writer that is still alive
+    /// makes no snapshot.
     pub fenced_sessions: u64,
 }
 
 /// Deletes everything that no snapshot needs.
 ///
 /// # Errors
-/// [`Kind::Refused`] when too few members are present, or a snapshot that is wanted cannot be read;
-/// [`Kind::Busy`] when writers do not say what they rely on; [`Kind::Locked`] without the key; the
-/// errors of the members. Whatever ends it, nothing that is needed is gone.
+/// Fails with [`Kind::Refused`] when too few members are present or a wanted snapshot cannot be
+/// read, with [`Kind::Busy`] when writers do not say what they rely on, with [`Kind::Locked`]
+/// without the key, or with the errors of the members. Whatever the error is, no needed data is
+/// deleted.
 pub fn run(store: &Store, options: &GcOptions, monitor: &Monitor) -> Result<GcOutcome> {
     collect(store, options, &PackSelection::Waste(options.max_waste), monitor)
 }
 
-/// Moves the needed part of some packs into new ones, over the members that take new packs now, and
-/// deletes them. Forgotten snapshots and other waste stay as they are. Chunks in `given_up` do not
-/// count as needed: the caller has found that no pack has them in a state that can be read.
+/// Moves the needed part of some packs into new packs over the members that get new packs now, and
+/// deletes the old packs. Forgotten snapshots and other waste are kept. Chunks in `given_up` do not
+/// count as needed: the caller has found that no pack has a readable copy of them.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Fails with the errors of [`run`].
 pub(super) fn retire(
     store: &Store,
     sets: HashSet<SetId>,
@@ -127,7 +131,7 @@ pub(super) fn retire(
 /// Returns the number of tree pages that are in fewer packs than they should be.
 ///
 /// # Errors
-/// When a tree cannot be read; the errors of the members.
+/// Fails when a tree cannot be read, or with the errors of the members.
 pub(super) fn thin_pages(store: &Store, limits: Limits, monitor: &Monitor) -> Result<u64> {
     let detector = Arc::default();
     let options = GcOptions { max_waste: 1.0, dry_run: true, wait: WAIT, limits, detector };
@@ -136,7 +140,7 @@ pub(super) fn thin_pages(store: &Store, limits: Limits, monitor: &Monitor) -> Re
     Ok(survey.thin.len() as u64)
 }
 
-/// The default time to wait for writers.
+/// How long to wait for writers by default.
 pub const WAIT: Duration = Duration::from_secs(60);
 
 fn collect(
@@ -169,8 +173,9 @@ fn collect(
     Ok(outcome)
 }
 
-/// Has members that keep what is put there for a time keep what stays for longer. Returns how many
-/// extents and objects were given more. Where no member does, nothing is asked.
+/// Extends the retention of everything that is kept, on members with retention. Returns the number
+/// of extents and objects whose retention was extended. If no member has retention, nothing is
+/// done.
 fn keep_longer(store: &Store, monitor: &Monitor) -> Result<u64> {
     let mut rows = store.member_slots.iter().filter_map(|slot| slot.row.as_ref());
     if rows.all(|row| row.facts.retention.is_none()) {
@@ -189,15 +194,20 @@ fn keep_longer(store: &Store, monitor: &Monitor) -> Result<u64> {
     Ok(extended)
 }
 
-/// Requires enough members that no writer can have met only others.
+/// Requires enough present members that every writer has used at least one of them.
 fn require_members(store: &Store) -> Result<()> {
     let (there, least) = (store.present().count(), store.least_members(Quorum::Deletion));
     if there >= least {
         return Ok(());
     }
-    Err(Error::new(Kind::Refused, "too few members to delete: a writer may use the others")
-        .expected(format!("at least {least} members"), there)
-        .advice("attach the absent members, or replace them: pinstripe member replace N --to DIR"))
+    Err(Error::new(
+        Kind::Refused,
+        "too few members are present for a deletion: a writer may be using the absent members",
+    )
+    .expected(format!("at least {least} members"), there)
+    .advice(
+        "attach the absent members, or replace them with 'pinstripe member replace N --to DIR'",
+    ))
 }
 
 /// A running gc.
@@ -207,7 +217,7 @@ struct Collector<'a> {
     monitor: &'a Monitor,
     session: &'a OpenSession<'a>,
     case: CondemnationId,
-    /// Sessions that were ended for want of heartbeats.
+    /// Sessions that were ended because their heartbeats stopped.
     fenced: AtomicU64,
 }
 
@@ -219,7 +229,8 @@ impl Collector<'_> {
         if survey.missing > 0 {
             let chunks = pinstripe_base::units::counted(survey.missing, "chunk is", "chunks are");
             let error = Error::new(Kind::NotFound, format!("{chunks} in no pack"));
-            let advice = "lost earlier; run 'pinstripe check' to see what is affected";
+            let advice = "these chunks were lost earlier; run 'pinstripe check' to see what is \
+                          affected";
             monitor.warning("snapshots", error.advice(advice));
         }
         settle::spread(store, &survey.observed.roots)?;
@@ -238,9 +249,13 @@ impl Collector<'_> {
                 if error.kind() == Kind::NoSpace
                     && matches!(selection, PackSelection::Waste(_)) =>
             {
-                monitor.warning("packs that hold waste", error.advice_instead(
-                    "there is no room to rewrite what is needed of them; unneeded packs are deleted nevertheless: run 'pinstripe gc' again",
-                ));
+                monitor.warning(
+                    "packs that hold waste",
+                    error.advice_instead(
+                        "there is no space to rewrite the needed data of these packs; packs \
+                         without needed data are still deleted: run 'pinstripe gc' again",
+                    ),
+                );
                 survey.evacuating.iter().map(|pack| pack.set).collect()
             }
             spared => spared?,
@@ -252,7 +267,8 @@ impl Collector<'_> {
         self.condemn(&survey, selection, outcome)
     }
 
-    /// Condemns what is on the lists, and deletes what of it nothing needs after all have answered.
+    /// Condemns what is on the lists, and deletes what nothing needs after all writers have
+    /// answered.
     fn condemn(
         &self,
         survey: &Survey<'_>,
@@ -313,7 +329,7 @@ impl Collector<'_> {
         deletion::withdraw(self.store, self.case, &case)
     }
 
-    /// Waits for all writers, determines again what is needed, and takes that off the lists.
+    /// Waits for all writers, determines again what is needed, and removes that from the lists.
     fn after_answers(&self, survey: &Survey<'_>, selection: &PackSelection) -> Result<Lists> {
         self.wait_for_answers()?;
         let own = Some(self.session.session.id);
@@ -356,7 +372,7 @@ impl Collector<'_> {
         })
     }
 
-    /// Puts REAPING, unless this gc was ended from outside, and does the last check.
+    /// Puts the REAPING step, unless this gc was ended from outside, and does the last check.
     fn point_of_no_return(&self, lists: &Lists) -> Result<()> {
         if let Err(error) = self.put(DeletionStep::Reaping(lists.clone())) {
             if error.kind() != Kind::Exists {
@@ -364,7 +380,7 @@ impl Collector<'_> {
             }
             self.withdraw()?;
             return Err(Error::new(Kind::Busy, "this gc was fenced by another process")
-                .advice("nothing was deleted; run it again"));
+                .advice("nothing was deleted; run 'pinstripe gc' again"));
         }
         // REAPING counts by the votes of the table that others know.
         if let Err(changed) = self.store.confirm_table() {
@@ -376,7 +392,7 @@ impl Collector<'_> {
         }
         self.withdraw()?;
         Err(Error::new(Kind::Busy, "a snapshot was brought back while gc ran")
-            .advice("nothing was deleted; run it again"))
+            .advice("nothing was deleted; run 'pinstripe gc' again"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The roots: everything that must stay, read in an order in which no snapshot can slip through.
+//! The roots: everything that must be kept, read in an order in which no snapshot can be missed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::Room;
 use pinstripe_member::snapshot::TreeRoot;
 
-/// The names of all snapshots that exist or existed: a backup whose name is among them is finished,
-/// or cannot finish any more.
+/// The names of all snapshots that exist or existed: a backup whose snapshot has one of these names
+/// is finished, or cannot be finished any more.
 ///
 /// # Errors
-/// The errors of [`Store::names`].
+/// Fails with the errors of [`Store::names`].
 pub(super) fn names(store: &Store) -> Result<BTreeSet<SnapshotId>> {
     let names = store.names(Room::Snapshots, Quorum::Deletion)?;
     let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();
@@ -30,9 +30,10 @@ pub(super) fn names(store: &Store) -> Result<BTreeSet<SnapshotId>> {
 /// The state of the store at about one moment.
 pub(super) struct StoreObservation {
     marks: Marks,
-    /// Every snapshot that is not deleted; those that cannot be read without a tree.
+    /// Every snapshot that is not deleted, with its tree; `None` for a snapshot that cannot be
+    /// read.
     snapshots: BTreeMap<SnapshotId, Option<TreeRoot>>,
-    /// Snapshots that must stay.
+    /// Snapshots that must be kept.
     pub roots: BTreeSet<SnapshotId>,
     /// All condemnations.
     pub cases: Cases,
@@ -41,11 +42,13 @@ pub(super) struct StoreObservation {
 }
 
 impl StoreObservation {
-    /// Looks: sessions, marks, sessions once more, snapshots, condemnations. The last ones after
-    /// the snapshots, since what was deleted is on a tombstone by then.
+    /// Reads sessions, marks, sessions again, snapshots and condemnations, in this order.
+    /// Condemnations are read after the snapshots, since a tombstone lists by then what was
+    /// deleted.
     ///
     /// # Errors
-    /// The errors of [`Store::objects`] and [`deletion::load`]; [`Kind::Locked`] without the key.
+    /// Fails with the errors of [`Store::objects`] and [`deletion::load`], or with [`Kind::Locked`]
+    /// without the key.
     pub fn read(store: &Store, own: Option<SessionId>) -> Result<Self> {
         let mut sessions = sessions_at_work(store, own)?;
         let marks = forgotten::load(store, Quorum::Deletion)?;
@@ -59,11 +62,12 @@ impl StoreObservation {
         Ok(StoreObservation { marks, snapshots, roots, cases, returned: Vec::new() })
     }
 
-    /// Removes the snapshots that too few members report as deleted to be believed, if their tree
-    /// is gone. A snapshot whose tree exists stays: those members may be malicious.
+    /// Removes snapshots whose tree is gone and whose deletion is reported by too few members to be
+    /// believed. A snapshot whose tree still exists is kept: the members that report its deletion
+    /// may be malicious.
     ///
     /// # Errors
-    /// The errors of the index.
+    /// Fails with the errors of the index.
     pub(crate) fn leave_out_returned(&mut self, index: &Index<'_>) -> Result<()> {
         for id in self.cases.snapshots_dead_by_few() {
             let Some(Some(tree)) = self.snapshots.get(&id) else { continue };
@@ -79,17 +83,21 @@ impl StoreObservation {
     /// The trees of the roots.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when one cannot be read: the chunks that it needs are unknown.
+    /// Fails with [`Kind::Refused`] when a tree cannot be read: the chunks that it needs are
+    /// unknown.
     pub fn trees(&self) -> Result<Vec<Root>> {
         let tree = |id: &SnapshotId| {
             let whose = format!("snapshot {}", id.short());
             let tree = self.snapshots.get(id).cloned().flatten().ok_or_else(|| {
                 Error::new(
                     Kind::Refused,
-                    "no member has an intact copy, so what it needs is unknown",
+                    "no member has an intact copy of this snapshot, so the data that it needs is \
+                     unknown",
                 )
                 .at(&whose)
-                .advice(format!("run 'pinstripe repair', or drop it: pinstripe forget {id}"))
+                .advice(format!(
+                    "run 'pinstripe repair', or drop the snapshot with 'pinstripe forget {id}'"
+                ))
             })?;
             Ok(Root { whose, tree })
         };
@@ -106,7 +114,7 @@ impl StoreObservation {
         forgotten.filter_map(tree).collect()
     }
 
-    /// The snapshots that may go, with their marks.
+    /// Returns the snapshots that may be deleted, with their marks.
     pub fn doomed(&self) -> Vec<(SnapshotId, u32)> {
         let ids = self.snapshots.keys().copied().collect();
         decide::doomed(&self.marks, &self.roots, &ids)
@@ -118,7 +126,10 @@ fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
     let found = store.objects(Room::Snapshots, Quorum::Deletion, Belief::One, |name, bytes| {
         let snapshot = snapshots::open(store, bytes)?;
         if snapshot.id.0 != name || snapshot.store != store.config.store {
-            return Err(Error::new(Kind::Corrupt, "this snapshot has another name"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "the content of this snapshot object does not match its name",
+            ));
         }
         checkpoints::refuse(&snapshot)?;
         Ok(snapshot.root)
@@ -137,8 +148,8 @@ fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
     Ok(snapshots)
 }
 
-/// The trees of interrupted backups: kept so that these can be resumed, but never trusted to be
-/// complete.
+/// The trees of interrupted backups: they are kept so that the backups can be resumed, but never
+/// trusted to be complete.
 pub(super) fn interrupted(store: &Store, monitor: &Monitor) -> Vec<Root> {
     let found = checkpoints::load(store, monitor).unwrap_or_default();
     let root = |tree| Root { whose: "an interrupted backup".to_owned(), tree };

@@ -1,6 +1,6 @@
-//! The remains of others: condemnations of dead gcs are finished or taken back, sessions of dead
-//! writers ended. Also the deletion itself, which is the same for an own and an inherited
-//! condemnation.
+//! Settles what other processes left: condemnations of dead gcs are finished or withdrawn, sessions
+//! of dead writers are ended. This module also does the deletion itself, which is the same for a
+//! condemnation of this gc and one that this gc takes over.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +18,11 @@ use pinstripe_member::gc::{DeletionStep, Lists};
 use pinstripe_member::session::{Session, Work};
 use pinstripe_member::{ExtentName, SharedMember, is_of_an_earlier_boot};
 
-/// Settles the remains of dead gcs. Returns the condemnations that were carried out before.
+/// Settles what dead gcs left. Returns the condemnations that had been carried out already.
 ///
 /// # Errors
-/// [`Kind::Busy`] when another process is about to bring back what one of them was deleting; the
-/// errors of the members.
+/// Fails with [`Kind::Busy`] when another process is about to undelete what one of them was
+/// deleting, or with the errors of the members.
 pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
     remove_cut_off(gc.store)?;
     end_those_of_earlier_boots(gc.store)?;
@@ -64,11 +64,12 @@ pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
     Ok(done)
 }
 
-/// The last check, after REAPING: returns `false` if another process has brought back a snapshot of
+/// The last check, after REAPING: returns `false` if another process has undeleted a snapshot of
 /// the lists in time.
 ///
 /// # Errors
-/// [`Kind::Busy`] when one is about to, for longer than the wait allows.
+/// Fails with [`Kind::Busy`] when another process is about to undelete one, for longer than the
+/// wait allows.
 pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) -> Result<bool> {
     let mut go = Go::Wait;
     gc.wait(|| {
@@ -87,11 +88,12 @@ pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) ->
     Ok(go == Go::Reap)
 }
 
-/// Deletes, records that it is deleted, and clears up; `by` began it. Returns the bytes that were
-/// freed. Several processes that do this at once do the same.
+/// Deletes what a condemnation lists, records that it is deleted, and removes the objects of the
+/// condemnation; `by` is the session that began it. Returns the bytes that were freed. Several
+/// processes may do this at once, with the same result.
 ///
 /// # Errors
-/// The errors of the members; the next gc continues.
+/// Fails with the errors of the members; the next gc continues.
 pub(super) fn carry_out(
     gc: &Collector<'_>,
     id: CondemnationId,
@@ -122,7 +124,7 @@ fn is_dead(store: &Store, session: &Session) -> bool {
     session.process != own && sessions::is_dead(session, &own)
 }
 
-/// Sessions whose process certainly does not run any more, or that have ended.
+/// Returns the sessions whose process has certainly ended, or that have ended themselves.
 fn ended(store: &Store) -> Result<Vec<Session>> {
     let sessions = all_sessions(store)?;
     let names = names(store)?;
@@ -130,13 +132,14 @@ fn ended(store: &Store) -> Result<Vec<Session>> {
     Ok(sessions.into_iter().filter(is_ended).collect())
 }
 
-/// Puts each snapshot that stays on every member that lacks it. If its writer died during the
-/// commit, it may be on a single member; if that one were absent at the next gc, the snapshot would
-/// be unknown there, and its data would be deleted. Members without room for it are skipped if
-/// enough have it that every later gc finds one: gc is what makes room.
+/// Writes each snapshot that is kept to every present member that lacks it. If its writer died
+/// during the commit, a snapshot may be on a single member; if that member were absent at the next
+/// gc, the snapshot would be unknown there, and its data would be deleted. Members without space
+/// for the snapshot are skipped if enough members have it that every later gc finds one: gc itself
+/// frees space.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> {
     for name in roots.iter().map(|id| ExtentName::snapshot(*id)) {
         let lacks = |member: &&SharedMember| matches!(member.len(name), Err(error) if error.kind() == Kind::NotFound);
@@ -166,10 +169,11 @@ pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> 
     Ok(())
 }
 
-/// Snapshots that dead writers would have made and that no present member has: an absent one may.
+/// Snapshots that dead writers would have made and that no present member has, although an absent
+/// member may have them.
 ///
 /// # Errors
-/// The errors of [`sessions::load`].
+/// Fails with the errors of [`sessions::load`].
 pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
     if store.absent().next().is_none() {
         return Ok(Vec::new());
@@ -182,10 +186,10 @@ pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
     Ok(commits.filter(|id| !names.contains(id)).collect::<BTreeSet<_>>().into_iter().collect())
 }
 
-/// Removes sessions that have no meaning any more; returns how many.
+/// Removes sessions that have no effect any more; returns their number.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
     let mut removed = 0;
     remove_cut_off(gc.store)?;
@@ -199,9 +203,9 @@ pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
     Ok(removed)
 }
 
-/// Ends the sessions of processes from before this machine was started: they run no more, if the
-/// machine is the one it says it is. The session is ended as from outside, which is harmless to a
-/// process that does run.
+/// Ends the sessions of processes that ran before this machine was last booted: they have ended, if
+/// the machine id is not a copy. A session is ended as if from outside, which is harmless even if
+/// its process does run.
 fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
     let own = store.process();
     for session in all_sessions(store)? {
@@ -217,18 +221,18 @@ fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Ends the session with this beginning of its id, even if its process runs.
+/// Ends the session whose id begins with this text, even if its process is running.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when no id begins with this text, [`Kind::Usage`] when several do; the errors
-/// of [`sessions::fence`].
+/// Fails with [`Kind::NotFound`] when no id begins with this text, with [`Kind::Usage`] when
+/// several do, or with the errors of [`sessions::fence`].
 pub fn fence(store: &Store, name: &str) -> Result<Session> {
     store.refuse_older_keys()?;
     let list = sessions::load(store, Quorum::Deletion)?;
     let found = find_by_name(&list, |session| session.id, name, "session");
     let session = found.map_err(|error| match error.kind() {
-        Kind::NotFound => error.advice("it has ended; run gc again"),
-        _ => error.advice("give more of its id"),
+        Kind::NotFound => error.advice("this session has ended; run 'pinstripe gc' again"),
+        _ => error.advice("give more digits of the session's id"),
     })?;
     sessions::fence(store, session)?;
     Ok(session.clone())

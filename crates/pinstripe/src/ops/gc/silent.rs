@@ -1,20 +1,20 @@
-//! Ending sessions of writers that put heartbeats and have stopped: their hosts are gone, or cannot
-//! reach the members.
+//! Ends sessions of writers whose heartbeats have stopped: their hosts have failed, or cannot reach
+//! the members.
 //!
-//! Ending a session from outside is safe regardless of its writer, so a wrong guess costs that
-//! writer one run. Only sessions that promise heartbeats are ended in this way, and never a claim:
-//! the holder of a claim changes labels in place, and does not check before each change.
+//! Ending a session from outside is always safe, so a wrong guess only costs that writer one run.
+//! Only sessions with heartbeats are ended in this way, and never a claim: the holder of a claim
+//! changes labels in place, and does not check the claim before each change.
 
 use super::Collector;
 use crate::store::{heartbeats, sessions};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_member::session::{Session, Work};
 
-/// Looks for heartbeats of the others that may be running, and ends the sessions of those that the
-/// detector takes for dead. Returns how many were ended.
+/// Reads the heartbeats of other sessions that may be running, and ends those that the detector
+/// considers dead. Returns the number of sessions that were ended.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(super) fn end(gc: &Collector<'_>, at_work: &[Session]) -> Result<u64> {
     let watched: Vec<Session> = at_work.iter().filter(|it| is_watched(it)).cloned().collect();
     let pulses = match watched.is_empty() {
@@ -37,7 +37,7 @@ pub(super) fn end(gc: &Collector<'_>, at_work: &[Session]) -> Result<u64> {
     Ok(ended)
 }
 
-/// Whether a session's silence means that its writer is gone.
+/// Whether a session's silence means that its writer is dead.
 pub(super) fn is_watched(session: &Session) -> bool {
     session.has_heartbeats() && session.work != Work::Rebalance
 }

@@ -1,4 +1,5 @@
-//! The survey before any change: the existing packs, the needed ones, and those that may go.
+//! The survey before any change: the existing packs, the needed packs, and those that may be
+//! deleted.
 
 use std::collections::HashSet;
 
@@ -17,15 +18,16 @@ use pinstripe_member::gc::{Lists, PACKS_MAX, SNAPSHOTS_MAX};
 
 /// Which packs go.
 pub(super) enum PackSelection {
-    /// Those that nothing needs, and the worst until no more than this share is waste.
+    /// Packs that nothing needs, and those with the most waste until no more than this fraction is
+    /// waste.
     Waste(f64),
-    /// Exactly these; of the chunks in them, those that are given up are needed by nothing.
+    /// Delete exactly the packs in `sets`; nothing needs the chunks in `given_up`.
     These { sets: HashSet<SetId>, given_up: HashSet<ChunkId> },
 }
 
 impl PackSelection {
-    /// Trees of forgotten snapshots that stay as they are: until a gc takes them, they can be
-    /// brought back.
+    /// Trees of forgotten snapshots that are kept for now: they can be undeleted until a gc deletes
+    /// them.
     pub fn spared(&self, observed: &StoreObservation) -> Vec<mark::Root> {
         match self {
             PackSelection::Waste(_) => Vec::new(),
@@ -33,7 +35,7 @@ impl PackSelection {
         }
     }
 
-    /// Chunks that count as needed by nothing.
+    /// Chunks that count as not needed.
     pub fn given_up(&self) -> HashSet<ChunkId> {
         match self {
             PackSelection::Waste(_) => HashSet::new(),
@@ -46,13 +48,13 @@ impl PackSelection {
 pub(super) struct Survey<'a> {
     pub index: Index<'a>,
     pub observed: StoreObservation,
-    /// Packs that others have condemned or deleted.
+    /// Packs that other processes have condemned or deleted.
     pub others: HashSet<SetId>,
     pub plan: decide::GcPlan,
     pub evacuating: Vec<EvacuatingPack>,
     /// Pages that lack a second copy.
     pub thin: Vec<ChunkId>,
-    /// Bytes to move, about.
+    /// The approximate number of bytes to move.
     pub moved_bytes: u64,
     pub lists: Lists,
     pub missing: u64,
@@ -132,10 +134,11 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Sets that the index does not know because they cannot be read: left by backups that were cut
-/// off while they sealed them, and perhaps damaged since.
+/// Sets that the index does not know because they cannot be read: left by backups that were
+/// interrupted while they sealed them, and possibly damaged since.
 ///
-/// Asked only where no snapshot lacks anything, so that nothing can need what they held.
+/// Leftovers are collected only if no snapshot lacks anything, so that nothing can need what these
+/// sets held.
 fn leftovers(store: &Store, index: &Index<'_>) -> Result<Vec<SetId>> {
     let packs = index.packs();
     let unknown = standing_sets(store, Room::Packs)?.into_iter();

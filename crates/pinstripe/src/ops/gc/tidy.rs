@@ -1,8 +1,8 @@
-//! Tidying after deletion: index runs that name packs that are gone, objects that members bring
-//! back after an absence, and in the end the tombstones themselves.
+//! Cleans up after a deletion: index runs that list deleted packs, objects that members bring back
+//! after an absence, and finally the tombstones themselves.
 //!
-//! Invariant: a tombstone goes only when all members are present, nothing on them is listed in it,
-//! no run names its packs, and no writer is running that might write such a run.
+//! Invariant: a tombstone is removed only when all members are present, nothing on them is listed
+//! in it, no index run lists its packs, and no writer is running that might write such a run.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -17,13 +17,13 @@ use pinstripe_member::forgotten::Mark;
 use pinstripe_member::gc::Lists;
 use pinstripe_member::{ExtentName, Room};
 
-/// Times that merging is tried while other writers are first.
+/// The number of times that merging is tried if other writers are faster.
 const MERGE_TRIES: usize = 4;
 
 /// Tidies up. `earlier` are the condemnations that were carried out before this gc began.
 ///
 /// # Errors
-/// The errors of the members; all of it is tried again by the next gc.
+/// Fails with the errors of the members; the next gc tries everything again.
 pub(super) fn run(
     gc: &Collector<'_>,
     earlier: &BTreeSet<CondemnationId>,
@@ -35,7 +35,7 @@ pub(super) fn run(
     remove_tombstones(gc, earlier)
 }
 
-/// Removes what tombstones list and members still have, or have again.
+/// Removes objects that tombstones list but members still have, or have again.
 fn remove_stale(gc: &Collector<'_>) -> Result<u64> {
     let cases = deletion::load(gc.store, Quorum::Deletion)?;
     let packs: HashSet<[u8; 16]> = cases.dead_packs().into_iter().map(|set| set.0).collect();
@@ -61,7 +61,7 @@ fn remove_stale(gc: &Collector<'_>) -> Result<u64> {
     Ok(removed)
 }
 
-/// Merges runs that list deleted packs, so that no run lists them any more.
+/// Merges index runs that list deleted packs, so that no run lists them any more.
 fn forget_in_index(gc: &Collector<'_>) -> Result<()> {
     drop_superseded(gc.store, Some(gc.session.session.id))?;
     let index = Index::load(gc.store, gc.monitor)?;
@@ -120,8 +120,8 @@ fn remove_tombstones(gc: &Collector<'_>, earlier: &BTreeSet<CondemnationId>) -> 
     Ok(())
 }
 
-/// Removes the marks of snapshots that are nowhere any more, durably: a mark that outlived the
-/// tombstone would never be removed.
+/// Durably removes the marks of snapshots that no longer exist anywhere: a mark that is left after
+/// its tombstone would never be removed.
 fn remove_marks(gc: &Collector<'_>, lists: &Lists) -> Result<()> {
     for &(snapshot, last) in &lists.snapshots {
         for generation in 1..=last {

@@ -1,11 +1,11 @@
-//! Counting: how much of each pack is needed, and which packs may go.
+//! Counts how much of each pack is needed, and which packs may be deleted.
 //!
-//! Invariants: a pack that others condemned counts as gone, but chunks that only such packs have
-//! are not condemned a second time; a pack without rows is never condemned, since its content is
-//! unknown; a pack that is needed for nothing but has a copy of something needed is repacked, so
-//! that the other copy is read before this one goes; one that cannot be read goes only if it has
-//! nothing but such copies. For a chunk in several packs, as many copies count as it should have:
-//! two of a page in a store without parity, one of everything else.
+//! Invariants: a pack that other processes condemned counts as gone, but chunks that only such
+//! packs have are not condemned a second time. A pack without rows is never condemned, since its
+//! content is unknown. A pack that holds only copies of needed chunks is repacked, so that the
+//! other copies are read before the pack is deleted. A pack that cannot be read is deleted only if
+//! all needed chunks in it have copies in other packs. A chunk in several packs counts in as many
+//! of them as should have it: two for a page in a store without parity, otherwise one.
 
 use std::collections::HashSet;
 
@@ -16,19 +16,19 @@ use crate::store::index::{Pack, Place, Rows};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SetId};
 
-/// The content of packs, in bytes of their chunks, by number.
+/// The content of packs, as bytes of their chunks, by number.
 #[derive(Debug, Clone, Copy, Default)]
 struct PackContent {
     raw_bytes: u64,
     live_bytes: u64,
-    /// It has a copy of a needed chunk that counts as live in another pack.
+    /// The pack has a copy of a needed chunk that counts as live in another pack.
     has_copies: bool,
 }
 
 /// All rows of one chunk.
 struct ChunkRows<'c> {
     id: ChunkId,
-    /// The number of packs that should have it; 0 if nothing needs it.
+    /// The number of packs that should have the chunk; 0 if nothing needs it.
     copies: usize,
     places: &'c [Place],
 }
@@ -41,7 +41,7 @@ impl ChunkRows<'_> {
     }
 }
 
-/// Shows every chunk once, with its places in the order of their packs.
+/// Passes every chunk once to the function, with its places in the order of their packs.
 fn for_each_chunk(
     rows: &Rows<'_>,
     marked: &Marked,
@@ -80,17 +80,17 @@ fn flush(
 
 /// The needed part of each pack that can be condemned.
 pub(super) struct Usages {
-    /// In the order of the index's numbers.
+    /// The packs in the order of the index's numbers.
     pub packs: Vec<Usage>,
-    /// Packs that have copies of what counts elsewhere.
+    /// Packs that have copies of chunks that count in other packs.
     with_copies: HashSet<SetId>,
 }
 
-/// Counts the usage of packs. `others` are the packs that others have condemned; `is_short` returns
-/// which lack an extent that no member can take.
+/// Counts the usage of packs. `others` are the packs that other processes have condemned;
+/// `is_short` returns which packs lack an extent that no member can take.
 ///
 /// # Errors
-/// When a page of the index cannot be read.
+/// Fails when a page of the index cannot be read.
 pub(super) fn count(
     rows: &Rows<'_>,
     marked: &Marked,
@@ -136,9 +136,9 @@ pub(super) fn count(
     Ok(usages)
 }
 
-/// If a chunk is in more packs than it should be, the copies count that are in the packs which are
-/// needed most anyway. A copy that no writer may rely on never counts while there is another: it
-/// may lack an extent for good.
+/// If a chunk is in more packs than it should be, those copies count that are in the packs which
+/// are needed most anyway. A copy on which no writer may rely never counts while there is another
+/// copy: its pack may permanently lack an extent.
 fn count_copies(
     rows: &Rows<'_>,
     marked: &Marked,
@@ -181,13 +181,14 @@ fn at(held: &mut Vec<PackContent>, number: u32) -> &mut PackContent {
 }
 
 impl Usages {
-    /// Bytes that are needed of these.
+    /// Returns the needed bytes of these packs.
     pub(crate) fn live_bytes(&self, sets: &[SetId]) -> u64 {
         let sets: HashSet<_> = sets.iter().collect();
         self.packs.iter().filter(|pack| sets.contains(&pack.set)).map(|pack| pack.live_bytes).sum()
     }
 
-    /// Picks what goes, so that at most `max_waste` of the rest is needed by nothing.
+    /// Selects the packs to delete, so that at most a fraction `max_waste` of the remaining bytes
+    /// is not needed.
     pub fn plan(&self, max_waste: f64) -> decide::GcPlan {
         let plan = decide::plan(&self.packs, max_waste);
         self.with_copies_read(plan)
@@ -217,11 +218,11 @@ impl Usages {
     }
 }
 
-/// Returns the needed part of each of these packs, in their order; and pages that are in fewer
-/// packs than they should be, and in none of these.
+/// Returns the needed part of each of these packs, in their order, and the pages that are in fewer
+/// packs than they should be but in none of these.
 ///
 /// # Errors
-/// When a page of the index cannot be read.
+/// Fails when a page of the index cannot be read.
 pub(super) fn evacuating(
     rows: &Rows<'_>,
     marked: &Marked,
@@ -261,10 +262,10 @@ pub(super) fn evacuating(
     Ok((packs, thin))
 }
 
-/// Those of `ours` that have to stay for needed chunks.
+/// Returns the packs of `ours` that must be kept for needed chunks.
 ///
 /// # Errors
-/// When a page of the index cannot be read.
+/// Fails when a page of the index cannot be read.
 pub(super) fn rescued(
     rows: &Rows<'_>,
     marked: &Marked,

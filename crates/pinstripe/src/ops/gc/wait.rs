@@ -1,4 +1,4 @@
-//! Waiting for writers: until they have answered, ended, or are taken for dead.
+//! Waits for writers until each has answered, ended, or is considered dead.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId};
 use pinstripe_member::session::Session;
 
-/// The interval at which a gc that waits lists heartbeats: no call wakes it when none comes.
+/// The interval at which a waiting gc lists heartbeats: a heartbeat that does not come wakes no
+/// waiter.
 const LOOKS_EVERY: Duration = Duration::from_secs(30);
 
 impl Collector<'_> {
@@ -23,8 +24,8 @@ impl Collector<'_> {
         Ok(ended)
     }
 
-    /// Waits until each running backup has acknowledged. A backup that began after the condemnation
-    /// was put has seen it.
+    /// Waits until each running backup has acknowledged the condemnation. A backup that began after
+    /// the condemnation was put has seen it already.
     pub(super) fn wait_for_answers(&self) -> Result<()> {
         let mut asked: Option<Vec<Session>> = None;
         self.wait(|| {
@@ -39,8 +40,8 @@ impl Collector<'_> {
         })
     }
 
-    /// Asks at growing intervals until no session is left to wait for: the file systems of the
-    /// members wake no waiter when another process removes one.
+    /// Checks at growing intervals until no session is left to wait for: the file systems of the
+    /// members do not wake a waiter when another process removes a session.
     pub(super) fn wait(&self, mut left: impl FnMut() -> Result<Vec<Session>>) -> Result<()> {
         const PAUSES_MS: [u64; 7] = [10, 40, 100, 200, 400, 2000, 5000];
         // One check of remote members is several listings, which cost money.
@@ -74,7 +75,7 @@ fn answered(cases: &Cases, case: CondemnationId) -> BTreeSet<SessionId> {
     cases.0.get(&case).map(acks).unwrap_or_default()
 }
 
-/// The error that names the sessions that were waited for.
+/// Returns the error that names the sessions that were still running at the end of the wait.
 fn busy(left: &[Session], timeout: Duration) -> Error {
     let who: Vec<String> = left
         .iter()
@@ -83,12 +84,16 @@ fn busy(left: &[Session], timeout: Duration) -> Error {
     let first = left[0].id.short();
     let by_itself = if left.iter().all(silent::is_watched) {
         let minutes = timeout.as_secs().div_ceil(60);
-        format!(" A later gc ends it by itself when it sees no heartbeat of it for {minutes} min.")
+        format!(
+            " A later gc ends this session by itself if the session has no heartbeat for {minutes} \
+             min."
+        )
     } else {
         String::new()
     };
-    Error::new(Kind::Busy, format!("no answer from {}", who.join(", "))).advice(format!(
-        "nothing was deleted; run gc again when they have ended. If one certainly no longer runs \
-         (its machine is gone), end its session: pinstripe gc --fence {first}.{by_itself}"
+    Error::new(Kind::Busy, format!("no answer came from {}", who.join(", "))).advice(format!(
+        "nothing was deleted; run gc again when these sessions have ended. If a session's process \
+         certainly no longer runs (its machine is gone), end the session with 'pinstripe gc \
+         --fence {first}'.{by_itself}"
     ))
 }

@@ -1,4 +1,4 @@
-//! `member add`: a directory joins the store.
+//! `member add`: makes a directory a member of the store.
 
 use std::path::{Path, PathBuf};
 
@@ -15,19 +15,20 @@ use pinstripe_member::label::{MEMBERS_MAX, MemberState};
 pub struct Added {
     /// The number.
     pub member: usize,
-    /// Small objects copied to it.
+    /// Small objects copied to the new member.
     pub copied_objects: u64,
-    /// Data strips of a row of new packs from now on; 0 while too few members are present.
+    /// The number of data strips per row of packs from now on; 0 while too few members are present.
     pub data: usize,
 }
 
-/// Makes a directory, missing or empty, a member: it gets a label and all small objects, and only
-/// then do the other labels name it. From there on new packs lie over it too. After an
-/// interruption, running it again resumes. A member that is leaving stays when it is added.
+/// Makes a missing or empty directory a member: it gets a label and all small objects, and only
+/// then do the other labels list it. From then on new packs use the new member too. If the command
+/// is interrupted, running it again resumes. Adding a member that is leaving makes it active again.
 ///
 /// # Errors
-/// [`Kind::Refused`] when it is not empty, or is on the disk of another member and `same_disk` is
-/// not set; [`Kind::Busy`] when another process changes the members; the errors of the members.
+/// Fails with [`Kind::Refused`] when it is not empty, or is on the disk of another member and
+/// `same_disk` is not set, with [`Kind::Busy`] when another process changes the members, or with
+/// the errors of the members.
 pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) -> Result<Added> {
     if !same_disk {
         init::refuse_disk(store, place, None)?;
@@ -42,7 +43,7 @@ pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) 
     Ok(Added { member: number, copied_objects, data })
 }
 
-/// Seats a directory with all small objects, and has every label name it.
+/// Makes a directory a member with all small objects, and then lists it in every label.
 pub(super) fn assign_slot(
     store: &mut Store,
     claim: &Claim,
@@ -69,7 +70,7 @@ pub(super) fn assign_slot(
     Ok((number, outcome.repaired_objects))
 }
 
-/// The paths of the members, except the one at `place` itself.
+/// Returns the paths of the members, except the one at `place` itself.
 fn others(store: &Store, place: &Path) -> Vec<PathBuf> {
     let member_slots =
         store.member_slots.iter().filter(|slot| slot.row.is_some() && slot.place != place);

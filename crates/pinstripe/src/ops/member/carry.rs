@@ -1,4 +1,4 @@
-//! Moving extents: several sets at a time, so that reading, computing, writing and syncing overlap.
+//! Moves extents, several sets at a time, so that reading, computing, writing and syncing overlap.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,11 +15,11 @@ use pinstripe_io::pool::each;
 use pinstripe_member::{ExtentName, Replace, SharedMember};
 use pinstripe_stripe::SetReader;
 
-/// Bytes copied at a time where the strips are unknown.
+/// The number of bytes copied at a time if the strips are unknown.
 const COPY_BYTES: u64 = MIB;
 
-/// The number of sets in progress at a time: enough that no disk waits while another syncs, as far
-/// as memory reaches for a row of each.
+/// The number of sets in progress at a time: enough that no disk is idle while another one syncs,
+/// limited by the memory for one row of each set.
 pub(super) fn threads(store: &Store, limits: &Limits) -> usize {
     let members = store.present().count().max(1);
     let row_bytes = 2 * members as u64 * u64::from(store.config.strip_bytes);
@@ -27,10 +27,10 @@ pub(super) fn threads(store: &Store, limits: &Limits) -> usize {
     limits.workers.max(members).min(affordable)
 }
 
-/// Does `work` for every item; after the first error nothing more is begun.
+/// Calls `work` for every item; after the first error no further call is begun.
 ///
 /// # Errors
-/// The first error.
+/// Fails with the first error.
 pub(super) fn each_until_error<T: Sync, R: Send + Default>(
     threads: usize,
     items: &[T],
@@ -45,10 +45,10 @@ pub(super) fn each_until_error<T: Sync, R: Send + Default>(
     })
 }
 
-/// Does all moves of a plan.
+/// Carries out all moves of a plan.
 ///
 /// # Errors
-/// The errors of the members; [`Kind::Busy`] when the claim was ended.
+/// Fails with the errors of the members, or with [`Kind::Busy`] when the claim was ended.
 pub(super) fn moves(
     store: &Store,
     claim: &Claim,
@@ -70,7 +70,7 @@ pub(super) fn moves(
     Ok(moved)
 }
 
-/// Moves one extent, or only removes it when another member has the same.
+/// Moves one extent, or only removes it when another member has the same extent.
 fn carry(store: &Store, claim: &Claim, one: &Move, monitor: &Monitor) -> Result<Moved> {
     let from = member(store, one.from)?;
     match from.len(one.name) {
@@ -94,7 +94,7 @@ fn carry(store: &Store, claim: &Claim, one: &Move, monitor: &Monitor) -> Result<
     }
 }
 
-/// Opens a set; `None` when no trailer of it is intact, or no member has it any more.
+/// Opens a set; returns `None` when no trailer of it is intact, or no member has it any more.
 pub(super) fn open(store: &Store, name: ExtentName) -> Result<Option<SetReader>> {
     let ExtentName::In(_, id) = name else { return Ok(None) };
     match store.open_to_judge(name, SetId(id)) {
@@ -104,32 +104,32 @@ pub(super) fn open(store: &Store, name: ExtentName) -> Result<Option<SetReader>>
     }
 }
 
-/// The slot that a member holds, soundly or under a damaged header.
+/// Returns the slot that a member holds, under an intact or a damaged header.
 fn slot_of(reader: &SetReader, number: usize) -> Option<usize> {
     let mut slots = 0..reader.geometry().members();
     let held = |slot: &usize| reader.holders_of(*slot).contains(&number);
     slots.clone().find(held).or_else(|| slots.find(|slot| reader.member_of(*slot) == Some(number)))
 }
 
-/// Returns another member whose extent of the same slot is intact to its last byte.
+/// Returns another member with an extent of the same slot that is intact to its last byte.
 fn twin(reader: &SetReader, slot: usize, number: usize) -> Option<usize> {
     let mut others = reader.holders_of(slot).iter().copied().filter(|other| *other != number);
     others.find(|other| reader.is_sound_on(*other, slot))
 }
 
-/// Whether another member has an intact copy of a member's extent of a set.
+/// Whether another member has an intact copy of the extent that this member has of a set.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for a set of a newer version.
+/// Fails with [`Kind::Unsupported`] for a set of a newer version.
 pub(super) fn has_twin(store: &Store, name: ExtentName, number: usize) -> Result<bool> {
     let Some(reader) = open(store, name)? else { return Ok(false) };
     Ok(slot_of(&reader, number).is_some_and(|slot| twin(&reader, slot, number).is_some()))
 }
 
-/// Removes an extent that another member has too.
+/// Removes an extent that another member has a copy of.
 ///
 /// # Errors
-/// [`Kind::Busy`] when the claim was ended; the errors of the member.
+/// Fails with [`Kind::Busy`] when the claim was ended, or with the errors of the member.
 pub(super) fn drop_copy(
     store: &Store,
     claim: &Claim,
@@ -141,9 +141,9 @@ pub(super) fn drop_copy(
     Ok(Moved { removed_copies: 1, ..Moved::default() })
 }
 
-/// Writes an extent on its new member, then removes it from the old one. Its strips are compared
-/// with their checksums, and rebuilt where they do not match. A strip that cannot be rebuilt is
-/// copied as it is: a move makes nothing worse.
+/// Writes an extent to its new member, then removes it from the old member. The strips of the
+/// extent are compared with their checksums, and rebuilt where they do not match. A strip that
+/// cannot be rebuilt is copied unchanged: a move makes nothing worse.
 fn bring(
     store: &Store,
     claim: &Claim,
@@ -155,14 +155,17 @@ fn bring(
     claim.confirm()?;
     let written = match slot {
         Some((reader, slot)) => lay(reader, slot, to, Replace::Never).map(|()| Some(slot)),
-        None => Err(Error::corrupt("its slot in the stripe set is unknown", one.name.path())),
+        None => Err(Error::corrupt(
+            "the slot of this extent in the stripe set is unknown",
+            one.name.path(),
+        )),
     };
     let laid = match written {
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
             // If it is gone now, it is not damaged.
             from.len(one.name)?;
             let place = from.place().join(one.name.path());
-            monitor.warning(place, error.advice("it was moved unchanged"));
+            monitor.warning(place, error.advice("the extent was moved unchanged"));
             match slot {
                 Some((reader, slot)) => {
                     salvage(reader, slot, to, Replace::Never)?;
@@ -185,10 +188,10 @@ fn bring(
     Ok(Moved { moved_extents: 1, moved_bytes: one.bytes, removed_copies: 0 })
 }
 
-/// Checks that other processes find the written extent there now.
+/// Verifies that other processes find the written extent at its place now.
 ///
 /// # Errors
-/// [`Kind::Busy`] when it is not.
+/// Fails with [`Kind::Busy`] when they do not.
 fn confirm_copy(store: &Store, one: &Move, slot: Option<usize>) -> Result<()> {
     let (from, to) = (member(store, one.from)?, member(store, one.to)?);
     let stands = match slot {
@@ -200,9 +203,9 @@ fn confirm_copy(store: &Store, one: &Move, slot: Option<usize>) -> Result<()> {
     if stands {
         return Ok(());
     }
-    Err(Error::new(Kind::Busy, "another process changed what was just written here")
+    Err(Error::new(Kind::Busy, "another process changed the extent that was just written here")
         .at(to.place().join(one.name.path()))
-        .advice("nothing was removed; run this again"))
+        .advice("nothing was removed; run this command again"))
 }
 
 fn copy_raw(from: &SharedMember, to: &SharedMember, name: ExtentName) -> Result<()> {

@@ -1,9 +1,9 @@
-//! `member merge`: snapshots of another half of the same store are brought over.
+//! `member merge`: copies snapshots from another half of the same store.
 //!
 //! Content that a snapshot needs and this half lacks is stored again, as a backup stores it; no
-//! object of the other half is copied unchanged, and nothing is changed there. So it can be run
-//! repeatedly, and interrupted anywhere: a snapshot that was brought over stays, the rest is
-//! brought over the next time.
+//! object of the other half is copied unchanged, and the other half is not changed. So a merge can
+//! be repeated, and interrupted anywhere: a snapshot that was copied stays, the others are copied
+//! by the next merge.
 
 use crate::ops::backup::{Writer, end, prepare};
 use crate::pipeline::backup::{Bringing, bring};
@@ -19,23 +19,24 @@ use pinstripe_member::Room;
 /// The snapshots of the other half, by outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Brought {
-    /// Those that were brought over, or would be; oldest first.
+    /// Snapshots that were copied, or would be in a dry run, oldest first.
     #[serde(skip)]
     pub brought: Vec<SnapshotId>,
-    /// The number of these.
+    /// The number of snapshots in `brought`.
     pub brought_snapshots: u64,
-    /// The number that are here already.
+    /// The number of snapshots that this half already has.
     pub known_snapshots: u64,
-    /// The number of snapshots that were deleted here and remain deleted.
+    /// The number of snapshots that were deleted in this half and remain deleted.
     pub deleted_snapshots: u64,
 }
 
-/// Brings over the snapshots that `other`, another half of the same store, has and this one lacks.
-/// `dry_run` only reports them. Content that `other` cannot read is a loss in the ledger.
+/// Copies the snapshots that `other`, another half of the same store, has and this half lacks.
+/// With `dry_run`, the snapshots are only reported. Content that `other` cannot read is a loss in
+/// the ledger.
 ///
 /// # Errors
-/// [`Kind::WrongMember`] when it is not another half of this store; [`Kind::Locked`] without the
-/// keys of both; the errors that end any backup.
+/// Fails with [`Kind::WrongMember`] when `other` is not another half of this store, with
+/// [`Kind::Locked`] without the keys of both, or with the errors that end any backup.
 pub fn merge(
     store: &Store,
     other: &Store,
@@ -80,23 +81,25 @@ fn refuse_strangers(store: &Store, other: &Store) -> Result<()> {
         return Err(at(Error::new(Kind::WrongMember, what)
             .expected(store.config.store, other.config.store)
             .advice(
-                "only halves of one store can be merged; to take over its data, restore from \
-                it and back up the result",
+                "only halves of one store can be merged; to take over the data of another store, \
+                 restore it and back up the result",
             )));
     }
     if store.table == other.table {
         let what = "this is already a member of the store: there is nothing to merge";
-        return Err(at(
-            Error::new(Kind::WrongMember, what).advice("'pinstripe repair' writes what it lacks")
-        ));
+        return Err(at(Error::new(Kind::WrongMember, what)
+            .advice("'pinstripe repair' writes what the member lacks")));
     }
     let name = |store: &Store| -> Result<ChunkId> { Ok(store.keys()?.chunk_id(b"pinstripe")) };
     if name(store)? != name(other)? {
-        return Err(at(Error::new(Kind::WrongMember, "its keys are not those of this store")
-            .advice(
-                "only halves of one store can be merged; to take over its data, restore from \
-                it and back up the result",
-            )));
+        return Err(at(Error::new(
+            Kind::WrongMember,
+            "the keys of this member are not those of this store",
+        )
+        .advice(
+            "only halves of one store can be merged; to take over the data of another store, \
+             restore it and back up the result",
+        )));
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
-//! `member`: members join, leave, are replaced, and share evenly; halves of a store are merged.
+//! `member`: adds, removes and replaces members, balances them, and merges halves of a store.
 //!
-//! Order of a move: the extent is written on its new member from strips that match their checksums,
-//! made durable, and only then removed from its old place. After an interruption in between it has
-//! two copies, which does no harm, and running the verb again resumes. Readers are not disturbed:
-//! they look up again where an extent is. Only one process moves at a time: it has a claim
-//! ([`Claim`]), and before it removes anything it checks that the claim and the copy still exist.
+//! Order of a move: the extent is written to its new member from strips that match their checksums,
+//! made durable, and only then removed from its old place. If a move is interrupted, the extent may
+//! have two copies, which does no harm, and running the verb again continues. Readers are not
+//! disturbed: they look up again which member has an extent. Only one process moves extents at a
+//! time: it has a claim ([`Claim`]), and before it removes anything it checks that the claim and
+//! the copy still exist.
 //!
-//! Not in this module: rewriting packs over fewer members, which gc does.
+//! Not in this module: rewriting packs over fewer members, which `gc` does.
 
 mod add;
 mod carry;
@@ -34,11 +35,11 @@ use plan::{SetPlacement, Takers};
 /// The counts of a move.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Moved {
-    /// Extents written on another member.
+    /// Extents written to another member.
     pub moved_extents: u64,
     /// Bytes in them.
     pub moved_bytes: u64,
-    /// Extents removed because another member had the same.
+    /// Extents removed because another member had the same extent.
     pub removed_copies: u64,
 }
 
@@ -50,10 +51,10 @@ impl std::ops::AddAssign for Moved {
     }
 }
 
-/// All sets and where their extents are, packs first.
+/// Returns all sets and the members that have their extents, packs first.
 ///
 /// # Errors
-/// When a present member cannot be listed: its content is unknown then.
+/// Fails when a present member cannot be listed, because its content is unknown then.
 fn survey(store: &Store) -> Result<Vec<SetPlacement>> {
     let mut sets: BTreeMap<ExtentName, BTreeMap<usize, u64>> = BTreeMap::new();
     for room in [Room::Packs, Room::Index] {
@@ -66,13 +67,13 @@ fn survey(store: &Store) -> Result<Vec<SetPlacement>> {
     Ok(sets.into_iter().map(|(name, holders)| SetPlacement { name, holders }).collect())
 }
 
-/// Returns the number of members that a set was striped over, if this can be found out.
+/// Returns the number of members over which a set was striped, if this can be determined.
 fn width_of(store: &Store, spread: &SetPlacement) -> Option<usize> {
     let holders: Vec<_> = spread.holders.keys().copied().collect();
     geometry_of(store, spread.name, &holders).map(|geometry| geometry.members())
 }
 
-/// Numbers of the members that take new extents.
+/// Returns the numbers of the members that get new extents.
 fn takers(store: &Store) -> Takers {
     let mut takers = Takers::default();
     for (number, member) in store.takers().iter().enumerate() {
@@ -87,20 +88,20 @@ fn takers(store: &Store) -> Takers {
     takers
 }
 
-/// The most free space of its target that a move leaves unused.
+/// The largest part of the free space on its target that a move leaves unused.
 const SPARED_MOST_BYTES: u64 = 16 << 20;
 
-/// Handles a number that no member has. If the removal of a member with this number was interrupted
-/// before it was in all labels, the labels are brought up to date.
+/// Handles a member number that no member has. If the removal of a member with this number was
+/// interrupted before it was in all labels, the labels are brought up to date.
 fn finish_retiring(store: &Store, claim: &Claim, number: usize) -> Result<()> {
     if number < store.member_slots.len() && store.write_labels_with(claim)? > 0 {
         return Ok(());
     }
     Err(Error::new(Kind::Usage, format!("there is no member {number}"))
-        .advice("list the members with: pinstripe members"))
+        .advice("'pinstripe members' lists the members"))
 }
 
-/// Changes how a member takes part.
+/// Changes the state of a member in the table.
 fn set_state(store: &mut Store, claim: &Claim, number: usize, state: MemberState) -> Result<()> {
     store.change_table(claim, |table| {
         let rows = table.rows.iter_mut();

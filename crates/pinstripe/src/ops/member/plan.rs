@@ -1,19 +1,19 @@
-//! The plan of moves, decided from lists of extents alone.
+//! Plans moves, from lists of extents alone.
 //!
-//! Invariants: nothing moves to a member that has an extent of the same set, or that has no room for
-//! it; the same lists give the same plan. Members are known by their numbers; bytes decide, not counts, because sets
-//! differ in length.
+//! Invariants: no extent moves to a member that has an extent of the same set or lacks the space;
+//! equal lists give equal plans. Members are identified by their numbers; balance is measured in
+//! bytes, not in extents, because sets differ in length.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinstripe_member::ExtentName;
 
-/// One stripe set: which present members have an extent of it, and how long each is.
+/// One stripe set: the present members that have an extent of it, and the length of each extent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetPlacement {
-    /// The name of its extents.
+    /// The name of the set's extents.
     pub name: ExtentName,
-    /// Member number and bytes.
+    /// The length of the extent of each member, by member number.
     pub holders: BTreeMap<usize, u64>,
 }
 
@@ -22,9 +22,9 @@ pub struct SetPlacement {
 pub struct Move {
     /// The name.
     pub name: ExtentName,
-    /// The member that has it.
+    /// The member that has the extent.
     pub from: usize,
-    /// A member that has none of the set.
+    /// The member that gets the extent; it has no extent of the set.
     pub to: usize,
     /// The length.
     pub bytes: u64,
@@ -33,13 +33,13 @@ pub struct Move {
 /// A plan: the moves, and the extents that cannot move.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Emptied {
-    /// Moves, at most one of each set.
+    /// Moves, at most one for each set.
     pub moves: Vec<Move>,
-    /// Sets that have an extent on every taker already.
+    /// Sets with an extent on every member that could take one.
     pub homeless: Vec<ExtentName>,
 }
 
-/// Bytes of all sets by member, for these members.
+/// Returns the bytes of all sets on each of these members.
 pub fn loads(spreads: &[SetPlacement], members: &[usize]) -> BTreeMap<usize, u64> {
     let mut loads: BTreeMap<usize, u64> = members.iter().map(|member| (*member, 0)).collect();
     for (member, bytes) in spreads.iter().flat_map(|spread| &spread.holders) {
@@ -50,17 +50,18 @@ pub fn loads(spreads: &[SetPlacement], members: &[usize]) -> BTreeMap<usize, u64
     loads
 }
 
-/// Members that may get extents, and the room on each.
+/// Members that may get extents, and the space on each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Takers {
     /// The numbers.
     pub members: Vec<usize>,
-    /// Bytes that a member has room for; no entry if that is not known.
+    /// Bytes for which a member has space; no entry if that is unknown.
     pub room_bytes: BTreeMap<usize, u64>,
 }
 
 impl Takers {
-    /// Bytes of extents that a member can hold in all, given what it holds now.
+    /// Returns the number of bytes of extents that a member can hold in total, given what it holds
+    /// now.
     fn most_bytes(&self, loads: &BTreeMap<usize, u64>) -> BTreeMap<usize, u64> {
         let most = |(member, room): (&usize, &u64)| Some((*member, loads.get(member)? + room));
         self.room_bytes.iter().filter_map(most).collect()
@@ -72,8 +73,8 @@ fn fits(most: &BTreeMap<usize, u64>, member: usize, load: u64, bytes: u64) -> bo
     most.get(&member).is_none_or(|most| load + bytes <= *most)
 }
 
-/// Takes everything off a member: each extent to `preferred` where that has none of the set, else
-/// to the taker with the fewest bytes that has none.
+/// Plans to empty a member: each extent goes to the `preferred` member if that has none of the set,
+/// otherwise to the member with the fewest bytes that has none.
 pub fn empty(
     spreads: &[SetPlacement],
     from: usize,
@@ -102,9 +103,10 @@ pub fn empty(
     plan
 }
 
-/// Moves extents from members with many bytes to members with few, until no single move brings
-/// two members closer together by more than half its length: of extents of one length, they
-/// differ by no more than one then. The sets in `stay` are not moved.
+/// Plans moves from members with many bytes to members with few, until no single move would reduce
+/// the difference between two members by more than half the length of its extent: if all extents
+/// have the same length, members then differ by at most one extent. The sets in `stay` are not
+/// moved.
 pub(crate) fn even_out(
     spreads: &[SetPlacement],
     takers: &Takers,
@@ -149,7 +151,7 @@ pub(crate) fn even_out(
     }
 }
 
-/// Pairs of members, those that are furthest apart first.
+/// Returns pairs of members, those with the largest difference first.
 fn pairs(loads: &BTreeMap<usize, u64>) -> Vec<(usize, usize)> {
     let mut pairs: Vec<_> = loads
         .iter()
@@ -161,9 +163,8 @@ fn pairs(loads: &BTreeMap<usize, u64>) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// The same without intermediate moves: an extent that moves twice moves once, or not at all when
-/// it comes back. Moves of one set follow each other, in an order in which each finds its place
-/// free.
+/// Returns the moves without intermediate stops: an extent that moves twice moves once, or not at
+/// all if it returns. Moves of one set are in an order in which each finds its target free.
 fn without_stops(moves: Vec<Move>) -> Vec<Move> {
     let mut by_set: BTreeMap<ExtentName, Vec<Move>> = BTreeMap::new();
     for next in moves {

@@ -1,4 +1,4 @@
-//! `member rebalance`: extents go from members with many to members with few.
+//! `member rebalance`: moves extents from members with many bytes to members with few.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::ExtentName;
 
-/// The outcome, or the expected one.
+/// The result of a rebalance, or in a dry run the expected result.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Rebalanced {
-    /// The moves and removals.
+    /// The numbers of moved and removed extents.
     #[serde(flatten)]
     pub moved: Moved,
     /// For each member that takes new extents: its bytes before and after.
     pub shares: Vec<MemberShare>,
 }
 
-/// The share of one member.
+/// The bytes of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct MemberShare {
     /// The number.
@@ -31,13 +31,13 @@ pub struct MemberShare {
     pub after_bytes: u64,
 }
 
-/// Makes the members hold about the same, within one extent, as far as sets allow; removes second
-/// copies of extents. With `dry_run` it only reports. After an interruption, running it again
-/// resumes.
+/// Balances the members to within one extent, as far as sets allow, and removes second copies of
+/// extents. With `dry_run`, the moves are only reported. If the command is interrupted, running it
+/// again resumes.
 ///
 /// # Errors
-/// [`Kind::Busy`](pinstripe_base::error::Kind::Busy) when another process changes the members; the
-/// errors of the members.
+/// Fails with [`Kind::Busy`](pinstripe_base::error::Kind::Busy) when another process changes the
+/// members, or with the errors of the members.
 pub fn rebalance(
     store: &Store,
     dry_run: bool,
@@ -80,7 +80,8 @@ pub fn rebalance(
             "stripe sets lack",
         );
         let what = format!("{sets} an extent and cannot be moved");
-        let advice = "attach absent members, run 'pinstripe repair', then run this again";
+        let advice =
+            "attach the absent members, run 'pinstripe repair', then run this command again";
         monitor.warning("packs", Error::new(Kind::Refused, what).advice(advice));
     }
     let moved = match claim {
@@ -117,14 +118,15 @@ fn work(
     Ok(moved)
 }
 
-/// Returns the number of members that each set was striped over, where this can be found out.
+/// Returns the number of members over which each set was striped, where this can be determined.
 fn widths(store: &Store, spreads: &[SetPlacement]) -> BTreeMap<ExtentName, usize> {
     let width = |spread: &SetPlacement| Some((spread.name, width_of(store, spread)?));
     spreads.iter().filter_map(width).collect()
 }
 
-/// Sets that lack an extent. The member that lacks it may be the one that fails next, and would get
-/// another extent: then one member's failure would cost the set two.
+/// Returns the sets that lack an extent. The extents of such a set stay where they are: if the
+/// member that lost one got another extent of the same set and failed again, the set would lose two
+/// extents at once.
 fn lacking(spreads: &[SetPlacement], widths: &BTreeMap<ExtentName, usize>) -> BTreeSet<ExtentName> {
     let is_whole = |spread: &&SetPlacement| {
         widths.get(&spread.name).is_some_and(|width| spread.holders.len() >= *width)
@@ -132,7 +134,7 @@ fn lacking(spreads: &[SetPlacement], widths: &BTreeMap<ExtentName, usize>) -> BT
     spreads.iter().filter(|spread| !is_whole(spread)).map(|spread| spread.name).collect()
 }
 
-/// Returns extents that another member has too, of sets that have more than they should.
+/// Returns extents that another member has too, of sets that have more extents than they should.
 fn twins(
     store: &Store,
     spreads: &[SetPlacement],

@@ -1,4 +1,4 @@
-//! `member remove`: moves a member's extents to the others, then strikes it out.
+//! `member remove`: moves a member's extents to the other members, then removes it from the table.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,7 +15,8 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::label::MemberState;
 use pinstripe_member::{ExtentName, Room};
 
-/// The number of further listings of the member for extents that others put there meanwhile.
+/// The number of times that the member is listed again for extents that others put there in the
+/// meantime.
 const PASSES: usize = 16;
 
 /// The outcome.
@@ -28,15 +29,16 @@ pub struct RemoveOutcome {
     pub members: usize,
 }
 
-/// Empties a member and strikes it out. Extents move as they are to members that have none of their
-/// set; sets over all members are rewritten over the rest. After an interruption, running it again
-/// resumes; until then the member is read as before, and gets nothing new.
+/// Empties a member and removes it from the table. Extents are moved unchanged to members that have
+/// none of their set; sets over all members are rewritten over the remaining ones. If the command
+/// is interrupted, running it again resumes; until then the member is read as before, but gets
+/// nothing new.
 ///
 /// # Errors
-/// [`Kind::Refused`] when it is absent, or when sets are striped over all members and some are
-/// absent; [`Kind::Locked`] when sets have to be rewritten and the key is not available;
-/// [`Kind::TooManyLosses`] when too few would remain for the parity; [`Kind::Busy`] when another
-/// process changes the members; the errors of the members.
+/// Fails with [`Kind::Refused`] when it is absent, or when sets are striped over all members and
+/// some are absent, with [`Kind::Locked`] when sets have to be rewritten and the key is not
+/// available, with [`Kind::TooManyLosses`] when too few would remain for the parity, with
+/// [`Kind::Busy`] when another process changes the members, or with the errors of the members.
 pub fn remove(
     store: &mut Store,
     number: usize,
@@ -57,7 +59,8 @@ pub fn remove(
         return Err(Error::new(Kind::Refused, format!("member {number} is absent"))
             .at(&member_slot.place)
             .advice(format!(
-                "attach it, or replace it: pinstripe member replace {number} --to DIR"
+                "attach the member, or replace it with 'pinstripe member replace {number} --to \
+                 DIR'"
             )));
     }
     let members = takers(store).members.into_iter().filter(|taker| *taker != number).count();
@@ -72,20 +75,20 @@ pub fn remove(
     Ok(RemoveOutcome { moved, members })
 }
 
-/// The content of a member, by what happens to it.
+/// The extents of a member, by what is done with them.
 pub(super) struct DrainingMember {
-    /// Extents that go to another member.
+    /// Extents that move to another member.
     pub moves: Vec<plan::Move>,
     /// Extents that another member has too.
     twins: Vec<ExtentName>,
-    /// Sets that are on all other members too: they are rewritten.
+    /// Sets that all other members have an extent of too: they are rewritten.
     stuck: Vec<ExtentName>,
 }
 
 /// Lists the extents of a member, and plans where they move.
 ///
 /// # Errors
-/// When a member cannot be listed.
+/// Fails when a member cannot be listed.
 pub(super) fn plan_for(
     store: &Store,
     number: usize,
@@ -134,7 +137,7 @@ pub(super) fn plan_for(
     Ok(DrainingMember { moves, twins, stuck })
 }
 
-/// Sets are rewritten as gc does it, which needs the key and all members.
+/// Sets are rewritten as gc rewrites packs, which requires the key and all members.
 fn refuse_stuck(store: &Store, stuck: &[ExtentName]) -> Result<()> {
     if stuck.is_empty() {
         return Ok(());
@@ -147,18 +150,18 @@ fn refuse_stuck(store: &Store, stuck: &[ExtentName]) -> Result<()> {
         pinstripe_base::units::counted(stuck.len() as u64, "stripe set uses", "stripe sets use");
     Err(Error::new(Kind::Refused, format!("{sets} all of the remaining members already"))
         .expected("all members, to rewrite them", "some are absent")
-        .advice("nothing was changed; attach the absent members, or replace them first"))
+        .advice("nothing was changed; first attach or replace the absent members"))
 }
 
 fn cannot_be_laid_anew(stuck: &[ExtentName]) -> Error {
     let sets = pinstripe_base::units::counted(stuck.len() as u64, "stripe set", "stripe sets");
     Error::new(Kind::Refused, format!("{sets} cannot be rewritten")).at(stuck[0].path()).advice(
         "run 'pinstripe check', then 'pinstripe repair', and try again; 'pinstripe gc' removes \
-             what only forgotten snapshots need",
+         data that only forgotten snapshots need",
     )
 }
 
-/// Rewrites sets over the members that remain, and deletes the old ones.
+/// Rewrites sets over the remaining members, and deletes the old sets.
 fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Monitor) -> Result<()> {
     let in_room = |wanted| {
         stuck.iter().filter_map(move |name| match name {
@@ -180,22 +183,22 @@ fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Moni
     Ok(())
 }
 
-/// Copies small objects that were put on a member after they were read from it and before the table
-/// said that it has left. A writer reads the table once more after it put its own, so one of the
-/// two sees the other.
+/// Copies small objects that were put on a member after it was read and before the table said that
+/// it has left. A writer reads the table again after it put its object, so one of the two processes
+/// sees the other.
 pub(super) fn take_over_objects(store: &Store, monitor: &Monitor) -> Result<u64> {
     let mut outcome = RepairOutcome::default();
     repair::small_objects(store, monitor, &mut outcome)?;
     Ok(outcome.repaired_objects)
 }
 
-/// Empties a member that gets nothing new any more, until nothing is left and no backup may rely on
-/// an extent that comes later.
+/// Empties a member that gets nothing new any more, until nothing is left and no backup can rely on
+/// an extent that is added later.
 ///
-/// This order keeps a backup safe that opened the store before: it makes its packs durable, then
-/// checks whether the member has left, then commits. Here the member leaves first, and then it is
-/// listed once more. So either that listing finds the packs, or the backup sees that the member has
-/// left and does not commit.
+/// The order of steps protects a backup that opened the store before: that backup makes its packs
+/// durable, then checks whether the member has left, then commits. The process that removes a
+/// member first marks it as left, and then lists it once more. So either that listing shows the
+/// packs, or the backup sees that the member has left and does not commit.
 pub(super) fn empty(
     store: &mut Store,
     claim: &Claim,
@@ -217,7 +220,9 @@ pub(super) fn empty(
             }
             if pass == PASSES {
                 return Err(Error::new(Kind::Busy, "other processes keep writing to the member")
-                    .advice("wait for the backups that started earlier, then run this again"));
+                    .advice(
+                        "wait until the running backups have ended, then run this command again",
+                    ));
             }
             moved += carry::moves(store, claim, &moves, limits, monitor)?;
             lay_anew(store, &stuck, limits, monitor)?;

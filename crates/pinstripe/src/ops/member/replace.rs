@@ -1,5 +1,5 @@
-//! `member replace`: a new member takes the place and the content of another one, which is struck
-//! out.
+//! `member replace`: a new member takes the place and the content of an old one, which is removed
+//! from the table.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,30 +22,30 @@ use pinstripe_member::{ExtentName, Replace, Room, real};
 pub struct Replaced {
     /// The number of the new member.
     pub replaced_by: usize,
-    /// The copies from the old member.
+    /// The extents copied from the old member.
     #[serde(flatten)]
     pub moved: Moved,
-    /// Extents made from parity, because the old one was absent or lacked them.
+    /// Extents rebuilt from parity, because the old member was absent or lacked them.
     pub rebuilt_extents: u64,
     /// Small objects copied.
     pub copied_objects: u64,
-    /// Extents with rows that nothing can bring back; their other rows were rebuilt.
+    /// Extents with rows that cannot be repaired; their other rows were rebuilt.
     pub lost_extents: u64,
-    /// Chunks that nothing can bring back, and that the store no longer counts as stored: a backup
+    /// Chunks that cannot be recovered, and that the store no longer counts as stored: a backup
     /// stores them again if its sources still have them.
     pub given_up_chunks: u64,
 }
 
 /// Replaces a member by a new one, in a directory that is missing or empty: extents that can be
-/// read are moved, the others are rebuilt, also where the old member is present and lacks them.
-/// Rows that nothing can bring back do not prevent this: all others get their parity again, the old
-/// member leaves, and the damaged paths are reported ([`anew`]). After an interruption, running it
-/// again with the same directory resumes.
+/// read are moved; the others are rebuilt, even if the old member is present but lacks them. Rows
+/// that cannot be repaired do not prevent this: all other rows get their parity again, the old
+/// member leaves, and the damaged paths are reported ([`anew`]). If the command is interrupted,
+/// running it again with the same directory resumes.
 ///
 /// # Errors
-/// [`Kind::Usage`] when there is no such member, [`Kind::Refused`] when the directory is not empty,
-/// or is on the disk of a member that stays and `same_disk` is not set; [`Kind::Busy`] when another
-/// process changes the members; the errors of the members.
+/// Fails with [`Kind::Usage`] when there is no such member, with [`Kind::Refused`] when the
+/// directory is not empty, or is on the disk of a member that stays and `same_disk` is not set,
+/// with [`Kind::Busy`] when another process changes the members, or with the errors of the members.
 pub fn replace(
     store: &mut Store,
     number: usize,
@@ -63,9 +63,9 @@ pub fn replace(
     };
     let is_present = old.member.is_some();
     if real(place).is_ok_and(|place| place == old.place) && is_present {
-        return Err(Error::new(Kind::Usage, "a member cannot replace itself")
-            .at(place)
-            .advice("name an empty directory; 'pinstripe repair' repairs what is damaged"));
+        return Err(Error::new(Kind::Usage, "a member cannot replace itself").at(place).advice(
+            "name an empty directory; to repair a damaged member in place, run 'pinstripe repair'",
+        ));
     }
     if !same_disk {
         refuse_disk(store, place, Some(number))?;
@@ -93,12 +93,13 @@ pub fn replace(
 #[derive(Default)]
 struct RebuiltSet {
     extents: u64,
-    /// The error for rows that nothing can bring back.
+    /// The error for rows that cannot be repaired.
     lost: Option<Error>,
 }
 
-/// Rebuilds on the new member the old member's slots that no member holds, several sets at a time.
-/// Every strip is read once and compared with its checksum. Returns the packs with lost rows.
+/// Rebuilds, on the new member, those slots of the old member that no member holds, several sets at
+/// a time. Every strip is read once and compared with its checksum. Returns the packs with lost
+/// rows.
 fn rebuild(
     store: &Store,
     claim: &Claim,

@@ -1,4 +1,4 @@
-//! The bytes of files: which chunks a range is in, and the records that hold them, read ahead.
+//! The content of files: finds the chunks of a range, and prefetches the records that hold them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,17 +18,17 @@ use pinstripe_member::entry::{Content as EntryContent, Entry};
 use pinstripe_member::keys::Keys;
 use pinstripe_member::record::ChunkRow;
 
-/// Bytes of a file that are planned at once.
+/// The number of bytes of a file that are planned at once.
 const PLANNED_BYTES: u64 = 1 << 20;
-/// Records ahead of one stream.
+/// The number of records that are prefetched for one stream.
 const WINDOW: u32 = 64;
 
 /// A chunk with the part of it that is wanted.
 struct WantedChunk {
     row: ChunkRow,
-    /// Where its first byte is in the file.
+    /// The offset of the chunk in the file.
     start: u64,
-    /// The bytes of it that are wanted.
+    /// The range of bytes wanted from the chunk.
     part: Range<u32>,
 }
 
@@ -56,7 +56,7 @@ impl Content {
         }
     }
 
-    /// Appends the bytes of `range`; holes are zeros.
+    /// Appends the bytes of `range` of a file; holes are zeros.
     pub(super) fn read(
         &self,
         pages: &Pages,
@@ -108,7 +108,7 @@ impl Content {
         }
     }
 
-    /// Sends out what the reader will want next, before the read itself.
+    /// Requests what the reader will need next, before the read itself.
     fn plan(
         &self,
         pages: &Pages,
@@ -139,7 +139,7 @@ impl Content {
         }
     }
 
-    /// Prefetches the records of a range. Errors are left to the read itself.
+    /// Prefetches the records of a range. The read itself reports errors.
     pub(super) fn fetch_ahead(&self, pages: &Pages, inode: u64, entry: &Entry, range: Range<u64>) {
         let Ok(pieces) = pieces(pages, entry, &range) else { return };
         let mut seen = BTreeSet::new();
@@ -162,7 +162,7 @@ impl Content {
         self.readers.report(files)
     }
 
-    /// Returns the use of the memory for records.
+    /// Returns how much of the memory for records is used.
     pub(super) fn usage(&self) -> BudgetUsage {
         self.runner.usage()
     }
@@ -172,7 +172,7 @@ impl Content {
     }
 }
 
-/// The chunks of a range of a file.
+/// Returns the chunks of a range of a file.
 fn pieces(pages: &Pages, entry: &Entry, range: &Range<u64>) -> Result<Vec<WantedChunk>> {
     let (offsets, range) = (Offsets::new(entry), range.clone());
     let mut walk = ContentWalk { offsets, range, is_over: false, pieces: Vec::new() };
@@ -197,7 +197,7 @@ fn pieces(pages: &Pages, entry: &Entry, range: &Range<u64>) -> Result<Vec<Wanted
 struct ContentWalk {
     offsets: Offsets,
     range: Range<u64>,
-    /// It has reach the end of the range.
+    /// The walk has reached the end of the range.
     is_over: bool,
     pieces: Vec<WantedChunk>,
 }

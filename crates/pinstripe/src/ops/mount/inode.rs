@@ -1,23 +1,25 @@
-//! Inode numbers of a mount. They hold where a thing is, so that no table of them is needed.
+//! Inode numbers of a mount. A number encodes where the entry is, so that no table of numbers is
+//! needed.
 //!
 //! ```text
 //! entry of a snapshot:     0 | ordinal 19 bits (from 1) | depth 8 bits | number of an entry 36 bits
 //! directory of the mount:  0 | 0                        | 0            | its number, from 1
 //! directory of `versions`: 1 | hash of its path 63 bits
 //! ```
-//! Entries are counted in path order. A depth of 0 names the entry itself; a depth of n names the
-//! directory of the first n parts of its path, which the snapshot has no entry for: the parents of
-//! what was backed up. The last depth is the snapshot's own top.
+//!
+//! Entries are counted in path order. A depth of 0 means the entry itself; a depth of n means the
+//! directory made of the first n parts of its path, for which the snapshot has no entry: these are
+//! the parents of the backed-up paths. The largest depth means the snapshot's top directory.
 
 const NUMBER_BITS: u32 = 36;
 const DEPTH_BITS: u32 = 8;
 const DEPTH_MAX: u64 = (1 << DEPTH_BITS) - 1;
-/// The bit that directories of `versions` have.
+/// The bit that marks directories of `versions`.
 pub(super) const OF_VERSIONS: u64 = 1 << 63;
-/// Snapshots that one mount can show.
+/// The number of snapshots that one mount can show.
 pub(super) const ORDINALS: u64 = 1 << (63 - NUMBER_BITS - DEPTH_BITS);
 
-/// The object behind an inode number.
+/// What an inode number stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inode {
     /// A directory of the mount itself.
@@ -31,16 +33,16 @@ pub(super) enum Inode {
         /// The entry.
         number: u64,
     },
-    /// A directory that the snapshot has no entry for.
+    /// A directory for which the snapshot has no entry.
     Implied {
         /// The snapshot.
         ordinal: u64,
-        /// The first entry below it.
+        /// The number of the first entry below the directory.
         number: u64,
-        /// Parts of its path.
+        /// The number of parts of the directory's path.
         depth: u64,
     },
-    /// A directory of `versions`, by its whole number.
+    /// A directory of `versions`, by its complete inode number.
     Union(u64),
 }
 
@@ -61,8 +63,8 @@ impl Inode {
         }
     }
 
-    /// The number; `None` for what has none: the 2^36th entry, or a directory 255 deep that the
-    /// snapshot has no entry for.
+    /// Returns the inode number, or `None` for an object that cannot have one: the 2^36th entry, or
+    /// a directory at depth 255 without an entry in the snapshot.
     pub(super) fn number(self) -> Option<u64> {
         let pack = |ordinal: u64, depth: u64, number: u64| {
             (number < 1 << NUMBER_BITS && ordinal < ORDINALS)

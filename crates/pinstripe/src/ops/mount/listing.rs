@@ -1,8 +1,8 @@
-//! Directories of a snapshot: finding a name, and listing.
+//! Directories of a snapshot: looks up names, and lists.
 //!
-//! Entries are in path order, so everything below a directory follows it. The next entry of a
-//! directory is therefore the next entry, or the first one behind a subdirectory; where a
-//! subdirectory extends beyond its page, the nodes of the tree lead past it.
+//! Entries are in path order, so everything below a directory follows its entry. The next entry of
+//! a directory is therefore the next entry of the snapshot, or the first one after a subdirectory;
+//! if a subdirectory extends beyond its page, the nodes of the tree are used to skip it.
 
 use std::cmp::Ordering;
 
@@ -16,13 +16,13 @@ use pinstripe_member::meta::FileKind;
 use pinstripe_member::snapshot::TreeRoot;
 use pinstripe_member::tree::{compare_paths, is_at_or_below};
 
-/// Lost pages in a row that are passed over.
+/// The largest number of lost pages in a row that are skipped.
 const LOST_PAGES: usize = 4096;
-/// Directories that are remembered to lack entries until their listing has ended.
+/// The number of directories that are remembered, until their listing ends, to lack entries.
 const INCOMPLETE: usize = 1024;
 
 impl SnapshotTree {
-    /// Lists a directory of the mount itself. Places are positions in the order of names.
+    /// Lists a directory of the mount itself. Offsets are positions in the order of names.
     pub(super) fn list_own(&self, number: u64, from: u64, take: TakeEntry<'_>) -> Result<()> {
         let top = self.top();
         let children = top
@@ -38,10 +38,10 @@ impl SnapshotTree {
         Ok(())
     }
 
-    /// Lists a directory of a snapshot. Places are numbers of entries, and one more.
+    /// Lists a directory of a snapshot. Offsets are numbers of entries, plus one.
     ///
-    /// Entries that cannot be read are passed over; the listing then ends with an error, so that no
-    /// program takes what it got for all.
+    /// Entries that cannot be read are skipped; the listing then ends with an error, so that no
+    /// program assumes that it is complete.
     pub(super) fn list_snapshot(&self, inode: u64, from: u64, take: TakeEntry<'_>) -> Result<()> {
         let (ordinal, path) = self.directory(inode)?;
         let root = self.root_of(ordinal)?;
@@ -106,8 +106,8 @@ impl SnapshotTree {
         self.child_node(ordinal, &found, path.len()).ok_or_else(gone)
     }
 
-    /// The node of the directory entry that ends `child` bytes into the path of an entry: that
-    /// entry, or a directory that has none.
+    /// Returns the node of the directory entry that ends after `child` bytes of the path of an
+    /// entry: that entry, or a directory that has no entry.
     fn child_node(&self, ordinal: u64, found: &Found, child: usize) -> Option<Node> {
         let path = &found.entry().path;
         if child == path.len() {
@@ -118,7 +118,7 @@ impl SnapshotTree {
         self.made_in_snapshot(implied).ok()
     }
 
-    /// The first entry below a path.
+    /// Returns the first entry below a path.
     fn first_in(&self, root: &TreeRoot, path: &[u8], is_lost: &mut bool) -> Option<Found> {
         if path.is_empty() {
             return self.readable_from(root, 0, is_lost);
@@ -140,7 +140,7 @@ impl SnapshotTree {
         }
     }
 
-    /// The first entry behind a child of a directory and all below it.
+    /// Returns the first entry after a child of a directory and everything below that child.
     fn behind(
         &self,
         root: &TreeRoot,
@@ -183,8 +183,8 @@ impl SnapshotTree {
         })
     }
 
-    /// Returns the first readable entry from a number on. Lost ones are reported, and only a
-    /// bounded number of them is skipped: a forged tree can claim any number.
+    /// Returns the first readable entry with this number or a higher one. Unreadable entries are
+    /// reported, and only a bounded number of them is skipped: a forged tree can claim any number.
     fn readable_from(&self, root: &TreeRoot, mut number: u64, is_lost: &mut bool) -> Option<Found> {
         for _ in 0..LOST_PAGES {
             match self.pages.at(root, number) {
@@ -200,7 +200,7 @@ impl SnapshotTree {
     }
 }
 
-/// The name of the child of `directory` that a path below it is at or below, and where that ends in
+/// Returns the name of the child of `directory` that contains a path, and where that name ends in
 /// the path.
 fn child_of<'p>(path: &'p [u8], directory: &[u8]) -> (&'p [u8], usize) {
     let begin = if directory.is_empty() { 0 } else { directory.len() + 1 };
@@ -209,7 +209,7 @@ fn child_of<'p>(path: &'p [u8], directory: &[u8]) -> (&'p [u8], usize) {
     (&rest[..length], begin.min(path.len()) + length)
 }
 
-/// Whether this can be the name of an entry of a directory.
+/// Whether this can be the name of a directory entry.
 pub(super) fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && name.len() <= 255 && !name.contains(&0)
 }

@@ -1,9 +1,9 @@
-//! `mount`: all snapshots of a store as a read-only tree of files.
+//! `mount`: shows all snapshots of a store as a read-only file tree.
 //!
-//! Inode numbers say where an entry is in its snapshot (`inode.rs`), so no memory is needed per
-//! file that was accessed. Pages of trees are read at any place (`pages.rs`); the bytes of files
-//! come from records that are prefetched (`content.rs`). Names that no path can have, from a forged
-//! tree, are not shown.
+//! Inode numbers encode where an entry is in its snapshot (`inode.rs`), so no memory is needed per
+//! accessed file. Pages of trees are read at random (`pages.rs`); the content of files comes from
+//! prefetched records (`content.rs`). Names that no path can contain, from a forged tree, are not
+//! shown.
 
 mod content;
 mod inode;
@@ -45,32 +45,33 @@ use pinstripe_member::snapshot::TreeRoot;
 pub use status::MemberMeters;
 pub(crate) use top::NameOfTime;
 
-/// Bytes of decoded pages that are kept at most, and their share of the budget where that is less.
+/// The largest number of bytes of decoded pages in memory; a small budget reduces it.
 const PAGES_BYTES: u64 = 64 << 20;
 const SHARE_OF_PAGES: u64 = 4;
-/// Threads that fetch from remote members: a record has some hundred KiB, and each of them waits
-/// for a round trip.
+/// The number of threads that fetch from remote members: a record has some hundred KiB, and each
+/// fetch waits for a round trip.
 const FAR_THREADS: usize = 64;
-/// The number of problems that are reported: if all is lost, each of its chunks would be one.
+/// The largest number of problems that are reported: if all packs were lost, each chunk would be a
+/// problem.
 const TOLD: usize = 1000;
 
 /// Options of `mount`.
 #[derive(Debug, Clone)]
 pub struct SnapshotTreeOptions {
-    /// Bytes of content, of decoded pages and of pages of the index in memory.
+    /// The memory for content, decoded pages and pages of the index, in bytes.
     pub budget: u64,
-    /// Threads that fetch ahead, of members on this machine.
+    /// The number of threads that prefetch from local members.
     pub threads: usize,
-    /// Owner and group of the directories that no snapshot has.
+    /// Owner and group of the directories that are in no snapshot.
     pub owner: (u32, u32),
-    /// Makes names of snapshots.
+    /// Makes the names of snapshots from their times.
     pub name_of_time: NameOfTime,
-    /// The file of the catalog, which is made when it is needed; without one there is no
+    /// The file of the catalog, which is created when it is needed; if `None`, the mount has no
     /// `versions`.
     pub catalog: Option<PathBuf>,
 }
 
-/// The tree of all snapshots.
+/// The file tree of all snapshots.
 pub struct SnapshotTree {
     store: &'static Store,
     monitor: &'static Monitor,
@@ -79,27 +80,29 @@ pub struct SnapshotTree {
     pages: Pages,
     content: Content,
     top: RwLock<Top>,
-    /// The sources of the top: names of snapshots and of marks.
+    /// The names of the snapshots and marks from which the top directories were made.
     made_of: Mutex<BTreeSet<[u8; 16]>>,
-    /// The entry that represents an inode with several names: by snapshot, device, inode.
+    /// For an inode with several names, the entry that represents it: by snapshot, device and inode
+    /// number.
     links: Mutex<HashMap<(u64, u64, u64), u64>>,
     order: Mutex<ReadOrder>,
-    /// Directories in whose listing entries were lost.
+    /// Directories in which entries were lost during a listing.
     incomplete: Mutex<BTreeSet<u64>>,
     versions: Option<VersionsState>,
     unions: UnionDirectories,
     rare: RareAttributes,
-    /// Called when [`work`](Self::work) has something to do.
+    /// Called when there is work for [`work`](Self::work).
     wake: Wake,
-    /// Problems that were reported.
+    /// Problems that were reported already.
     told: Mutex<BTreeSet<String>>,
 }
 
 impl SnapshotTree {
-    /// Loads the index and the snapshots. Index and pack reader stay for the life of the process.
+    /// Loads the index and the snapshots. The index and the pack reader live as long as the
+    /// process.
     ///
     /// # Errors
-    /// Those of loading the index and the snapshots.
+    /// Fails with the errors of loading the index and the snapshots.
     pub fn new(
         store: &'static Store,
         monitor: &'static Monitor,
@@ -143,11 +146,10 @@ impl SnapshotTree {
         Ok(tree)
     }
 
-    /// Shows snapshots that are new, and no longer those that were forgotten; whether anything
-    /// changed.
+    /// Shows new snapshots, and hides those that were forgotten; returns whether anything changed.
     ///
     /// # Errors
-    /// When a member that is present cannot be listed.
+    /// Fails when a member that is present cannot be listed.
     pub fn refresh(&self) -> Result<bool> {
         let mut now: BTreeSet<[u8; 16]> = self.store.list(Room::Snapshots)?.into_keys().collect();
         now.extend(self.store.list(Room::Forgotten)?.into_keys());
@@ -166,14 +168,14 @@ impl SnapshotTree {
         Ok(true)
     }
 
-    /// Called when [`work`](Self::work) has something to do that is better done at once.
+    /// Called when there is work for [`work`](Self::work) that should be done soon.
     pub fn wake(&self) -> &Wake {
         &self.wake
     }
 
-    /// Does what no program should have to wait for: to be called now and then by a thread that may
-    /// take its time, after [`refresh`](Self::refresh), and when [`wake`](Self::wake) says so. Ends
-    /// early when `stop` is set.
+    /// Does background work for which no program should wait: a thread calls it from time to time,
+    /// after [`refresh`](Self::refresh), and when [`wake`](Self::wake) was called. Ends early when
+    /// `stop` is set.
     pub fn work(&self, stop: &AtomicBool) {
         self.bring_up_to_date(stop);
         self.scan_attributes(stop);
@@ -193,7 +195,7 @@ impl SnapshotTree {
         top.snapshot(ordinal).map(|snapshot| snapshot.root).ok_or_else(gone)
     }
 
-    /// The entry that an inode number names.
+    /// Returns the entry for an inode number.
     fn entry(&self, ordinal: u64, number: u64) -> Result<Found> {
         let root = self.root_of(ordinal)?;
         match self.pages.at(&root, number) {
@@ -208,7 +210,8 @@ impl SnapshotTree {
         lost.error
     }
 
-    /// Reports a problem once, and of each pack the first: one that is lost is lost at every place.
+    /// Reports each problem once, and only the first problem of each pack: a lost pack is lost at
+    /// every offset.
     fn tell(&self, error: &Error) {
         let pack = error.place().filter(|place| place.starts_with(Room::Packs.dir()));
         let what = pack.map_or_else(|| error.to_string(), |pack| pack.display().to_string());
@@ -221,7 +224,8 @@ impl SnapshotTree {
         }
     }
 
-    /// The path of a directory of a snapshot: its ordinal, its path, the entry that comes first in it.
+    /// Returns a directory of a snapshot: the snapshot's ordinal, the path, and the number of the
+    /// first entry in it.
     fn directory(&self, inode: u64) -> Result<(u64, Vec<u8>)> {
         match Inode::of(inode) {
             Inode::Own(_) | Inode::Union(_) => Err(gone()),
@@ -375,7 +379,7 @@ impl FileTree for SnapshotTree {
 }
 
 fn gone() -> Error {
-    Error::new(Kind::NotFound, "there is no such file")
+    Error::new(Kind::NotFound, "there is no such file in the mount")
 }
 
 fn no_file() -> Error {

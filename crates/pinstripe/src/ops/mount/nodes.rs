@@ -21,7 +21,7 @@ impl SnapshotTree {
         Some(node_of(entry, Inode::Entry { ordinal, number }.number()?))
     }
 
-    /// A directory that no snapshot has an entry for.
+    /// Returns the attributes of a directory that is in no snapshot.
     pub(super) fn made_directory(&self, inode: u64, time: (i64, u32), is_lasting: bool) -> Node {
         Node {
             inode,

@@ -1,8 +1,9 @@
-//! Files that are read one after the other in the order of the tree: the next ones are fetched ahead.
+//! Files that are read one after the other in the order of the tree: the following files are
+//! prefetched.
 //!
-//! Several programs walk at once, or one walks through two snapshots (`diff -r`), so that each walk
-//! has its own place. The number of walks is bounded; files read in no order begin walks that do
-//! not advance, and these are evicted before walks that do.
+//! Several programs may walk at once, or one program may walk through two snapshots (`diff -r`), so
+//! each walk has its own position. The number of walks is bounded; files that are read in no order
+//! begin walks that do not advance, and these are evicted before walks that do.
 
 use super::SnapshotTree;
 use pinstripe_base::sync::lock;
@@ -10,16 +11,17 @@ use pinstripe_member::meta::FileKind;
 use pinstripe_member::snapshot::TreeRoot;
 use std::ops::Range;
 
-/// Files in the order of the tree that were read one after the other, until the next ones are
-/// fetched ahead.
+/// The number of files that must be read one after the other in the order of the tree before the
+/// following files are prefetched.
 const FILES_IN_ORDER: u32 = 3;
-/// Entries between two files that are still read in the order of the tree.
+/// The largest distance, in entries, between two files that still count as read in the order of the
+/// tree.
 const NEAR_ENTRIES: u64 = 64;
-/// Entries whose content is prefetched.
+/// The number of entries whose content is prefetched.
 const ENTRIES_AHEAD: u64 = 256;
-/// Walks that are known at once.
+/// The number of walks that are tracked at once.
 const WALKS: usize = 32;
-/// The object to which the prefetching of unopened files is charged.
+/// The reader to which prefetching of unopened files is attributed.
 const FILES_AHEAD: u64 = u64::MAX;
 
 /// One way through a snapshot.
@@ -28,15 +30,15 @@ struct SnapshotWalk {
     ordinal: u64,
     /// The entry that was read last.
     last: u64,
-    /// Files read in order before it.
+    /// The number of files read in order so far.
     files: u32,
-    /// The first entry that was not fetched ahead.
+    /// The first entry that was not prefetched yet.
     next: u64,
-    /// It advanced since the hand of the clock passed.
+    /// The walk has advanced since the clock hand last passed it.
     is_recent: bool,
 }
 
-/// The ways in which files are read one after the other.
+/// The current walks through snapshots, in which files are read one after the other.
 #[derive(Debug, Default)]
 pub(super) struct ReadOrder {
     walks: Vec<SnapshotWalk>,
@@ -44,7 +46,7 @@ pub(super) struct ReadOrder {
 }
 
 impl ReadOrder {
-    /// Takes in that a file is read; the entries to fetch ahead, if there are any.
+    /// Records that a file is read; returns the entries to prefetch, if any.
     fn read(&mut self, ordinal: u64, number: u64) -> Option<Range<u64>> {
         let is_near = |walk: &SnapshotWalk| {
             walk.ordinal == ordinal && walk.last <= number && number - walk.last <= NEAR_ENTRIES
@@ -72,7 +74,7 @@ impl ReadOrder {
         Some(ahead)
     }
 
-    /// Puts a walk in a free place, or in that of the first one that has not advanced recently.
+    /// Stores a walk in a free slot, or in place of the first walk that has not advanced recently.
     fn begin(&mut self, walk: SnapshotWalk) {
         if self.walks.len() < WALKS {
             self.walks.push(walk);
@@ -87,8 +89,8 @@ impl ReadOrder {
 }
 
 impl SnapshotTree {
-    /// Sends for the content of the files that come next, when files are read in the order of the
-    /// tree: a copy of a directory becomes a restore.
+    /// Prefetches the content of the next files, when files are read in the order of the tree:
+    /// copying a directory is then as fast as a restore.
     pub(super) fn fetch_next_files(&self, root: &TreeRoot, ordinal: u64, number: u64) {
         let Some(Range { start: from, end: to }) = lock(&self.order).read(ordinal, number) else {
             return;

@@ -1,7 +1,8 @@
-//! A snapshot's tree read at any place: an entry by its number, the first entry from a path on.
+//! Random access to a snapshot's tree: to an entry by its number, and to the first entry from a
+//! path on.
 //!
-//! Pages and nodes are decoded once and kept within a budget; snapshots that share them share the
-//! decoded ones too, since they are named by their content.
+//! Pages and nodes are decoded once and kept within a memory budget; snapshots that share pages
+//! also share the decoded ones, since these are named by their content.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -52,12 +53,12 @@ impl Found {
         self.first.saturating_add(self.at as u64)
     }
 
-    /// The next entry, when this page has it.
+    /// Returns the next entry, if it is in this page.
     pub(super) fn next(&self) -> Option<Found> {
         self.later(self.at + 1)
     }
 
-    /// Returns the first entry behind everything below `path`, if this page has it.
+    /// Returns the first entry after everything below `path`, if it is in this page.
     pub(super) fn behind(&self, path: &[u8]) -> Option<Found> {
         let Decoded::Page(entries) = &*self.page else { return None };
         let before = entries[self.at..].partition_point(|entry| is_before(&entry.path, path, true));
@@ -70,30 +71,31 @@ impl Found {
     }
 }
 
-/// Entries that cannot be read.
+/// A range of entries that cannot be read.
 pub(super) struct Lost {
-    /// The number of the first entry behind them.
+    /// The number of the first entry after the range.
     pub(super) end: u64,
     pub(super) error: Error,
 }
 
-/// Whether a path comes before another one, or before everything below that one.
+/// Whether a path sorts before another one, or before everything below that one.
 fn is_before(path: &[u8], other: &[u8], is_past_all: bool) -> bool {
     compare_paths(path, other) == Ordering::Less || (is_past_all && is_at_or_below(path, other))
 }
 
-/// Chooses a child of a node. Takes the children and the number of the entry that the first begins
-/// with; returns a child's position, and the number of the entry that it begins with.
+/// Chooses a child of a node. The function gets the children and the number of the first entry
+/// below the first child; it returns a child's position, and the number of the first entry below
+/// that child.
 type Choose<'c> = &'c mut dyn FnMut(&[Child], u64) -> (usize, u64);
 
-/// Asks about a page of a tree, by its name alone or with its entries.
+/// Decides about a page of a tree, given its id alone or its entries.
 pub(super) type LookAtPage<'l> = &'l mut dyn FnMut(&ChunkId, Option<&[Entry]>) -> bool;
 
 /// Reads trees.
 pub(super) struct Pages {
     packs: &'static PackReader<'static>,
     index: &'static Index<'static>,
-    /// Readers that no thread uses at the moment: each keeps a few records decoded.
+    /// Readers that no thread is using: each keeps a few decoded records.
     readers: Mutex<Vec<ChunkReader<'static>>>,
     kept: Mutex<WeightedCache<ChunkId, Arc<Decoded>>>,
 }
@@ -108,7 +110,7 @@ impl Pages {
         Pages { packs, index, readers: Mutex::default(), kept }
     }
 
-    /// The entry with a number; `None` behind the last one.
+    /// Returns the entry with a number, or `None` beyond the last one.
     pub(super) fn at(&self, root: &TreeRoot, number: u64) -> Result<Option<Found>, Lost> {
         if number >= root.entries {
             return Ok(None);
@@ -128,7 +130,7 @@ impl Pages {
         Ok((at < entries.len()).then_some(Found { page, at, first }))
     }
 
-    /// Returns the first entry from `path` on, or the first one behind everything below it.
+    /// Returns the first entry from `path` on, or the first one after everything below `path`.
     pub(super) fn seek(
         &self,
         root: &TreeRoot,
@@ -149,7 +151,7 @@ impl Pages {
         }
     }
 
-    /// Goes down to a page by the children that `choose` returns.
+    /// Descends to a page through the children that `choose` returns.
     fn descend(&self, root: &TreeRoot, choose: Choose<'_>) -> Result<(Arc<Decoded>, u64), Lost> {
         let mut child = Child { first_path: Vec::new(), id: root.id, entries: root.entries };
         let mut first = 0u64;
@@ -170,9 +172,9 @@ impl Pages {
         Err(Lost { end: first.saturating_add(child.entries.max(1)), error })
     }
 
-    /// Gives every page of a tree to `look`: first its name alone, to ask whether to read it, and
-    /// then its entries; `look` returns whether to continue. Keeps none of them. Returns whether
-    /// all could be read.
+    /// Passes every page of a tree to `look`: first its id alone, to ask whether to read it, then
+    /// its entries; `look` returns whether to continue. The pages are not kept in memory. Returns
+    /// whether all pages could be read.
     pub(super) fn look_through(&self, root: &TreeRoot, look: LookAtPage<'_>) -> bool {
         let mut reader = ChunkReader::new(self.packs, self.index);
         let (mut open, mut nodes) = (vec![(root.id, root.height.min(HEIGHT_MAX))], HashSet::new());
@@ -202,7 +204,7 @@ impl Pages {
         })
     }
 
-    /// The chunks in one list of a long content.
+    /// Returns the chunks in one list of a long content.
     pub(super) fn list(&self, id: &ChunkId) -> Result<Arc<Decoded>> {
         self.kept(id, |bytes| {
             let mut reader = Reader::new(bytes, "content list");

@@ -1,8 +1,9 @@
-//! Extended attributes that programs ask for of every entry, and whether any snapshot has one.
+//! Finds out whether any snapshot has extended attributes that programs request for every entry.
 //!
-//! A backup counts them. The trees of snapshots that were made before it did are scanned, page by
-//! page, each page once, unless that costs requests to a remote member. Until a
-//! scan shows that no entry has one, each entry is read when a program asks: slow, never wrong.
+//! Backups count the entries that have ACLs or SELinux labels. Trees of snapshots from before these
+//! counts are scanned, each page once, unless that would cost requests to a remote member. Until a
+//! scan shows that no entry has such an attribute, each entry is read when a program requests one:
+//! slow, but correct.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -15,17 +16,17 @@ use pinstripe_base::sync::lock;
 use pinstripe_member::meta::{ACL_PREFIX, LABEL};
 use pinstripe_member::snapshot::Snapshot;
 
-/// Pages that are remembered as scanned: beyond this number, pages are scanned again.
+/// The number of pages that are remembered as scanned: if there are more, pages are scanned again.
 const PAGES: usize = 1 << 18;
 
-/// Which of these attributes some entries have.
+/// Which of the rare attributes exist on any entry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct AttributePresence {
     acls: bool,
     labels: bool,
 }
 
-/// Whether there is none in any snapshot that is shown.
+/// Whether no shown snapshot has ACLs, and whether none has SELinux labels.
 #[derive(Default)]
 pub(super) struct RareAttributes {
     no_acls: AtomicBool,
@@ -35,7 +36,7 @@ pub(super) struct RareAttributes {
 
 #[derive(Default)]
 struct RareScan {
-    /// Snapshots that were scanned; `None` for those that could not be.
+    /// Snapshots that were scanned; `None` for those that could not be scanned.
     scanned: HashMap<SnapshotId, Option<AttributePresence>>,
     /// Pages without ACLs and labels.
     pages: HashSet<ChunkId>,
@@ -75,7 +76,7 @@ impl SnapshotTree {
         is_open && !self.store.is_far()
     }
 
-    /// Scans the trees without counts. Ends early when `stop` is set.
+    /// Scans the trees of snapshots without counts. Ends early when `stop` is set.
     pub(super) fn scan_attributes(&self, stop: &AtomicBool) {
         if !self.note_attributes() {
             return;

@@ -1,4 +1,4 @@
-//! The activity of a mount.
+//! What a mount is doing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use pinstripe_member::{MemberReads, ReadMeter, SharedMember, TimedMember};
 pub struct MemberMeters(Vec<(u32, PathBuf, Arc<ReadMeter>)>);
 
 impl MemberMeters {
-    /// Puts a meter before each present member.
+    /// Wraps each present member with a meter.
     pub fn put_before(store: &mut Store) -> Self {
         let mut meters = Vec::new();
         for (number, slot) in (0..).zip(&mut store.member_slots) {
@@ -33,7 +33,7 @@ impl MemberMeters {
 }
 
 impl SnapshotTree {
-    /// Returns the use of the memory for content.
+    /// Returns how much of the memory for content is used.
     pub fn memory(&self) -> BudgetUsage {
         self.content.usage()
     }

@@ -1,12 +1,13 @@
-//! The directories of the mount itself.
+//! The directories of the mount itself, which are in no snapshot.
 //!
 //! ```text
 //! hosts/HOST/TIME/   a snapshot        hosts/HOST/latest   a link to the newest of the host
 //! ids/ID             a link to it      latest              a link to the newest of all
 //! tags/TAG/TIME      a link to it          versions            every version of every file
 //! ```
-//! A snapshot is a directory in one place only: everything else is links, so that each thing has
-//! one parent. A directory that was shown keeps its number during the mount.
+//!
+//! Each snapshot is a directory at one place only and links elsewhere, so that every file has
+//! exactly one parent directory. A directory keeps its inode number during the mount.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,10 +16,10 @@ use pinstripe_base::id::SnapshotId;
 use pinstripe_io::file_tree::ROOT;
 use pinstripe_member::snapshot::Snapshot;
 
-/// Makes the name of a snapshot from the second in which it began.
+/// Makes the name of a snapshot from the second at which its backup began.
 pub(crate) type NameOfTime = fn(i64) -> String;
 
-/// The object under a name.
+/// The object that has a certain name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Child {
     Directory(u64),
@@ -40,14 +41,14 @@ struct Own {
 /// The directories.
 pub(super) struct Top {
     name_of_time: NameOfTime,
-    /// Directories and links by number less 1.
+    /// Directories and links, indexed by number minus 1.
     own: Vec<Own>,
-    /// The inode numbers of the entries that were shown, by path.
+    /// The inode numbers of all entries that were ever shown, by path.
     numbers: HashMap<Vec<u8>, u64>,
-    /// Snapshots that were shown, by ordinal less 1.
+    /// All snapshots that were ever shown, indexed by ordinal minus 1.
     shown: Vec<Snapshot>,
     ordinals: HashMap<SnapshotId, u64>,
-    /// Times that something was shown: each change has a time of its own.
+    /// The number of changes so far: each change has a time of its own.
     changes: u32,
     has_versions: bool,
 }
@@ -67,7 +68,7 @@ impl Top {
         top
     }
 
-    /// Snapshots that are shown now.
+    /// The number of snapshots that are shown now.
     pub(super) fn snapshots(&self) -> usize {
         self.ordinals_now().count()
     }
@@ -86,13 +87,13 @@ impl Top {
         self.ordinals_now().filter_map(|ordinal| self.snapshot(ordinal))
     }
 
-    /// The ordinals by their ids.
+    /// The ordinals of the snapshots that are shown now, by id.
     pub(super) fn ordinals_by_id(&self) -> HashMap<SnapshotId, u64> {
         let ordinals = self.ordinals_now();
         ordinals.filter_map(|ordinal| Some((self.snapshot(ordinal)?.id, ordinal))).collect()
     }
 
-    /// A number that changes with the set of snapshots.
+    /// A number that changes whenever the set of shown snapshots changes.
     pub(super) fn changes(&self) -> u32 {
         self.changes
     }
@@ -127,7 +128,8 @@ impl Top {
         }
     }
 
-    /// Names of snapshots: their times; where a host has two of one second, also their ids.
+    /// Names of snapshots: their times; if a host has two snapshots in one second, the names also
+    /// have their ids.
     fn names(&self, snapshots: &[Snapshot]) -> Vec<Vec<u8>> {
         let mut taken: HashMap<(&[u8], i64), SnapshotId> = HashMap::new();
         for snapshot in self.shown.iter().chain(snapshots) {
@@ -155,7 +157,7 @@ impl Top {
         })
     }
 
-    /// The snapshot of an ordinal.
+    /// Returns the snapshot with an ordinal.
     pub(super) fn snapshot(&self, ordinal: u64) -> Option<&Snapshot> {
         self.shown.get(usize::try_from(ordinal).ok()?.checked_sub(1)?)
     }
@@ -181,7 +183,7 @@ impl Top {
         self.own.get(usize::try_from(number).ok()?.checked_sub(1)?)
     }
 
-    /// The number of a path of the mount, a new one if it was never shown.
+    /// Returns the number of a path of the mount, which is new if the path was never shown.
     fn number(&mut self, path: &[u8]) -> u64 {
         if let Some(&number) = self.numbers.get(path) {
             return number;
@@ -194,7 +196,7 @@ impl Top {
         number
     }
 
-    /// The number of a directory, which all its parents are made to have.
+    /// Returns the number of a directory, and creates its parents as needed.
     fn directory(&mut self, path: &[u8]) -> u64 {
         let number = self.number(path);
         let (parent, name) = split(path);
@@ -228,7 +230,7 @@ impl Top {
     }
 }
 
-/// The path that leads `levels` up and then to `place`.
+/// Returns a relative path that goes up `levels` directories and then to `place`.
 fn up(levels: usize, place: &[u8]) -> Vec<u8> {
     [&b"../".repeat(levels)[..], place].concat()
 }
@@ -241,7 +243,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// A word that users gave, as a name of a directory.
+/// Returns a word that users chose, in a form that can be the name of a directory.
 fn safe(word: &[u8]) -> Vec<u8> {
     match word {
         b"" => b"_".to_vec(),

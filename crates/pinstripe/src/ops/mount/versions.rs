@@ -1,14 +1,14 @@
-//! `versions/PATH/.../NAME@TIME`: every version of every file side by side.
+//! `versions/PATH/.../NAME@TIME`: shows every version of every file, next to each other.
 //!
-//! A directory has the names of that directory in all snapshots. An entry that is not a directory
-//! appears once for each version that a restore would distinguish, as `NAME@TIME`: TIME is that of
-//! the first snapshot shown that holds it. The catalog knows which snapshots those are; a version
-//! is shown as the entry itself, with its inode, so that it is the same file as below `hosts/`. A
-//! wrong catalog leaves out versions, but shows no wrong ones.
+//! A directory of `versions` has the names that the directory has in all snapshots. An entry that
+//! is not a directory appears once for each version that a restore would distinguish, as
+//! `NAME@TIME`, where TIME is that of the first shown snapshot with that version. The catalog says
+//! which snapshots have a version; a version is shown as the entry itself, with its inode number,
+//! so that it is the same file as below `hosts/`. If the catalog is wrong, versions may be missing,
+//! but no wrong version is shown.
 //!
-//! The thread that calls [`SnapshotTree::work`] brings the catalog up to date, once a program has
-//! accessed this directory; a program that comes before it is ready waits a moment, and then gets
-//! EAGAIN.
+//! The thread that calls [`SnapshotTree::work`] brings the catalog up to date once a program has
+//! accessed this directory; a program that comes earlier waits for a moment, and then gets EAGAIN.
 
 mod directories;
 mod names;
@@ -34,7 +34,7 @@ use view::View;
 pub(super) enum Shown {
     /// A directory of this name.
     Directory(Vec<u8>),
-    /// A version under its name there.
+    /// A version of a file, with its name in `versions`.
     Version(Vec<u8>, Node),
 }
 
@@ -63,7 +63,7 @@ impl SnapshotTree {
         self.versions.as_ref().ok_or_else(gone)?.view(&self.wake)
     }
 
-    /// Uses the catalog. It is rebuilt if it shows damage.
+    /// Uses the catalog. The catalog is rebuilt if it turns out to be damaged.
     fn ask_catalog<T>(&self, view: &View, ask: impl FnOnce(&Catalog) -> Result<T>) -> Result<T> {
         let asked = view.ask(self.store.config.store, ask);
         asked.inspect_err(|error| {
@@ -82,7 +82,7 @@ impl SnapshotTree {
         self.unions.path(inode).ok_or_else(gone)
     }
 
-    /// A directory of `versions` as a node; the caller has one mention of it.
+    /// Returns a directory of `versions` as a node, whose lookup count rises by one for the caller.
     fn union_node(&self, view: &View, path: &[u8]) -> Node {
         let inode = self.unions.mention(path);
         self.made_directory(inode, view.time(), false)
@@ -98,7 +98,7 @@ impl SnapshotTree {
         })
     }
 
-    /// Returns the directory `versions` itself. It shows the content of several
+    /// Returns the directory `versions` itself. The directory shows the content of several
     /// snapshots, so only its owner, the user who mounted, has access.
     pub(super) fn versions_root(&self, top: &Top) -> Option<Node> {
         self.versions.as_ref()?;
@@ -142,8 +142,8 @@ impl SnapshotTree {
         }
     }
 
-    /// Lists a directory of `versions`. Places are positions in the order of names; where names
-    /// begin that were listed lately is remembered.
+    /// Lists a directory of `versions`. Offsets are positions in the order of names; the positions
+    /// of names in recent listings are remembered.
     pub(super) fn list_versions(
         &self,
         directory: u64,
@@ -197,8 +197,8 @@ impl SnapshotTree {
         Ok(directory.into_iter().chain(versions).collect())
     }
 
-    /// Returns the versions of a name that is not a directory, each with the name that it is shown
-    /// under, oldest first.
+    /// Returns the versions of a name that is not a directory, each with the name under which it is
+    /// shown, oldest first.
     fn versions_of(
         &self,
         catalog: &Catalog,
@@ -242,14 +242,15 @@ impl SnapshotTree {
         Ok(shown)
     }
 
-    /// The entry of a version, of the first snapshot that it can be read of.
+    /// Returns the entry of a version, from the first of its snapshots in which the entry can be
+    /// read.
     fn version_entry(
         &self,
         view: &View,
         version: &view::VersionOfFile<'_>,
         path: &[u8],
     ) -> Option<(u64, Found)> {
-        /// Snapshots that are read: each costs pages of a tree.
+        /// The number of snapshots that are tried: each costs reads of pages of a tree.
         const ASKED: usize = 4;
         version.holders.iter().take(ASKED).find_map(|holder| {
             let ordinal = view.ordinal(holder.id)?;
@@ -259,7 +260,7 @@ impl SnapshotTree {
         })
     }
 
-    /// Takes back mentions of a directory of `versions`.
+    /// Subtracts lookup counts from a directory of `versions` that the kernel forgets.
     pub(super) fn forget_union(&self, inode: u64, mentions: u64) {
         if let Inode::Union(number) = Inode::of(inode) {
             self.unions.forget(number, mentions);

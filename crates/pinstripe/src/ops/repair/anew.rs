@@ -1,14 +1,16 @@
-//! Packs that parity cannot repair, packs that span more members than remain, and pages that lack
-//! their second copy: rewritten, as gc does it.
+//! Rewrites, as gc does, packs that parity cannot repair, packs that need more members than remain,
+//! and pages that lack their second copy.
 //!
-//! The readable data of such a pack is written into new packs. A chunk that nothing can bring back
-//! is *given up*: the new packs do not have it, so that the store no longer counts it as stored,
-//! and a backup whose source still has it stores it again. Damaged paths are reported first.
+//! The readable data of a pack that parity cannot repair is written into new packs. A chunk that
+//! cannot be recovered is *given up*: the new packs do not have it, so that the store no longer
+//! counts it as stored, and a backup whose source still has it stores it again. The damaged paths
+//! are reported before that.
 //!
-//! Invariants: a pack goes only when all needed data in it was read and found sound, in it or
-//! elsewhere, and is in new packs, or is given up; a chunk is given up only with the key, while
-//! every member is present and answers, and when the damage is certain ([`SetReader::is_certain`]);
-//! if anything prevents that, nothing is removed, and the damage is reported as it is.
+//! Invariants: a pack is deleted only when all needed data in it was read and verified, in it or
+//! elsewhere, and is in new packs, or is given up. A chunk is given up only with the key, while
+//! every member is present and answers, and when the damage is certain ([`SetReader::is_certain`]).
+//! If anything prevents the rewriting of a pack, nothing is removed, and the damage is only
+//! reported.
 //!
 //! [`SetReader::is_certain`]: pinstripe_stripe::SetReader::is_certain
 
@@ -29,12 +31,12 @@ use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::{ExtentName, Room};
 
-/// The outcome for packs that parity cannot repair.
+/// The result for packs that parity cannot repair.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::ops) struct Settled {
     /// Packs that were rewritten.
     pub relaid_packs: u64,
-    /// Damaged extents of packs that stay, or of packs with chunks that were given up.
+    /// Damaged extents of packs that are kept, or of packs with chunks that were given up.
     pub lost_extents: u64,
     /// Chunks that were given up.
     pub given_up_chunks: u64,
@@ -79,7 +81,7 @@ pub(in crate::ops) fn settle(
     Ok(settled)
 }
 
-/// Rewrites packs that lack an extent and span more members than remain, so that no member can take
+/// Rewrites packs that lack an extent and need more members than remain, so that no member can take
 /// it. A failure is a warning: gc does the same later.
 pub(in crate::ops) fn rewrite_short_packs(
     store: &Store,
@@ -101,18 +103,19 @@ pub(in crate::ops) fn rewrite_short_packs(
     }
     drop(index);
     if let Err(error) = gc::retire(store, short, HashSet::new(), *limits, monitor) {
-        let advice = "packs with too few extents for the remaining members stay as they are; run \
-                      'pinstripe gc' to rewrite them";
+        let advice = "packs that need more members than remain stay as they are; run 'pinstripe \
+                      gc' to rewrite these packs";
         monitor.warning("packs", error.advice(advice));
     }
     Ok(())
 }
 
-const GIVEN_UP: &str = "the rest of the pack was rewritten; back up again: data that the sources \
-                        still have is stored again, and completes the snapshots that lack it";
+const GIVEN_UP: &str = "the intact data of the pack was rewritten; back up again: data that the \
+                        sources still have is stored again, and completes the snapshots that lack \
+                        it";
 
 fn warn(monitor: &Monitor, error: &Error) {
-    let advice = "run it again, or see what is lost with: pinstripe check --read-data";
+    let advice = "run 'pinstripe repair' again; 'pinstripe check --read-data' lists what is lost";
     monitor.warning("packs", cannot(error).advice(advice));
 }
 
@@ -123,8 +126,8 @@ struct GivenUp {
     chunks: u64,
 }
 
-/// Rewrites the readable data of these packs and gives the rest up, after reporting the affected
-/// paths. Packs whose damage is not certain stay as they are.
+/// Rewrites the readable data of these packs and gives up the rest, after reporting the affected
+/// paths. Packs whose damage is not certain are not changed.
 fn give_up(
     store: &Store,
     sets: &HashSet<SetId>,
@@ -145,7 +148,7 @@ fn give_up(
     Ok(if packs.is_empty() { GivenUp::default() } else { GivenUp { packs, chunks } })
 }
 
-/// Whether everything that is wrong with a pack would be found again.
+/// Whether all damage of a pack would certainly be found again.
 fn is_certain(store: &Store, set: SetId) -> bool {
     match store.open_to_judge(ExtentName::pack(set), set) {
         Ok(reader) => {
@@ -157,7 +160,7 @@ fn is_certain(store: &Store, set: SetId) -> bool {
     }
 }
 
-/// Chunks in these packs that can be read from no place.
+/// Returns the chunks of these packs that cannot be read from any place.
 fn lost_of(store: &Store, sets: &HashSet<SetId>, monitor: &Monitor) -> Result<HashSet<ChunkId>> {
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
@@ -167,12 +170,12 @@ fn lost_of(store: &Store, sets: &HashSet<SetId>, monitor: &Monitor) -> Result<Ha
 }
 
 fn cannot(error: &Error) -> Error {
-    let what = format!("what parity cannot repair was not rewritten: {}", error.what());
+    let what = format!("packs that parity cannot repair were not rewritten: {}", error.what());
     Error::new(error.kind(), what)
 }
 
-/// Rewrites packs that lost nothing, gives up those that no run and no snapshot needs, and makes
-/// second copies of pages that lack them; returns the packs that are gone.
+/// Rewrites packs that lost nothing, gives up those that no index run and no snapshot needs, and
+/// makes second copies of pages that lack them; returns the packs that were deleted.
 fn lay_anew(
     store: &Store,
     unmended: &[Unmended],

@@ -1,4 +1,4 @@
-//! The budget of a scrub: a portion of the store, a time, a rate.
+//! The budget of a scrub: a portion of the store, a time, and a rate.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use pinstripe_base::units::parse_size;
 /// A portion of a store's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Portion {
-    /// Thousandths of a percent of all.
+    /// Thousandths of a percent of all bytes.
     MilliPercent(u64),
     /// A number of bytes.
     Bytes(u64),
 }
 
-/// When a scrub stops, whichever comes first; it never stops within a stripe set.
+/// When a scrub stops, by the limit reached first; it never stops within a stripe set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Budget {
-    /// After this portion of the store.
+    /// Stop after this portion of the store.
     pub portion: Option<Portion>,
     /// After this time.
     pub time: Option<Duration>,
@@ -29,7 +29,7 @@ pub struct Budget {
 const ALL: u64 = 100_000;
 
 impl Budget {
-    /// Bytes of a store of `all` bytes.
+    /// Returns the number of bytes to verify in a store of `all` bytes.
     pub fn bytes(&self, all: u64) -> u64 {
         match self.portion {
             None => u64::MAX,
@@ -40,13 +40,13 @@ impl Budget {
         }
     }
 
-    /// Both, where the other sets what this does not.
+    /// Combines two budgets that set different limits.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when both set the same.
+    /// Fails with [`Kind::Usage`] when both budgets set the same limit.
     pub fn and(self, other: Budget) -> Result<Self> {
         if self.portion.and(other.portion).is_some() || self.time.and(other.time).is_some() {
-            return Err(Error::new(Kind::Usage, "two budgets of the same kind")
+            return Err(Error::new(Kind::Usage, "two budgets of the same kind were given")
                 .advice("give at most one amount (5% or 10G) and one time (2h)"));
         }
         Ok(Budget { portion: self.portion.or(other.portion), time: self.time.or(other.time) })
@@ -56,8 +56,8 @@ impl Budget {
 impl FromStr for Budget {
     type Err = Error;
 
-    /// Reads `5%`, `0.5%`, `2h`, `90m`, `30s`, `7d`, `10G`: sizes have capital letters behind them,
-    /// times small ones.
+    /// Parses `5%`, `0.5%`, `2h`, `90m`, `30s`, `7d`, `10G`: sizes end in capital letters, times in
+    /// small ones.
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
             Error::new(Kind::Usage, format!("'{text}' is not a budget"))
@@ -82,7 +82,8 @@ impl FromStr for Budget {
     }
 }
 
-/// A decimal number with at most three digits behind the point, in thousandths.
+/// Parses a decimal number with at most three digits after the point, and returns it in
+/// thousandths.
 fn thousandths(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
@@ -93,7 +94,7 @@ fn thousandths(text: &str) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(fraction)
 }
 
-/// Keeps all threads together below a rate.
+/// Keeps the total rate of all threads below a limit.
 pub(super) struct Throttle {
     rate: Option<u64>,
     began: Instant,
@@ -105,7 +106,7 @@ impl Throttle {
         Throttle { rate, began: clock::monotonic(), bytes: AtomicU64::new(0) }
     }
 
-    /// Counts `bytes` as read, and waits until they are due.
+    /// Counts `bytes` as read, and waits as long as the rate requires.
     pub(super) fn took(&self, bytes: u64) {
         let Some(rate) = self.rate else { return };
         let all = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;

@@ -1,4 +1,5 @@
-//! The findings of a scrub: in full to the caller, and once for each object to the ledger.
+//! The findings of a scrub: each is passed to the caller in full, and each object is reported once
+//! to the ledger.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -10,29 +11,30 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_member::ExtentName;
 
-/// The outcome for a damaged part.
+/// What happened to a damaged part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It was rewritten, and is durable.
+    /// The part was rewritten, and is durable.
     Mended,
-    /// `repair` can mend it.
+    /// `repair` can rewrite the part.
     Repairable,
-    /// Nothing can bring it back.
+    /// The part cannot be repaired.
     Lost,
 }
 
-/// One damaged or missing part.
+/// One damaged or missing part of a member or a stripe set.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Finding {
-    /// The member, where it is one member's.
+    /// The member, if the finding is about a single member.
     pub member: Option<usize>,
-    /// The path of that member.
+    /// The path of the member with the damaged part.
     #[serde(serialize_with = "pinstripe_base::units::lossy_path")]
     pub place: PathBuf,
-    /// The object's name below it: `packs/ab/ab12...`, `snapshots/...`; empty for a whole member.
+    /// The object's name below the member: `packs/ab/ab12...`, `snapshots/...`; empty for the
+    /// complete member.
     pub object: String,
-    /// `member`, `object`, `set`, `extent`, `header`, `strip` or `trailer`.
+    /// The kind of the part: `member`, `object`, `set`, `extent`, `header`, `strip` or `trailer`.
     pub part: &'static str,
     /// The row of a strip.
     pub row: Option<u64>,
@@ -44,7 +46,7 @@ pub struct Finding {
     pub fate: Fate,
 }
 
-/// The destination of findings, and their sums.
+/// Receives and counts findings.
 pub(super) struct Ledger<'a> {
     pub(super) monitor: &'a Monitor,
     store: &'a Store,
@@ -69,7 +71,7 @@ impl<'a> Ledger<'a> {
         Ledger { monitor, store, report, sums: Mutex::default() }
     }
 
-    /// A member that is missing.
+    /// Reports a member that is missing.
     pub(super) fn absent(&self, member: usize, error: Error) {
         let finding = Finding { part: "member", ..self.finding(member, None, error.what()) };
         (self.report)(&finding);
@@ -77,13 +79,13 @@ impl<'a> Ledger<'a> {
         self.monitor.warning(finding.place, error);
     }
 
-    /// Reports a member that was absent.
+    /// Reports a member that was absent and has returned.
     pub(super) fn stale(&self, member: usize, what: String) {
         let finding = self.finding(member, None, &what);
         (self.report)(&Finding { part: "member", fate: Fate::Mended, ..finding });
     }
 
-    /// A small object of one member.
+    /// Reports a small object of one member.
     pub(super) fn object(&self, member: usize, name: ExtentName, error: &Error, fate: Fate) {
         let mut finding = self.finding(member, Some(name), &error.to_string());
         finding.fate = fate;
@@ -93,7 +95,7 @@ impl<'a> Ledger<'a> {
         self.tell(member, name, fate, text);
     }
 
-    /// Parts of one member's extent, all with one fate.
+    /// Reports parts of one member's extent, all with the same fate.
     pub(super) fn extent(&self, member: usize, name: ExtentName, parts: &[Finding], fate: Fate) {
         let Some(first) = parts.first() else { return };
         for part in parts {
@@ -107,7 +109,7 @@ impl<'a> Ledger<'a> {
         self.tell(member, name, fate, format!("{}{more}", first.what));
     }
 
-    /// Something wrong with a stripe set as a whole.
+    /// Reports a problem of a stripe set as a whole.
     pub(super) fn set(&self, name: ExtentName, error: Error, fate: Fate) {
         (self.report)(&Finding {
             member: None,
@@ -126,7 +128,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// A finding about a member, to be filled in.
+    /// Returns a new finding about a member, to be completed by the caller.
     pub(super) fn finding(&self, member: usize, name: Option<ExtentName>, what: &str) -> Finding {
         Finding {
             member: Some(member),

@@ -1,14 +1,15 @@
-//! `scrub`: verifies all strips and small objects, a part at a time, and repairs damage at once.
+//! `scrub`: verifies all strips and small objects, one part of the store at a time, and repairs
+//! damage at once.
 //!
-//! Stripe sets are visited in the order of their ids, round and round; the state records where the
-//! last run stopped and when each share of the store was verified. No key is needed: strips and
-//! small objects carry checksums of their stored bytes.
+//! Stripe sets are visited in the order of their ids, in rounds; the state records where the last
+//! scrub stopped and when each share of the store was verified. No key is needed: strips and small
+//! objects carry checksums of their stored bytes.
 //!
-//! Invariants: a rewritten extent takes its place only when it is durable; a missing extent that a
-//! running writer may be about to write is left alone; the only intact objects that are removed are
-//! superseded index runs; no decision depends on wall clocks.
+//! Invariants: a rewritten extent replaces the old one only when it is durable. A missing extent
+//! that a running writer may be about to write is not touched. The only intact objects that are
+//! removed are superseded index runs. No decision depends on wall clocks.
 //!
-//! Not in this module: rebuilding index runs, labels of new members, forgetting lost packs: repair
+//! Not in this module: rebuilding index runs, labels of new members, giving up lost packs: repair
 //! does these.
 
 mod budget;
@@ -38,20 +39,21 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::GIB;
 use pinstripe_io::pool::each;
 
-/// Bytes that a scrub which is killed may have verified for nothing: the state is written so often.
+/// The largest number of verified bytes that a killed scrub loses: the state is written after this
+/// many bytes.
 pub const SAVE_BYTES_DEFAULT: u64 = GIB;
-/// And it is written this often, however slowly it goes.
+/// The state is also written at least at this interval, however slow the scrub is.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
-/// Sets that are worked on between two checks of the budget, for each worker.
+/// The number of sets for each worker that are verified between two checks of the budget.
 const SETS_PER_WORKER: usize = 2;
 
 /// Options of a scrub.
 pub struct ScrubOptions {
     /// When to stop; without limits everything is verified once.
     pub budget: Budget,
-    /// Bytes per second that are read at most.
+    /// The largest number of bytes read per second.
     pub rate: Option<u64>,
-    /// Verified bytes after which the state is written.
+    /// The number of verified bytes after which the state is written.
     pub save_bytes: u64,
     /// Threads.
     pub limits: Limits,
@@ -62,9 +64,9 @@ pub struct ScrubOptions {
 pub struct ScrubOutcome {
     /// Stripe sets verified.
     pub sets: u64,
-    /// Stripe sets there are.
+    /// The number of stripe sets in the store.
     pub all_sets: u64,
-    /// Bytes of the sets verified, on all members.
+    /// Bytes of the verified sets, on all members.
     pub verified_bytes: u64,
     /// Bytes of all sets.
     pub all_bytes: u64,
@@ -72,11 +74,11 @@ pub struct ScrubOutcome {
     pub mended_extents: u64,
     /// Small objects rewritten.
     pub mended_objects: u64,
-    /// Superseded index runs that a member brought back after an absence, removed.
+    /// Superseded index runs that a member brought back after an absence, and that were removed.
     pub removed_runs: u64,
     /// Damaged or missing parts that are left for `repair`.
     pub repairable: u64,
-    /// Parts that nothing can bring back.
+    /// Parts that cannot be repaired.
     pub lost: u64,
 }
 
@@ -84,8 +86,8 @@ pub struct ScrubOutcome {
 /// finding, from any thread.
 ///
 /// # Errors
-/// Only the reasons why it cannot run: members that cannot be listed, objects of a newer version,
-/// no member on which the state can be written.
+/// Fails only if the scrub cannot run: members cannot be listed, an object is of a newer version,
+/// or the state cannot be written to any member.
 pub fn run(
     store: &Store,
     options: &ScrubOptions,
@@ -146,10 +148,10 @@ pub fn run(
     Ok(outcome)
 }
 
-/// A run in progress.
+/// A scrub in progress.
 struct ScrubRun<'a> {
     progress: state::Progress<'a>,
-    /// When the state was written last, and how much was verified by then.
+    /// When the state was last written, and how many bytes were verified by then.
     saved: (Instant, u64),
     outcome: ScrubOutcome,
 }
@@ -167,7 +169,7 @@ impl ScrubRun<'_> {
 }
 
 /// Reports members that were absent, and removes the superseded index runs that they brought back.
-/// Returns those runs, and how many were removed: none while another writer is running.
+/// Returns those index runs, and the number that was removed: none while another writer is running.
 fn drop_superseded(store: &Store, ledger: &Ledger<'_>) -> Result<(HashSet<SetId>, u64)> {
     let superseded = index::superseded(store)?;
     let stale = index::stale_members(store, &superseded)?;

@@ -1,10 +1,10 @@
-//! Small objects. Every member must have a complete copy of each permanent object; a missing or
-//! damaged copy is restored from another member.
+//! Small objects. Checks that every member has a complete copy of each permanent object; a missing
+//! or damaged copy is restored from another member.
 //!
-//! Marks, sessions and steps of deletion are temporary. Scrub cannot distinguish a missing one from
-//! one that was just removed, and restoring a removed one could delete a snapshot that is wanted
-//! again. They are left to the verbs that read them, which accept any intact copy. A damaged copy
-//! of a permanent object is reported, for repair.
+//! Marks, sessions and steps of deletion are temporary. Scrub cannot distinguish a missing mark or
+//! step from one that was just removed, and restoring a removed one could delete a snapshot that is
+//! wanted again. Marks, sessions and steps are left to the verbs that read them, which accept any
+//! intact copy. A damaged copy of a temporary object is reported, for repair to rewrite.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub(super) fn run(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
     names.into_iter().try_for_each(|name| object(store, name, ledger))
 }
 
-/// Names damaged copies of an object that scrub does not write.
+/// Reports damaged copies of an object that scrub does not write.
 fn copies(store: &Store, name: ExtentName, ledger: &Ledger<'_>) -> Result<()> {
     for (number, member) in store.present() {
         match sound(store, number, member, name) {
@@ -47,7 +47,7 @@ fn sound(store: &Store, number: usize, member: &SharedMember, name: ExtentName) 
     judge(store, number, name, &bytes).map(|()| bytes)
 }
 
-/// Rebuilds labels from the store's present table.
+/// Rewrites labels from the store's present table.
 fn labels(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
     let mut unsound = Vec::new();
     for (number, member) in store.present() {
@@ -82,7 +82,7 @@ fn object(store: &Store, name: ExtentName, ledger: &Ledger<'_>) -> Result<()> {
     let Some(good) = copies.good else {
         ledger.set(
             name,
-            Error::new(Kind::TooManyLosses, "no member has an intact copy"),
+            Error::new(Kind::TooManyLosses, "no member has an intact copy of this object"),
             Fate::Lost,
         );
         return Ok(());

@@ -1,4 +1,4 @@
-//! Stripe sets: listing them, and verifying and repairing one.
+//! Lists stripe sets, and verifies and repairs one of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
@@ -20,15 +20,15 @@ use pinstripe_stripe::{ExtentDamage, ExtentPart, SetReader, Verification};
 pub(super) struct Item {
     pub(super) set: SetId,
     room: Room,
-    /// The bytes on all members.
+    /// The bytes of the set on all members.
     pub(super) bytes: u64,
-    /// Members that have a part of it.
+    /// The number of members that have an extent of the set.
     extents: usize,
 }
 
-/// All stripe sets, and the data needed to judge missing extents.
+/// All stripe sets, and the data needed to decide about missing extents.
 pub(super) struct Survey {
-    /// In the order in which they are verified.
+    /// The sets in the order in which they are verified.
     pub(super) sets: Vec<Item>,
     /// Packs that an index run lists: their writers have ended.
     indexed: HashSet<SetId>,
@@ -36,8 +36,8 @@ pub(super) struct Survey {
     writers: bool,
 }
 
-/// Lists the sets. Writers are listed *after* that: a listed set whose writer is gone by then is
-/// finished.
+/// Lists the sets. Writers are listed *after* the sets: a listed set whose writer has ended by then
+/// is finished.
 pub(super) fn survey(
     store: &Store,
     superseded: &HashSet<SetId>,
@@ -117,7 +117,7 @@ pub(super) fn verify(
     if is_leftover(reader.geometry().data()) {
         if store.is_locked() {
             let error = Error::new(Kind::TooManyLosses, "too few members have this pack");
-            let advice = "whether a snapshot needs it can only be determined with the key: run \
+            let advice = "the key is needed to determine whether a snapshot needs this pack: run \
                           'pinstripe check' with the password";
             ledger.monitor.warning(name.path(), error.advice(advice));
         }
@@ -147,7 +147,7 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Rewrites every damaged slot. Extents that an absent member may have are left to repair.
+/// Rewrites every damaged slot. Extents that an absent member may have are left for `repair`.
 fn mend(
     store: &Store,
     reader: &SetReader,
@@ -177,13 +177,16 @@ fn mend(
             Done::Failed(error) if error.kind() == Kind::TooManyLosses && !derived => beyond_parity,
             Done::Failed(error) => {
                 let place = job.to.map(|number| store.member_slots[number].place.as_path());
-                let advice = "it could not be rewritten";
+                let advice = "this extent could not be rewritten";
                 ledger.monitor.warning(place.unwrap_or(Path::new("")), error.advice(advice));
                 Fate::Repairable
             }
         };
         let Some(number) = job.to else {
-            let error = Error::new(Kind::Corrupt, format!("slot {} is on no member", job.slot));
+            let error = Error::new(
+                Kind::Corrupt,
+                format!("slot {} of the stripe set is on no member", job.slot),
+            );
             ledger.set(name, error, fate);
             return Ok(());
         };

@@ -1,5 +1,5 @@
-//! The state of scrubbing between runs: read from any member, written to all, the old one removed
-//! last.
+//! The state of scrubbing between runs: it is read from any member and written to all; the old
+//! state is removed last.
 
 use super::sets::Item;
 use crate::store::Store;
@@ -8,11 +8,12 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::scrub::{ScrubShare, ScrubState};
 use pinstripe_member::{ExtentName, Room};
 
-/// Returns the newest state, with later verifications from other states. A state without any intact
-/// copy is ignored: its sets are verified again.
+/// Returns the newest state, updated with later verifications from other states. A state without
+/// any intact copy is ignored: its sets are verified again.
 ///
 /// # Errors
-/// When the room cannot be listed; [`Kind::Unsupported`] when a newer version wrote a state.
+/// Fails when the room cannot be listed, or with [`Kind::Unsupported`] when a newer version wrote a
+/// state.
 pub(super) fn load(store: &Store) -> Result<ScrubState> {
     let mut newest = ScrubState::new(store.config.store);
     for (_, state) in stored(store)? {
@@ -25,7 +26,8 @@ pub(super) fn load(store: &Store) -> Result<ScrubState> {
     Ok(newest)
 }
 
-/// Every stored state with its name; `None` for one that no member has intact.
+/// Returns every stored state with its name; `None` for a state that no member has an intact copy
+/// of.
 fn stored(store: &Store) -> Result<Vec<(ExtentName, Option<ScrubState>)>> {
     let mut states = Vec::new();
     for id in store.list(Room::Scrub)?.into_keys() {
@@ -34,7 +36,7 @@ fn stored(store: &Store) -> Result<Vec<(ExtentName, Option<ScrubState>)>> {
             let state = ScrubState::decode(bytes)?;
             store.verify(name, bytes)?;
             if state.store != store.config.store {
-                return Err(Error::new(Kind::Corrupt, "the scrub state of another store"));
+                return Err(Error::new(Kind::Corrupt, "this is the scrub state of another store"));
             }
             Ok(state)
         });
@@ -47,10 +49,10 @@ fn stored(store: &Store) -> Result<Vec<(ExtentName, Option<ScrubState>)>> {
     Ok(states)
 }
 
-/// The progress of a run.
+/// The progress of a scrub.
 pub(super) struct Progress<'a> {
     state: &'a mut ScrubState,
-    /// With a member absent, a share is visited but does not count as verified.
+    /// If false, because a member is absent, a share is visited but does not count as verified.
     counts: bool,
     advanced: bool,
 }
@@ -63,13 +65,14 @@ impl<'a> Progress<'a> {
         Progress { state, counts, advanced: false }
     }
 
-    /// Positions in `sets`, from the first behind the cursor once around.
+    /// Returns the positions in `sets` in one round, beginning with the first set after the cursor.
     pub(super) fn order(&self, sets: &[Item]) -> Vec<usize> {
         let first = sets.partition_point(|item| item.set <= self.state.cursor);
         (first..sets.len()).chain(0..first).collect()
     }
 
-    /// Notes that the set at this position was verified, the one before it in the order as well.
+    /// Records that the set at this position was verified, and with it the sets before it in the
+    /// order.
     pub(super) fn verified(&mut self, sets: &[Item], at: usize, now: i64) {
         let share = |at: usize| sets[at].set.0[0];
         let is_first = at == 0 || share(at - 1) != share(at);
@@ -90,7 +93,7 @@ impl<'a> Progress<'a> {
         self.advanced = true;
     }
 
-    /// Writes the state to every present member, then removes those that it replaces.
+    /// Writes the state to every present member, then removes the states that it replaces.
     pub(super) fn save(&self, store: &Store, monitor: &Monitor) -> Result<()> {
         if !self.advanced {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `scrub --status`: the parts of the store by the age of their verification.
+//! `scrub --status`: shows how much of the store was verified how long ago.
 
 use std::collections::HashSet;
 
@@ -10,30 +10,31 @@ use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
 
 const DAY: i64 = 86_400;
-/// The bands of ages, in days.
+/// The limits of the age bands, in days.
 const AGES: [i64; 5] = [1, 7, 30, 90, 365];
 
-/// The sets whose verification falls into one band of ages.
+/// The sets whose last verification falls into one age band.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct AgeBand {
-    /// Days ago at most; none for what is older than all, and for what never was verified.
+    /// The largest age in days; `None` for sets that are older than all limits and for those that
+    /// were never verified.
     pub days: Option<i64>,
-    /// Whether it was verified at all.
+    /// Whether the sets were verified at all.
     pub verified: bool,
     /// Stripe sets.
     pub sets: u64,
-    /// The bytes on all members.
+    /// The bytes of the sets on all members.
     pub bytes: u64,
 }
 
 /// The state of scrubbing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScrubStatus {
-    /// From the youngest to what never was verified.
+    /// The bands, from the youngest to the sets that were never verified.
     pub bands: Vec<AgeBand>,
-    /// The set with the oldest verification.
+    /// The set whose verification is the oldest.
     pub oldest: Option<SetId>,
-    /// When that began; `None` for never.
+    /// When the oldest verification of a set began; `None` if a set was never verified.
     pub oldest_seconds: Option<i64>,
 }
 
@@ -41,7 +42,7 @@ pub struct ScrubStatus {
 /// since 1970.
 ///
 /// # Errors
-/// The errors of [`super::run`].
+/// Fails with the errors of [`super::run`].
 pub fn status(store: &Store, now: i64, monitor: &Monitor) -> Result<ScrubStatus> {
     let state = state::load(store)?;
     let survey = sets::survey(store, &HashSet::new(), &Ledger::new(store, monitor, &|_| {}))?;

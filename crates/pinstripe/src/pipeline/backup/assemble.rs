@@ -1,8 +1,9 @@
-//! The assembler: puts what workers return in any order back into path order and into the tree.
+//! The assembler: brings the results of workers, which arrive in any order, back into path order,
+//! and builds the tree.
 //!
-//! It is the one owner of the snapshot's tree and of the table of hard links. Memory is bounded
-//! by the window of jobs between the join and here, except for the table, which holds one row per
-//! inode whose other names are still to come.
+//! Only the assembler has the snapshot's tree and the table of hard links. Memory is bounded by the
+//! window of jobs between the join and the assembler, except for the table of hard links, which has
+//! one row per inode with further names to come.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -28,7 +29,7 @@ use pinstripe_member::snapshot::TreeRoot;
 struct JobResults {
     entries: Option<Vec<Assembled>>,
     large: Option<(Box<Entry>, usize)>,
-    /// Parts of a large file that came before their turn, and how many were taken in.
+    /// Parts of a large file that arrived early, and the number of parts that were processed.
     parts: BTreeMap<usize, Vec<ChunkRow>>,
     taken: usize,
     content: LongContent,
@@ -40,7 +41,7 @@ impl JobResults {
     }
 }
 
-/// Content of an inode with more names to come.
+/// The content of an inode that will appear under more names.
 struct FirstName {
     content: Content,
     extents: Vec<Range<u64>>,
@@ -60,10 +61,10 @@ pub(crate) struct Assembler<'a> {
 }
 
 impl<'a> Assembler<'a> {
-    /// An assembler that hands tree records to `records`.
+    /// Makes an assembler that passes tree records to `records`.
     ///
     /// # Errors
-    /// When the compressor cannot be set up.
+    /// Fails when the compressor cannot be set up.
     pub fn new(
         shared: &'a Writing<'a>,
         records: Sender<ToPacker>,
@@ -80,11 +81,11 @@ impl<'a> Assembler<'a> {
         })
     }
 
-    /// Takes outcomes until all senders are gone, then closes the tree. Takes one token from
-    /// `window` for each job that is done.
+    /// Receives results until all senders are gone, then closes the tree. Takes one token from
+    /// `window` for each job that is finished.
     ///
     /// # Errors
-    /// The run's fatal error.
+    /// Fails with the run's fatal error.
     pub fn run(
         mut self,
         outcomes: &Receiver<IngestOutcome>,
@@ -121,7 +122,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// Begins a checkpoint if one is due: closes a copy of the present tree, and asks all stages
-    /// that hold chunks back to hand them over. Does not wait for any of them.
+    /// that hold back chunks to pass them on. Beginning a checkpoint does not wait for any stage.
     fn checkpoint(&mut self) -> Result<()> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
         if !checkpoints.is_due() {
@@ -153,8 +154,8 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// Takes the parts of the next entry, in order, if it is a large file: only large files have
-    /// parts.
+    /// Processes the parts of the next entry, in order, if it is a large file; no other entries
+    /// have parts.
     fn take_parts(&mut self) -> Result<()> {
         let Some(head) = self.waiting.get_mut(&self.next) else { return Ok(()) };
         while let Some(rows) = head.parts.remove(&head.taken) {

@@ -14,7 +14,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::{Glance, Room};
 use pinstripe_stripe::Abort;
 
-/// The rooms that one check lists: the steps of deletion, and those that refreshing the index
+/// The rooms that each check lists: the steps of deletion, and the rooms that refreshing the index
 /// needs.
 const LOOK: [Glance; 4] = [
     Glance::of(Room::Keys, 1),
@@ -23,8 +23,8 @@ const LOOK: [Glance; 4] = [
     Glance::maybe(Room::Packs, 1),
 ];
 
-/// Checks every second, or less often where members are remote, which packs other writers have
-/// finished, which are condemned, and whether the keys were changed, until `end` closes.
+/// Checks every second, or less often with remote members, which packs other writers have finished,
+/// which are condemned, and whether the keys were rotated, until `end` closes.
 pub fn watch(
     store: &Store,
     index: &Index<'_>,
@@ -36,8 +36,8 @@ pub fn watch(
     watch_while(store, index, acknowledger, abort, goes_on);
 }
 
-/// Returns the interval between checks: a listing costs money where members are remote, and a large
-/// store takes more than one.
+/// Returns the interval between checks: on remote members a listing costs money, and a large store
+/// needs several requests per listing.
 fn interval(store: &Store, index: &Index<'_>) -> Duration {
     match store.is_far() {
         false => WATCH_INTERVAL,
@@ -46,7 +46,7 @@ fn interval(store: &Store, index: &Index<'_>) -> Duration {
     }
 }
 
-/// [`watch`] as long as `goes_on` returns true after waiting for an interval.
+/// Runs the checks of [`watch`] as long as `goes_on` returns true after waiting for an interval.
 fn watch_while(
     store: &Store,
     index: &Index<'_>,
@@ -67,8 +67,9 @@ fn watch_while(
     }
 }
 
-/// Merges runs until there is nothing to merge. A long merge is given up when the backup ends; one
-/// that is short is finished, or backups that are always short would never merge anything.
+/// Merges index runs until there is nothing left to merge. A long merge is abandoned when the
+/// backup ends; a short one is finished, because otherwise a series of short backups would never
+/// merge anything.
 pub fn merge(index: &Index<'_>, ended: &AtomicBool, abort: &Abort, monitor: &Monitor) {
     let done = index.remove_redundant().and_then(|()| {
         while let Some(merge) = index.plan_merge() {
@@ -85,11 +86,14 @@ pub fn merge(index: &Index<'_>, ended: &AtomicBool, abort: &Abort, monitor: &Mon
         && !abort.is_raised()
         && error.kind() != Kind::NotFound
     {
-        monitor.warning("index runs", error.advice("they stay as they are; nothing is lost"));
+        monitor.warning(
+            "index runs",
+            error.advice("these index runs stay as they are; nothing is lost"),
+        );
     }
 }
 
-/// Sets its flag when the backup ends, in success or failure.
+/// Sets its flag when the backup ends, with success or failure.
 pub struct Ended<'a>(pub &'a AtomicBool);
 
 impl Drop for Ended<'_> {

@@ -1,14 +1,14 @@
-//! Bringing a snapshot over from another half of the same store: content that it needs and this
+//! Copies a snapshot from another half of the same store: content that the snapshot needs and this
 //! half lacks is stored here, then the snapshot is put under its own name.
 //!
-//! One thread follows the tree and hands content on; workers look up each chunk, and read, compress
-//! and seal those that are new. Every chunk is compared with its id, which the keys shared by both
-//! halves make; so a chunk always has the content that its id names.
+//! One thread follows the tree and passes content on; workers look up each chunk, and read,
+//! compress and seal those that are new. Every chunk is verified against its id, which is made with
+//! the keys that both halves share, so a chunk always has the content that its id names.
 //!
-//! Invariants: the complete tree is followed, also below pages that this half has, since a page may
-//! be here without everything below it; the snapshot is put when everything that was brought is
-//! durable and in an index run. Content that cannot be read there is a loss in the ledger, and the
-//! rest is brought over.
+//! Invariants: the complete tree is followed, even below pages that this half has, since a page may
+//! exist here without everything below it; the snapshot is put when everything that was copied is
+//! durable and in an index run. Content that cannot be read in the other half is a loss in the
+//! ledger, and the rest is copied.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -32,23 +32,25 @@ use pinstripe_member::record::{ChunkRow, RecordKind};
 use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 use pinstripe_stripe::Abort;
 
-/// The two halves of a transfer.
+/// The two halves between which snapshots are copied.
 pub(crate) struct Bringing<'a> {
-    /// The half that has it, and its chunks.
+    /// The half that has the snapshot, and its index.
     pub from: (&'a Store, &'a Index<'a>),
-    /// The half that gets it, and its chunks.
+    /// The half that gets the snapshot, and its index.
     pub to: (&'a Store, &'a Index<'a>),
     /// Threads and queues.
     pub limits: Limits,
 }
 
-/// Content of one file, or of a part of one: its path, and its chunks.
+/// The content of a file, or of a part of one: its path and its chunks.
 type FileRows = (Vec<u8>, Vec<ChunkRow>);
 
-/// Brings a snapshot over. `acknowledger` answers for the session that was begun for it.
+/// Copies a snapshot. `acknowledger` answers condemnations for the session that was begun for the
+/// copy.
 ///
 /// # Errors
-/// The errors that end any backup: a full member, more members lost than parity replaces.
+/// Fails with the errors that end any backup: a member is full, or more members are lost than
+/// parity replaces.
 pub fn bring(
     plan: &Bringing<'_>,
     snapshot: &Snapshot,
@@ -96,7 +98,7 @@ pub fn bring(
     })
 }
 
-/// Brings content over until the queue closes.
+/// Copies content until the queue closes.
 fn work(
     plan: &Bringing<'_>,
     shared: &Writing<'_>,
@@ -130,7 +132,7 @@ fn work(
     records.flush()
 }
 
-/// Follows the tree, brings its pages over, and hands the content on.
+/// Follows the tree, copies its pages, and passes the content on.
 fn hand_out(
     plan: &Bringing<'_>,
     shared: &Writing<'_>,
@@ -154,7 +156,7 @@ struct Follower<'w> {
 }
 
 impl Follow for Follower<'_> {
-    /// Stores the page, if it is new here. One that cannot be read is a loss.
+    /// Stores a page, if it is new in this half. A page that cannot be read is a loss.
     fn page(&mut self, id: &ChunkId, path: &[u8]) -> Result<Option<Vec<u8>>> {
         self.shared.abort.check()?;
         let page = match self.there.read(id) {

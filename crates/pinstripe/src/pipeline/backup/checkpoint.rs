@@ -1,18 +1,18 @@
-//! Checkpoints: from time to time, the finished part of a backup becomes durable under a name, so
+//! Checkpoints: from time to time, the finished part of a backup is made durable under a name, so
 //! that an interrupted backup can be resumed.
 //!
-//! No stage stops for it. When one is due, the assembler closes a copy of its tree and calls for
-//! everything that its entries may refer to: each worker and the assembler itself close the record
-//! that they fill and put a ticket behind it. A packer that has the tickets of all its feeders that
-//! have not left seals its pack and marks that point for the members. One thread waits for both
-//! packers' marks and then puts the object.
+//! No stage stops for a checkpoint. When one is due, the assembler closes a copy of its tree and
+//! calls for everything that its entries may refer to: each worker and the assembler itself close
+//! the record that they are filling and send a ticket after it. A packer that has the tickets of
+//! all its active feeders seals its pack and sets a barrier for the members' writes. One thread
+//! waits for the barriers of both packers and then puts the checkpoint object.
 //!
 //! Invariants: everything that the partial tree names was claimed before the call, so it is in a
-//! record before a ticket or in a pack already; the object is put when all that is durable; the
-//! previous one is removed when the new one is durable; one checkpoint is in progress at a time. A
-//! round has as many tickets as its packer has feeders, and is always answered: a worker that
-//! leaves tells the packer, and the assembler feeds both packers tickets of its own, so that they
-//! notice when all workers have left.
+//! record before a ticket or in a pack already. The checkpoint object is put when everything that
+//! its tree names is durable. The previous checkpoint is removed when the new one is durable. Only
+//! one checkpoint is in progress at a time. A round has as many tickets as its packer has feeders,
+//! and is always answered: a worker that ends tells the packer, and the assembler sends its own
+//! tickets to both packers, so that they notice when all workers have ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -27,32 +27,33 @@ use pinstripe_member::ExtentName;
 use pinstripe_member::snapshot::TreeRoot;
 use pinstripe_stripe::Abort;
 
-/// The rounds in which one packer is asked to make durable what it was fed. Every thread that feeds
-/// the packer has a [`Feeder`] of these rounds; all are made before the first round is begun.
+/// The rounds in which one packer is asked to make everything durable that it has received. Every
+/// thread that sends records to the packer has a [`Feeder`] of these rounds; all feeders are made
+/// before the first round begins.
 #[derive(Default)]
 pub(crate) struct SealRounds {
-    /// Counts the rounds, so that a feeder sees a new one without taking the lock.
+    /// The number of rounds begun, so that a feeder sees a new round without taking the lock.
     begun: AtomicU64,
     state: Mutex<RoundState>,
 }
 
 #[derive(Default)]
 struct RoundState {
-    /// Gets the barrier of the round that is open.
+    /// Receives the barrier of the open round.
     durable: Option<Sender<Barrier>>,
-    /// By feeder: wakes it when a round begins.
+    /// For each feeder, the channel that wakes it when a round begins.
     calls: Vec<Sender<()>>,
 }
 
 impl SealRounds {
-    /// One more feeder of the packer.
+    /// Makes one more feeder of the packer.
     pub fn feeder(&self) -> Feeder<'_> {
         let (call, calls) = bounded(1);
         self.lock().calls.push(call);
         Feeder { rounds: self, calls, answered: 0 }
     }
 
-    /// Ends the round that is open: no feeder is left to answer it.
+    /// Ends the open round, because no feeder is left to answer it.
     pub fn close(&self) {
         self.lock().durable = None;
     }
@@ -63,24 +64,24 @@ impl SealRounds {
 }
 
 impl RoundState {
-    /// A ticket for the round that is open, unless it was closed.
+    /// Returns a ticket for the open round, unless the round was closed.
     fn ticket(&self, round: u64) -> Option<SealTicket> {
         let durable = self.durable.clone()?;
         Some(SealTicket { round, feeders: self.calls.len(), durable })
     }
 }
 
-/// One thread's part in the rounds of the packer that it feeds.
+/// One thread's part in the rounds of the packer to which it sends records.
 pub(crate) struct Feeder<'a> {
     rounds: &'a SealRounds,
-    /// Has a token once a round has begun, perhaps one that was answered since.
+    /// Has a token once a round has begun, even if that round has been answered since.
     calls: Receiver<()>,
-    /// The last round that it answered; 0 if it answered none.
+    /// The last round that this feeder answered; 0 if it answered none.
     answered: u64,
 }
 
 impl Feeder<'_> {
-    /// The ticket for the open round, unless this feeder has answered it.
+    /// Returns the ticket for the open round, unless this feeder has answered it already.
     pub(crate) fn ticket(&mut self) -> Option<SealTicket> {
         let begun = self.rounds.begun.load(Ordering::Acquire);
         if begun == self.answered {
@@ -90,16 +91,16 @@ impl Feeder<'_> {
         self.rounds.lock().ticket(begun)
     }
 
-    /// The queue that wakes this feeder when a round begins, for waiting. The [`ticket`] says
-    /// whether there is one to answer.
+    /// Returns the channel that wakes this feeder when a round begins, for waiting. [`ticket`]
+    /// tells whether there is a round to answer.
     ///
     /// [`ticket`]: Self::ticket
     pub fn calls(&self) -> &Receiver<()> {
         &self.calls
     }
 
-    /// Begins the next round. Returns this feeder's own ticket, and what gets the barrier behind
-    /// which all is durable.
+    /// Begins the next round. Returns this feeder's own ticket, and the channel that receives the
+    /// barrier after which everything is durable.
     fn begin_round(&mut self) -> (SealTicket, Receiver<Barrier>) {
         let (durable, received) = bounded(1);
         let mut state = self.rounds.lock();
@@ -113,7 +114,7 @@ impl Feeder<'_> {
         (SealTicket { round: self.answered, feeders: state.calls.len(), durable }, received)
     }
 
-    /// Leaves; returns the last round that it answered, for the packer.
+    /// Ends this feeder; returns the last round that it answered, for the packer.
     pub fn leave(self) -> u64 {
         self.answered
     }
@@ -122,35 +123,36 @@ impl Feeder<'_> {
 /// A partial tree that is not durable yet.
 pub struct Partial {
     root: TreeRoot,
-    /// By packer: gets the barrier behind which its part is durable.
+    /// For each packer, the channel that receives the barrier after which its part is durable.
     durable: [Receiver<Barrier>; 2],
 }
 
 /// The assembler's side.
 pub struct Checkpoints<'a> {
-    /// Whether it is time; asked after each job while none is in progress.
+    /// Whether a checkpoint is due; asked after each job while no checkpoint is in progress.
     due: &'a (dyn Fn() -> bool + Sync),
-    /// The assembler's part in the rounds of the packer that the workers feed.
+    /// The assembler's feeder of the packer to which the workers send records.
     data_feeder: Feeder<'a>,
-    /// The part in the rounds of the packer that it alone feeds.
+    /// The assembler's feeder of the packer that only the assembler uses.
     tree_feeder: Feeder<'a>,
-    /// One is in progress, as far as the assembler has noticed.
+    /// Whether a checkpoint is in progress, as far as the assembler has noticed.
     is_under_way: bool,
-    /// To the thread that completes them.
+    /// Sends partial trees to the thread that completes checkpoints.
     partials: Sender<Partial>,
-    /// From that thread: the one in progress is durable.
+    /// Receives a message from the thread that completes checkpoints when the checkpoint in
+    /// progress is durable.
     completed: Receiver<()>,
-    /// To the packer that the workers feed.
+    /// Sends to the packer that the workers use.
     data: Sender<ToPacker>,
-    /// The assembler waits until each is durable: slow, and the same in every run.
+    /// Whether the assembler waits until each checkpoint is durable: slow, but reproducible.
     waits: bool,
 }
 
 impl<'a> Checkpoints<'a> {
-    /// Sets checkpoints when they are `due`. The feeders are the assembler's: of the packer that
-    /// the workers feed through `data`, and of the one that it alone feeds. `partials` leads to the
-    /// thread that completes checkpoints, and `completed` comes from there. With `waits`, the
-    /// assembler continues only when a checkpoint is durable.
+    /// Makes checkpoints when `due` returns true. The feeders are the assembler's: one of the
+    /// packer that the workers use through `data`, and one of the packer that only the assembler
+    /// uses. `partials` leads to the thread that completes checkpoints, and `completed` receives
+    /// its messages. With `waits`, the assembler continues only when a checkpoint is durable.
     pub fn new(
         due: &'a (dyn Fn() -> bool + Sync),
         [data_feeder, tree_feeder]: [Feeder<'a>; 2],
@@ -172,7 +174,7 @@ impl<'a> Checkpoints<'a> {
         }
     }
 
-    /// Whether a checkpoint should be set now.
+    /// Whether a checkpoint should be made now.
     pub fn is_due(&mut self) -> bool {
         if self.is_under_way && self.completed.try_recv().is_ok() {
             self.is_under_way = false;
@@ -180,15 +182,15 @@ impl<'a> Checkpoints<'a> {
         !self.is_under_way && (self.due)()
     }
 
-    /// Waits for the checkpoint in progress, where that was asked for.
+    /// Waits for the checkpoint in progress, if that was requested.
     pub fn settle(&mut self, abort: &Abort) {
         if self.waits && self.is_under_way && abort.recv(&self.completed).is_ok() {
             self.is_under_way = false;
         }
     }
 
-    /// Calls for all that the tree below `root` may need; returns the ticket for the packer that
-    /// only the assembler feeds.
+    /// Calls for everything that the tree below `root` may need; returns the ticket for the packer
+    /// that only the assembler uses.
     pub fn begin(&mut self, root: TreeRoot) -> SealTicket {
         self.is_under_way = true;
         let (for_data, data_durable) = self.data_feeder.begin_round();
@@ -201,8 +203,8 @@ impl<'a> Checkpoints<'a> {
 }
 
 /// Completes checkpoints until no more can come, and notifies `completed` of each. `object` names
-/// and frames one; `last` is the present one, if any. An error of `object` ends the run; when the
-/// members fail, it ends by itself.
+/// and frames a checkpoint; `last` is the name of the present one, if any. An error of `object`
+/// ends the run; if the members fail, the run ends anyway.
 pub fn complete(
     partials: &Receiver<Partial>,
     writers: &MemberWriters<'_>,
@@ -234,7 +236,7 @@ pub fn complete(
     }
 }
 
-/// Waits until the parts of all packers are durable; `false` when they never will be.
+/// Waits until the parts of all packers are durable; returns `false` if they never will be.
 fn wait(durable: &[Receiver<Barrier>], abort: &Abort) -> bool {
     let mut barriers = Vec::with_capacity(durable.len());
     for durable in durable {

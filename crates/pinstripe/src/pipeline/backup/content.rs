@@ -1,6 +1,7 @@
-//! The content of a large file, as its parts arrive: rows, or lists of rows put into chunks.
+//! The content of a large file, as its parts arrive: rows of chunks, or lists of rows that are
+//! stored in chunks.
 //!
-//! Memory is that of one list and of one row per list, for a file of any length.
+//! Memory holds one list, and one row for each list, for a file of any length.
 
 use super::record::RecordBuilder;
 use pinstripe_base::error::Result;
@@ -9,10 +10,10 @@ use pinstripe_member::entry::{Content, ListRow, write_chunks};
 use pinstripe_member::record::ChunkRow;
 use pinstripe_member::tree::{LIST_MAX_ROWS, ends_list};
 
-/// Rows of one file, in order.
+/// The rows of one file, in order.
 #[derive(Default)]
 pub(crate) struct LongContent {
-    /// All rows while they fit an entry, after that those of the list being filled.
+    /// All rows as long as they fit in an entry; after that, those of the list being filled.
     rows: Vec<ChunkRow>,
     lists: Vec<ListRow>,
     is_long: bool,
@@ -22,7 +23,7 @@ impl LongContent {
     /// Adds the next rows.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn add(&mut self, rows: Vec<ChunkRow>, record: &mut RecordBuilder<'_>) -> Result<()> {
         for row in rows {
             self.add_row(row, record)?;
@@ -56,10 +57,11 @@ impl LongContent {
         Ok(())
     }
 
-    /// All of it; a list that would burst its page is in chunks itself.
+    /// Returns the complete content; if the list does not fit in its page, it is stored in chunks
+    /// itself.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn finish(mut self, record: &mut RecordBuilder<'_>) -> Result<Content> {
         if !self.is_long {
             return Ok(Content::Chunks(self.rows));

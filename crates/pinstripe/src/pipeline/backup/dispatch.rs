@@ -1,5 +1,5 @@
-//! The dispatcher: entries on which the join has decided go in jobs to the workers, or straight to the
-//! assembler when there is nothing to read.
+//! The dispatcher: entries about which the join has decided go in jobs to the workers, or directly
+//! to the assembler when there is nothing to read.
 
 use std::io::Read;
 
@@ -15,7 +15,7 @@ use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 
-/// Consecutive entries that are collected for one job.
+/// Consecutive entries that are collected into one job.
 #[derive(Default)]
 struct EntryBatch {
     items: Vec<EntryPlan>,
@@ -23,16 +23,16 @@ struct EntryBatch {
     to_read: usize,
 }
 
-/// The queues of the join.
+/// The queues into which the join sends jobs.
 pub(crate) struct JobDispatcher<'a> {
     shared: &'a Reading<'a>,
     /// To the workers.
     jobs: Sender<IngestJob>,
     /// To the assembler.
     outcomes: Sender<IngestOutcome>,
-    /// One token per job that is not assembled yet.
+    /// Holds one token per job that is not assembled yet.
     window: Sender<()>,
-    /// Segments of a large file in memory.
+    /// The number of segments of a large file in memory.
     segments: usize,
     batch: EntryBatch,
     seq: u64,
@@ -58,7 +58,7 @@ impl DecisionSink for JobDispatcher<'_> {
 }
 
 impl<'a> JobDispatcher<'a> {
-    /// A dispatcher to these queues.
+    /// Makes a dispatcher for these queues.
     pub fn new(
         shared: &'a Reading<'a>,
         jobs: Sender<IngestJob>,
@@ -87,7 +87,7 @@ impl<'a> JobDispatcher<'a> {
         Ok(())
     }
 
-    /// Hands the batch to a worker, or straight to the assembler if nothing must be read.
+    /// Sends the batch to a worker, or directly to the assembler if nothing must be read.
     fn hand_out(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
         if batch.items.is_empty() {
@@ -116,10 +116,10 @@ impl<'a> JobDispatcher<'a> {
         Ok(self.seq - 1)
     }
 
-    /// Hands out a stream as the only file.
+    /// Sends out a stream as the only file.
     ///
     /// # Errors
-    /// Those of reading it: nothing else is backed up, so they end the run.
+    /// Fails with the errors of reading it: nothing else is backed up, so they end the run.
     pub fn stream(&mut self, stream: &mut dyn Read, entry: Entry) -> Result<()> {
         let seq = self.next_seq()?;
         let queues = Queues { jobs: &self.jobs, outcomes: &self.outcomes, segments: self.segments };

@@ -1,4 +1,4 @@
-//! From something in the source to its entry: metadata, holes, what changed meanwhile.
+//! Makes the entry of a source object: its metadata, its holes, and what changed during the backup.
 
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -10,48 +10,52 @@ use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::entry::{Content, Entry};
 use pinstripe_member::meta::{FileKind, Metadata, Stat, XattrList};
 
-/// A file opened for backup, with what its entry needs.
+/// A file opened for backup, with the data that its entry needs.
 pub(crate) struct OpenedFile {
     /// The file.
     pub file: SourceFile,
-    /// The runs of data.
+    /// The data ranges of the file.
     pub extents: Vec<Range<u64>>,
 }
 
 impl OpenedFile {
-    /// Opens `path` and asks for its runs of data.
+    /// Opens `path` and determines its data ranges.
     ///
     /// # Errors
-    /// The errors of the system; [`Kind::Changed`] when it is no longer a file.
+    /// Fails with the errors of the system, or with [`Kind::Changed`] when the path is not a file
+    /// any more.
     pub fn open(shared: &Reading<'_>, path: &[u8]) -> Result<Self> {
         let file = SourceFile::open(shared.root, path)?;
         let extents = file.data_extents()?;
         if file.stat().size_bytes == 0 && file.read_at(0, &mut [0])? > 0 {
-            let error = Error::new(Kind::Changed, "it has content, but its size is given as 0")
-                .advice(
-                    "the kernel generates such files when they are read: leave out /proc and \
-                    /sys with --one-file-system",
-                );
+            let error =
+                Error::new(Kind::Changed, "the file has content, but its size is given as 0")
+                    .advice(
+                        "the kernel generates such a file when it is read: leave out /proc and \
+                         /sys with --one-file-system",
+                    );
             shared.monitor.loss(shown_from_root(path), error);
         }
         Ok(OpenedFile { file, extents })
     }
 
-    /// Bytes of data in all runs.
+    /// The number of bytes in all data ranges.
     pub fn data_bytes(&self) -> u64 {
         self.extents.iter().map(|extent| extent.end - extent.start).sum()
     }
 
-    /// Makes the entry, without content, once all was read. The times are those from before the
-    /// first read: should the file have changed meanwhile, the next backup reads it again.
+    /// Makes the entry, without content, once everything was read. The times are those from before
+    /// the first read: if the file changed during the backup, the next backup reads it again.
     ///
     /// # Errors
-    /// The errors of the system.
+    /// Fails with the errors of the system.
     pub fn finish(&self, shared: &Reading<'_>, path: Vec<u8>) -> Result<Entry> {
         let stat = *self.file.stat();
         if self.file.changed_since(&stat)? {
-            let error = Error::new(Kind::Changed, "the file changed while it was read")
-                .advice("what was read is saved; back it up again when it is not being written");
+            let error = Error::new(Kind::Changed, "the file changed while it was read").advice(
+                "the content that was read is saved; back up the file again when no program writes \
+                 to it",
+            );
             shared.monitor.loss(shown_from_root(&path), error);
         }
         let found = self.file.xattrs();
@@ -64,7 +68,7 @@ impl OpenedFile {
     }
 }
 
-/// Shortens an entry to the first `read_bytes` of its runs of data, because the file shrank.
+/// Shortens an entry to the first `read_bytes` bytes of its data ranges, because the file shrank.
 pub fn shorten(entry: &mut Entry, extents: &[Range<u64>], mut read_bytes: u64) {
     let mut kept = Vec::new();
     for extent in extents {
@@ -79,7 +83,7 @@ pub fn shorten(entry: &mut Entry, extents: &[Range<u64>], mut read_bytes: u64) {
     entry.extents = if whole { Vec::new() } else { kept };
 }
 
-/// Returns an entry without content: for everything that is not a file, and for later names of one.
+/// Returns an entry without content: for everything but files, and for later names of a file.
 pub(crate) fn plain_entry(shared: &Reading<'_>, path: Vec<u8>, stat: Stat) -> Result<Entry> {
     let xattrs = report_xattrs(shared, source::xattrs_at(shared.root, &path)?);
     let mut entry = entry_of(path, &stat, xattrs);
@@ -97,7 +101,7 @@ fn report_xattrs(shared: &Reading<'_>, found: source::Xattrs) -> XattrList {
     found.list
 }
 
-/// The entry of what `stat` describes, without content.
+/// Returns the entry of what `stat` describes, without content.
 pub fn entry_of(path: Vec<u8>, stat: &Stat, xattrs: XattrList) -> Entry {
     let stat = stat.as_told();
     Entry {

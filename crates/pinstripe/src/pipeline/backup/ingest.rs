@@ -1,8 +1,9 @@
-//! The ingest worker: reads files, cuts and hashes them, looks chunks up, and compresses new ones.
+//! The ingest worker: reads files, cuts and hashes them, looks up chunks, and compresses new ones.
 //!
-//! A small file is read straight into the record being filled: if it turns out to be known, the
-//! next one is read over it. So new bytes are touched by read, hash and compressor, and by nothing
-//! else. Every worker fills records of its own; neighbours in path order land in one record.
+//! A small file is read directly into the record being filled: if it turns out to be known, the
+//! next file overwrites it. So new bytes are accessed only by read, hash and compressor. Every
+//! worker fills records of its own, so files that are neighbours in path order are in the same
+//! record.
 
 use std::ops::Range;
 
@@ -29,17 +30,17 @@ use pinstripe_member::record::{ChunkRow, RecordKind};
 pub(crate) enum IngestJob {
     /// Consecutive entries.
     Entries(u64, Vec<EntryPlan>),
-    /// Find where chunks may end in a piece of a large file.
+    /// Find the positions where chunks may end in a segment of a large file.
     Scan(ScanTask),
-    /// Hash and store chunks of a large file.
+    /// Hash and store some chunks of a large file.
     Chunks(ChunkTask),
 }
 
 /// A result of a worker, which the assembler puts in order.
 pub(crate) enum IngestOutcome {
-    /// All entries of a job; those that could not be read are not among them.
+    /// All entries of a job, except those that could not be read.
     Entries(u64, Vec<Assembled>),
-    /// A large file's entry, which awaits this many parts of its content.
+    /// A large file's entry, which waits for this many parts of its content.
     Large(u64, Box<Entry>, usize),
     /// One part of a large file's content.
     Part(u64, usize, Vec<ChunkRow>),
@@ -49,7 +50,7 @@ pub(crate) enum IngestOutcome {
 pub(crate) enum Assembled {
     /// Complete.
     Ready(Entry),
-    /// Complete except its content, which is that of an earlier name of the same inode.
+    /// An entry without content, which is that of an earlier name of the same inode.
     SameInode(Entry),
 }
 
@@ -63,10 +64,10 @@ pub struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// A worker that hands its records to `records`.
+    /// Makes a worker that passes its records to `records`.
     ///
     /// # Errors
-    /// When the compressor cannot be set up.
+    /// Fails when the compressor cannot be set up.
     pub fn new(
         shared: &'a Reading<'a>,
         writing: &'a Writing<'a>,
@@ -79,7 +80,7 @@ impl<'a> Worker<'a> {
         Ok(Worker { shared, record, stream: Vec::new(), feeder })
     }
 
-    /// Works until there are no jobs left; after a fatal error only drains them.
+    /// Does jobs until none are left; after a fatal error, drains them without doing them.
     pub fn run(mut self, jobs: &Receiver<IngestJob>, outcomes: &Sender<IngestOutcome>) {
         request_long_slices();
         loop {
@@ -124,7 +125,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Hands over the record being filled, when a checkpoint needs it.
+    /// Passes on the record being filled, when a checkpoint needs it.
     fn answer_seal_call(&mut self) {
         if let Some(ticket) = self.feeder.ticket()
             && let Err(error) = self.record.seal(ticket)
@@ -173,8 +174,7 @@ impl<'a> Worker<'a> {
         Ok(entry)
     }
 
-    /// Reads one run of data, cut into chunks of its own; returns the number of bytes that there
-    /// were.
+    /// Reads one data range and cuts it into chunks of its own; returns the number of bytes read.
     fn extent(
         &mut self,
         file: &SourceFile,

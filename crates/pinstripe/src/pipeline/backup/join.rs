@@ -1,6 +1,7 @@
-//! The join: the walk is compared with earlier trees, entry by entry, in path order.
+//! The join: compares the walk with earlier trees, entry by entry, in path order.
 //!
-//! It decides which entries are unchanged, and counts; the [`DecisionSink`] handles each entry.
+//! The join decides which entries are unchanged, and counts them; the [`DecisionSink`] handles each
+//! entry.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -29,19 +30,19 @@ use pinstripe_stripe::{Abort, Claims};
 pub struct Comparison<'a> {
     /// The store's chunks.
     pub index: &'a Index<'a>,
-    /// The store may have lost something since the previous snapshot: unchanged files are taken
-    /// over only if every chunk of theirs is found in the index, not by its filters alone.
+    /// The store may have lost data since the previous snapshot: unchanged files are reused only if
+    /// the index itself, not only its filters, has each of their chunks.
     pub is_doubtful: bool,
-    /// Absolute paths without the leading slash, in path order, none twice. One may be below
-    /// another: it is taken even where the walk of the other one would not reach it.
+    /// Absolute paths without the leading slash, in path order, without duplicates. One path may be
+    /// below another: it is backed up even if the walk of the other path would not reach it.
     pub sources: &'a [Vec<u8>],
-    /// Report each source that another one holds anyway.
+    /// Report each source that is contained in another one.
     pub report_covered: bool,
     /// Paths to leave out.
     pub exclude: &'a Exclude,
     /// Do not enter other file systems.
     pub one_file_system: bool,
-    /// Entries that earlier backups of the same sources saw.
+    /// Entries that earlier backups of the same sources recorded.
     pub previous: Previous<'a>,
     /// Count the entries during the backup, for a progress bar.
     pub estimate: bool,
@@ -49,20 +50,20 @@ pub struct Comparison<'a> {
     pub walkers: usize,
 }
 
-/// The decision about an entry, carried out by a worker or by the assembler.
+/// The decision about an entry, which a worker or the assembler carries out.
 pub(crate) enum EntryPlan {
-    /// Taken over, content and all.
+    /// Reuse the earlier entry, including its content.
     Unchanged(Entry),
-    /// To be read: content of a file, metadata of anything.
+    /// Read the entry: the content of a file, the metadata of any entry.
     Read {
         /// Path from the file system's root.
         path: Vec<u8>,
         /// The metadata in the walk.
         stat: Stat,
-        /// Whether an earlier backup saw a file there.
+        /// Whether an earlier backup recorded a file at this path.
         was_there: bool,
     },
-    /// Only a file's metadata: an earlier name of the same inode has its content.
+    /// Read only a file's metadata: an earlier name of the same inode has its content.
     SameInode {
         /// Path from the file system's root.
         path: Vec<u8>,
@@ -71,22 +72,22 @@ pub(crate) enum EntryPlan {
     },
 }
 
-/// Takes the decisions of the join, in path order.
+/// Receives the decisions of the join, in path order.
 pub(crate) trait DecisionSink {
     /// Takes one entry.
     ///
     /// # Errors
-    /// The reason to end the run.
+    /// Fails with the reason to end the run.
     fn take(&mut self, plan: EntryPlan) -> Result<()>;
 
     /// All was taken.
     ///
     /// # Errors
-    /// The reason to end the run.
+    /// Fails with the reason to end the run.
     fn finish(&mut self) -> Result<()>;
 }
 
-/// The join of walk and earlier trees.
+/// The join of the walk and earlier trees.
 pub struct Join<'a, T> {
     root: BorrowedFd<'a>,
     monitor: &'a Monitor,
@@ -96,21 +97,21 @@ pub struct Join<'a, T> {
     /// Chunks that this run stores.
     claims: &'a Claims,
     stop: &'a AtomicBool,
-    /// Ended early because `stop` was set.
+    /// The join ended early because `stop` was set.
     stopped: bool,
     /// Sources that could not be read at all.
     refused: usize,
-    /// Inodes with several names, if one of them was handed out.
+    /// Inodes with several names whose content was sent to a worker under one of them.
     linked: HashSet<(u64, u64)>,
-    /// The last source that was walked, or the last directory above one that was taken.
+    /// The last source that was walked, or the last directory above a source that was processed.
     last: Option<&'a [u8]>,
 }
 
-/// The walk of a source, or why it cannot be read.
+/// The walk of a source, or the reason why the source cannot be read.
 type OpenedSource = Result<Arc<Walker>>;
 
 impl<'env, T: DecisionSink> Join<'env, T> {
-    /// A join that has done nothing yet. `root` is the directory that all paths are relative to.
+    /// Makes a join that has not begun. `root` is the directory to which all paths are relative.
     pub fn new(
         root: BorrowedFd<'env>,
         monitor: &'env Monitor,
@@ -137,11 +138,11 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         }
     }
 
-    /// Walks all sources and hands everything on, unless it is stopped; says whether all was
-    /// walked. Threads of the walk live in `scope`.
+    /// Walks all sources and passes all entries on, unless it is stopped; returns whether
+    /// everything was walked. Threads of the walk live in `scope`.
     ///
     /// # Errors
-    /// The run's fatal error; a source that cannot be walked at all.
+    /// Fails with the run's fatal error, or when no source can be walked.
     pub fn run<'scope>(&mut self, scope: &'scope Scope<'scope, 'env>) -> Result<bool> {
         if self.comparison.estimate {
             let Comparison { sources, exclude, one_file_system, .. } = self.comparison;
@@ -158,7 +159,8 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         Ok(!self.stopped)
     }
 
-    /// Takes a source with those below it. If it cannot be read, each of those is tried.
+    /// Processes a source together with the sources below it. If the source cannot be read, each
+    /// source below it is tried.
     fn group<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, 'env>,
@@ -174,7 +176,7 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         }
     }
 
-    /// Handles a source that cannot be read: a loss, and the end of the run if that is true of all.
+    /// Handles a source that cannot be read: a loss, which ends the run if no source can be read.
     fn refused(&mut self, source: &[u8], error: Error) -> Result<()> {
         self.refused += 1;
         if self.refused == self.comparison.sources.len() {
@@ -184,7 +186,8 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         Ok(())
     }
 
-    /// Takes the directories above a source that no earlier source had; returns its walk.
+    /// Processes the directories above a source that no earlier source had; returns the source's
+    /// walk.
     fn source(&mut self, source: &'env [u8], below: &[Vec<u8>]) -> Result<OpenedSource> {
         for ancestor in ancestors(source) {
             if self.last.is_none_or(|last| compare_paths(last, ancestor).is_lt()) {
@@ -238,7 +241,9 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             let (within, name) = (shown_from_root(source), |path| shown(path).display());
             for path in walker.covered() {
                 let (path, within) = (name(path), within.display());
-                self.monitor.note(&format!("{path} adds nothing: {within}, also named, holds it"));
+                self.monitor.note(&format!(
+                    "{path} adds nothing to the backup: {within}, which is also named, contains it"
+                ));
             }
         }
         Ok(())
@@ -280,7 +285,7 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         self.sink.take(EntryPlan::Read { path, stat, was_there })
     }
 
-    /// Whether another name of this file came before.
+    /// Whether an earlier name of this file was processed already.
     fn is_later_name(&mut self, stat: &Stat) -> bool {
         let is_later = stat.links > 1 && !self.linked.insert(stat.identity());
         if is_later {
@@ -289,9 +294,9 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         is_later
     }
 
-    /// Whether content and metadata can be reused unread. ctime moves with every change of either
-    /// and cannot be set back; one that is not older than the previous backup itself may hide a
-    /// change within the same clock tick.
+    /// Whether content and metadata can be reused without reading. ctime changes with both and
+    /// cannot be set back; a ctime that is not older than the previous backup may hide a change
+    /// within the same clock tick.
     fn is_unchanged(&mut self, previous: &Entry, sight: Sight, stat: &Stat) -> bool {
         previous.meta.kind == stat.kind
             && previous.ctime == stat.ctime
@@ -302,9 +307,9 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             && self.store_has(&previous.content, sight.is_whole)
     }
 
-    /// Whether the store still has all of a content: a chunk that it lost is stored again from a
-    /// file that still has it. Nothing keeps the chunks of an interrupted backup from being
-    /// deleted, so each of them has to be relied upon by itself.
+    /// Whether the store still has all of a file's content: a chunk that the store lost is stored
+    /// again from a file that still has it. Nothing protects the chunks of an interrupted backup
+    /// from deletion, so each must be claimed separately.
     fn store_has(&mut self, content: &Content, is_kept: bool) -> bool {
         let Comparison { index, is_doubtful, previous, .. } = &mut self.comparison;
         let (is_doubtful, claims) = (*is_doubtful || !is_kept, self.claims);
@@ -328,7 +333,7 @@ impl<'env, T: DecisionSink> Join<'env, T> {
     }
 }
 
-/// A walk of one source and of those below it; its places are absolute paths.
+/// Returns a walk of one source and the sources below it; its places are absolute paths.
 fn walker(
     source: &[u8],
     below: &[Vec<u8>],
@@ -379,7 +384,7 @@ fn path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// A path below a source, both from the file system's root.
+/// Returns the path of something below a source, from the file system's root.
 fn join(source: &[u8], below: &[u8]) -> Vec<u8> {
     match (source.is_empty(), below.is_empty()) {
         (_, true) => source.to_vec(),
@@ -388,7 +393,7 @@ fn join(source: &[u8], below: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Each source that is below no other, with those below it.
+/// Returns each source that is below no other one, together with the sources below it.
 fn groups(sources: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
     let mut rest = sources;
     std::iter::from_fn(move || {
@@ -399,7 +404,7 @@ fn groups(sources: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
     })
 }
 
-/// The directories above a source, topmost first.
+/// Returns the directories above a source, topmost first.
 fn ancestors(source: &[u8]) -> impl Iterator<Item = &[u8]> {
     source.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| &source[..at])
 }

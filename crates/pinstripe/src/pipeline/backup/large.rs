@@ -1,8 +1,9 @@
-//! Large files: read and scanned in segments by all workers, cut in order by one thread.
+//! Large files: all workers read and scan them in segments, and one thread cuts them in order.
 //!
-//! A gear hash reaches back 64 bytes, so the places where chunks *may* end are found in every
-//! segment alone. Where they *do* end depends on the chunk before, and that is quick once the
-//! candidates are known. The cuts are those that one thread would find.
+//! A gear hash depends on the last 64 bytes, so the positions where chunks *may* end are found in
+//! every segment independently. Where chunks *do* end depends on the chunk before, which is quick
+//! to decide once the candidates are known. The resulting cuts are those that a single thread would
+//! find.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -26,17 +27,17 @@ use pinstripe_member::entry::Entry;
 use pinstripe_member::record::ChunkRow;
 use pinstripe_stripe::{Candidates, Resolver};
 
-/// The bytes before a segment that its hashes depend on.
+/// The number of bytes before a segment on which its hashes depend.
 const WARM_UP_BYTES: u64 = 64;
 
 /// A segment of a large file in memory.
 struct FileSegment {
-    /// Position of the first byte in the file.
+    /// The position in the file of the segment's first byte.
     start: u64,
-    /// Bytes before the segment, for the scan only, and then its own.
+    /// The bytes before the segment, used only by the scan, followed by the segment's own bytes.
     bytes: Vec<u8>,
     warm_up: usize,
-    /// The pool that the buffer returns to.
+    /// The pool to which the buffer returns.
     pool: Arc<ScratchPool>,
 }
 
@@ -61,18 +62,18 @@ struct Scanned {
     result: Result<(FileSegment, Candidates)>,
 }
 
-/// Read one segment and find where chunks may end in it.
+/// Reads one segment and finds the positions where chunks may end in it.
 pub(crate) struct ScanTask {
     file: Arc<OpenedFile>,
     number: u64,
     range: Range<u64>,
-    /// Bytes before the segment that belong to the same run of data.
+    /// The number of bytes before the segment that belong to the same data range.
     warm_up: u64,
     reply: Sender<Scanned>,
 }
 
 impl ScanTask {
-    /// Carries the task out; the reply goes to the thread that cuts the file.
+    /// Carries out the task and sends the reply to the thread that cuts the file.
     pub fn run(self, shared: &Reading<'_>) {
         let result = self.scan(shared, &self.file.file);
         // The receiver is gone when the file was given up.
@@ -100,11 +101,11 @@ impl ScanTask {
     }
 }
 
-/// Hash chunks of a large file and store those that are new.
+/// Hashes chunks of a large file and stores those that are new.
 pub(crate) struct ChunkTask {
-    /// The file's place among the jobs.
+    /// The file's number among the jobs.
     pub seq: u64,
-    /// Which part of its content this is.
+    /// The number of this part of the file's content.
     pub part: usize,
     segments: Vec<Arc<FileSegment>>,
     chunks: Vec<Range<u64>>,
@@ -114,7 +115,7 @@ impl ChunkTask {
     /// Carries the task out.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn run(self, record: &mut RecordBuilder<'_>) -> Result<Vec<ChunkRow>> {
         let mut rows = Vec::with_capacity(self.chunks.len());
         let mut fresh = FreshRun::default();
@@ -142,7 +143,8 @@ impl ChunkTask {
     }
 }
 
-/// New chunks that follow each other in one segment: they go into a record without being copied.
+/// New chunks that follow each other in one segment: they are put into a record without being
+/// copied.
 #[derive(Default)]
 struct FreshRun {
     segment: Option<Arc<FileSegment>>,
@@ -151,7 +153,7 @@ struct FreshRun {
 }
 
 impl FreshRun {
-    /// Takes a chunk in if it follows the last one; the first one always does.
+    /// Adds a chunk if it follows the last one; the first chunk is always added.
     fn extend(&mut self, segment: &Arc<FileSegment>, chunk: &Range<u64>, row: ChunkRow) -> bool {
         match &self.segment {
             None => {
@@ -167,7 +169,7 @@ impl FreshRun {
         true
     }
 
-    /// Hands the run over and begins a new one.
+    /// Passes the run of chunks on and begins a new one.
     fn store(&mut self, record: &mut RecordBuilder<'_>) -> Result<()> {
         match self.segment.take() {
             Some(segment) => {
@@ -192,14 +194,15 @@ pub struct Queues<'a> {
     pub jobs: &'a Sender<IngestJob>,
     /// To the assembler.
     pub outcomes: &'a Sender<IngestOutcome>,
-    /// Segments in memory at most.
+    /// The largest number of segments in memory.
     pub segments: usize,
 }
 
-/// Backs one large file up: hands out its scans and chunks, and its entry at the end.
+/// Backs up one large file: sends out its scans and chunks, and its entry at the end.
 ///
 /// # Errors
-/// Those of opening and reading the file; parts handed out by then are of no consequence.
+/// Fails with the errors of opening and reading the file; parts sent out before a failure have no
+/// effect.
 pub(crate) fn ingest(
     shared: &Reading<'_>,
     queues: &Queues<'_>,
@@ -223,11 +226,11 @@ pub(crate) fn ingest(
     sent.map_err(|_| Error::new(Kind::Io, "the assembler is gone"))
 }
 
-/// Backs a stream up as one file: read here, in order, and cut and stored as a large file is.
-/// `entry` is the file's, without content.
+/// Backs up a stream as one file: it is read by this thread, in order, and cut and stored like a
+/// large file. `entry` is the entry of the file, without content.
 ///
 /// # Errors
-/// Those of reading; parts handed out by then are of no consequence.
+/// Fails with the errors of reading the stream; parts sent out before a failure have no effect.
 pub(crate) fn ingest_stream(
     shared: &Reading<'_>,
     queues: &Queues<'_>,
@@ -249,7 +252,7 @@ pub(crate) fn ingest_stream(
         let read = stream.take(wanted).read_to_end(&mut bytes).map_err(|error| {
             let place = shown_from_root(&entry.path);
             Error::io("cannot read the stream", place, error)
-                .advice("no snapshot was made of an incomplete stream")
+                .advice("no snapshot was made, because the stream is incomplete")
         })? as u64;
         let data = &bytes[warm_up..];
         let candidates = shared.cutter.scan(&bytes[..warm_up], data, start);
@@ -276,7 +279,7 @@ struct Cut<'a> {
 }
 
 impl Cut<'_> {
-    /// Cuts one run of data; `false` when the file ended within it.
+    /// Cuts one data range; returns `false` when the file ended within it.
     fn extent(
         &mut self,
         shared: &Reading<'_>,
@@ -294,7 +297,10 @@ impl Cut<'_> {
         let mut early: BTreeMap<u64, Scanned> = BTreeMap::new();
         while next < segments {
             if shared.stop.load(Ordering::Relaxed) {
-                return Err(Error::new(Kind::Interrupted, "stopped within a large file"));
+                return Err(Error::new(
+                    Kind::Interrupted,
+                    "the backup was stopped within a large file",
+                ));
             }
             while asked < segments && asked < next + self.queues.segments as u64 {
                 let start = extent.start + asked * SEGMENT_BYTES as u64;
@@ -356,7 +362,7 @@ impl Cut<'_> {
         Ok(())
     }
 
-    /// Hands out the chunks that end at `cuts`, about a record's worth at a time.
+    /// Sends out the chunks that end at `cuts`, in groups of about one record.
     fn hand_out(&mut self, run: &mut CutRun, cuts: &[u64]) -> Result<()> {
         let mut chunks = Vec::new();
         let mut bytes = 0;
@@ -387,12 +393,12 @@ impl Cut<'_> {
     }
 }
 
-/// The state of cutting one run of data.
+/// The state of cutting one data range.
 struct CutRun {
     resolver: Resolver,
-    /// The beginning of the chunk whose end is not known yet.
+    /// The start of the chunk whose end is not known yet.
     chunk_start: u64,
-    /// Segments that this chunk may reach into.
+    /// Segments that this chunk may extend into.
     held: Vec<Arc<FileSegment>>,
 }
 

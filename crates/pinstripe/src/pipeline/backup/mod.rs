@@ -1,8 +1,8 @@
-//! A backup's threads: walkers, ingest workers, packers, assembler, member writers.
+//! The threads of a backup: walkers, ingest workers, packers, assembler, member writers.
 //!
 //! The caller's thread is the join: it takes entries from the walk in path order, compares them
-//! with the previous snapshot, and hands out what must be read. Order of the end: data packs, then
-//! the index run, then nothing more; the caller puts the snapshot object.
+//! with the previous snapshot, and sends out what must be read. Order at the end: first the data
+//! packs, then the index run, and nothing more; then the caller puts the snapshot object.
 
 mod assemble;
 mod background;
@@ -67,9 +67,9 @@ use pinstripe_stripe::{Abort, Claims, Codec, Cutter};
 
 /// The input of a backup.
 pub enum Input<'a> {
-    /// Trees to walk, and earlier trees to compare them with.
+    /// Trees to walk, and earlier trees with which they are compared.
     Trees(Box<Comparison<'a>>),
-    /// A stream, and the entry of the file that it becomes, without content.
+    /// A stream, and the entry, without content, of the file that it becomes.
     Stream(Box<dyn Read + 'a>, Box<Entry>),
 }
 
@@ -87,37 +87,38 @@ pub(crate) struct BackupPlan<'a> {
     pub codec: Codec,
     /// Threads and queues.
     pub limits: Limits,
-    /// Whether it is time for a checkpoint; never without.
+    /// Says whether a checkpoint is due; if `None`, no checkpoints are made.
     pub checkpoint_due: Option<&'a (dyn Fn() -> bool + Sync)>,
-    /// Continue only when a checkpoint that was due is durable.
+    /// Wait until each checkpoint is durable before continuing.
     pub checkpoint_waits: bool,
     /// Set by another thread to end the run early.
     pub stop: &'a AtomicBool,
-    /// Checkpoints of earlier runs, to be removed when this one is done.
+    /// Checkpoints of earlier runs, to be removed when this run is finished.
     pub superseded: Vec<ExtentName>,
 }
 
-/// The completeness of a tree.
+/// Whether a tree is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completeness {
     /// All sources.
     Whole,
-    /// A part, in path order.
+    /// The tree is a part, in path order.
     Part,
 }
 
-/// Makes the object of a tree.
+/// Makes the snapshot or checkpoint object for a tree.
 pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 
 /// Runs a backup up to its commit. `describe` makes the snapshot object of the finished tree, and
-/// those of checkpoints on the way; the former is put on every member after all that it names is
-/// durable. A run that was stopped puts a last checkpoint. `acknowledger` answers for the session that
-/// was begun for this run.
+/// those of checkpoints; the snapshot object is put on every member after everything that it refers
+/// to is durable. A run that was stopped puts a final checkpoint. `acknowledger` answers
+/// condemnations for the session that was begun for this run.
 ///
 /// # Errors
-/// The error that ends the run: a full member, more members lost than parity replaces, a walk that
-/// cannot begin; [`Kind::Interrupted`] when it was stopped, [`Kind::Busy`] when its session was
-/// ended from outside. Errors of single entries are in the ledger.
+/// Fails with the error that ends the run: a member is full, more members are lost than parity
+/// replaces, or the walk cannot begin, or with [`Kind::Interrupted`] when it was stopped, or with
+/// [`Kind::Busy`] when its session was ended from outside. Errors of single entries are in the
+/// ledger.
 pub fn run(
     mut plan: BackupPlan<'_>,
     acknowledger: &mut Acknowledger,
@@ -168,8 +169,8 @@ pub fn run(
     })
 }
 
-/// Makes durable what was ingested: the index run, then the snapshot or, of a part, a checkpoint; and
-/// then removes the checkpoints that it replaces.
+/// Makes everything durable that was ingested: the index run, then the snapshot or, for an
+/// incomplete tree, a checkpoint; then removes the checkpoints that this one replaces.
 fn commit(
     publisher: &Publisher<'_>,
     ingested: Ingested,
@@ -213,11 +214,11 @@ fn commit(
 struct Ingested {
     root: TreeRoot,
     completeness: Completeness,
-    /// The last checkpoint of this run.
+    /// The name of the last checkpoint of this run.
     checkpoint: Option<ExtentName>,
 }
 
-/// Everything between the walk and the sealed packs.
+/// Runs all stages between the walk and the sealed packs.
 fn ingest<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     (reading, writing): (&'env Reading<'env>, &'env Writing<'env>),
@@ -293,12 +294,12 @@ fn stage<'scope, T: Send + 'scope>(
     })
 }
 
-/// The result of a stage; its panic is passed on.
+/// Returns the result of a stage, or passes its panic on.
 fn joined<T>(stage: ScopedJoinHandle<'_, T>) -> T {
     stage.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Starts a packer with a queue of `queued` records. Its error ends the run.
+/// Starts a packer with a queue of `queued` records. An error of the packer ends the run.
 fn packer<'scope>(
     stages: &'scope Scope<'scope, '_>,
     shared: &'scope Writing<'_>,
@@ -317,7 +318,8 @@ fn packer<'scope>(
     (records, packer)
 }
 
-/// Hands all of the input out and says how far that went. The workers end when the dispatcher is gone.
+/// Sends out all of the input and returns how far that went. The workers end when the dispatcher is
+/// dropped.
 fn take_in<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     shared: &'env Reading<'env>,

@@ -1,5 +1,5 @@
-//! Counts the intact copies of a chunk in packs that stay, for chunks that may go only if another
-//! copy exists.
+//! Counts the intact copies of a chunk in packs that are kept, for chunks that may be deleted only
+//! if another copy exists.
 //!
 //! Invariant: a copy counts only after it was read and verified.
 
@@ -10,11 +10,11 @@ use crate::store::packs::{ChunkReader, PackReader};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SetId};
 
-/// Counts copies of chunks in packs that stay.
+/// Counts copies of chunks in packs that are kept.
 pub(super) struct OtherCopies<'w> {
     index: &'w Index<'w>,
     pub(super) reader: ChunkReader<'w>,
-    /// Packs that will go.
+    /// Packs that will be deleted.
     excluded: &'w HashSet<SetId>,
 }
 
@@ -27,8 +27,8 @@ impl<'w> OtherCopies<'w> {
         OtherCopies { index, reader: ChunkReader::new(packs, index), excluded }
     }
 
-    /// The number of packs with an intact copy that stay and that a writer may rely on; stops at
-    /// `enough`.
+    /// Returns the number of packs that are kept, have an intact copy, and may be relied upon by
+    /// writers; stops counting at `enough`.
     pub(super) fn count(&mut self, id: &ChunkId, enough: usize) -> Result<usize> {
         let list = self.index.packs();
         let stays = |number| {

@@ -1,8 +1,8 @@
 //! Earlier trees of the same sources, as one stream of entries in path order.
 //!
-//! The newest tree comes first. A whole tree answers for all paths; one that an interrupted backup
-//! left reaches to some path, and from there on the next older one answers. Each entry comes with
-//! the time at which its backup began, which the rule of unchanged files needs. Never decides
+//! The newest tree comes first. A complete tree has all paths; the tree of an interrupted backup
+//! ends at some path, and from there on the next older tree is used. Each entry comes with the time
+//! at which its backup began, which the rule for unchanged files needs. This module never decides
 //! whether a file is unchanged.
 
 use std::cmp::Ordering;
@@ -20,38 +20,40 @@ use pinstripe_member::tree::compare_paths;
 pub struct Earlier<'a> {
     /// The entries.
     pub tree: TreeReader<'a>,
-    /// When the backup that made it began.
+    /// When the backup that made the tree began.
     pub began: Time,
-    /// Whether it is a snapshot's, whole; otherwise an interrupted backup's.
+    /// Whether the tree is the complete one of a snapshot; otherwise it is that of an interrupted
+    /// backup.
     pub is_whole: bool,
 }
 
-/// The backup that saw an entry.
+/// The backup that recorded an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Sight {
     /// When the backup began.
     pub began: Time,
-    /// Whether it finished. Only then are its chunks kept from being deleted.
+    /// Whether it finished. Only the chunks of complete trees are protected from deletion.
     pub is_whole: bool,
 }
 
-/// All earlier trees, newest first.
+/// All earlier trees, newest first, read as one stream.
 pub(crate) struct Previous<'a> {
     trees: Vec<Earlier<'a>>,
-    /// Which of them is being read; all were when it is their number.
+    /// The number of the tree that is being read; if it equals the number of trees, all were read.
     at: usize,
     ahead: Option<Entry>,
-    /// The last path that was read: an older tree continues behind it.
+    /// The last path that was read: an older tree continues after it.
     reached: Option<Vec<u8>>,
 }
 
 impl<'a> Previous<'a> {
-    /// A stream that begins with the first of `trees`.
+    /// Makes a stream that begins with the first of `trees`.
     pub fn new(trees: Vec<Earlier<'a>>) -> Self {
         Previous { trees, at: 0, ahead: None, reached: None }
     }
 
-    /// Returns the entry at `path` and how it was seen. Paths are requested in path order.
+    /// Returns the entry at `path`, and the backup that recorded it. Paths must be requested in
+    /// path order.
     pub fn entry(&mut self, path: &[u8], monitor: &Monitor) -> Option<(Entry, Sight)> {
         loop {
             let Some(ahead) = &self.ahead else {
@@ -69,16 +71,16 @@ impl<'a> Previous<'a> {
         }
     }
 
-    /// The chunks in a list of a long content.
+    /// Returns the chunks in a list of a long content.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails when the list cannot be read.
     pub fn list(&mut self, id: &ChunkId) -> Option<Result<Vec<ChunkRow>>> {
         let at = self.at.min(self.trees.len().checked_sub(1)?);
         Some(self.trees[at].tree.list(id))
     }
 
-    /// Reads the next entry; `None` when there is no other.
+    /// Reads the next entry; returns `None` when there are no more.
     fn advance(&mut self, monitor: &Monitor) -> Option<()> {
         while let Some(earlier) = self.trees.get_mut(self.at) {
             match earlier.tree.next_entry() {
@@ -95,12 +97,14 @@ impl<'a> Previous<'a> {
                 Err(error) if earlier.is_whole => {
                     // More than a warning: chunks that the store only seems to have are not stored
                     // again, so this snapshot may need what is lost.
-                    let advice = "files listed there are read again; run 'pinstripe check'";
+                    let advice = "the files listed in this part of the parent snapshot are read \
+                                  again; run 'pinstripe check'";
                     monitor.loss("the previous snapshot", error.advice(advice));
                     self.at = self.trees.len();
                 }
                 Err(error) => {
-                    let advice = "files listed there are read again";
+                    let advice = "the files listed in this part of the parent snapshot are read \
+                                  again";
                     monitor
                         .warning("the checkpoint of an interrupted backup", error.advice(advice));
                     self.at += 1;

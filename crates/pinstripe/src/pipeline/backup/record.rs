@@ -1,4 +1,4 @@
-//! Gathers new chunks into records, compresses and seals them.
+//! Collects new chunks into records, compresses and seals them.
 
 use crossbeam_channel::Sender;
 
@@ -13,7 +13,7 @@ use pinstripe_member::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
 use pinstripe_member::tree::PAGE_MAX_BYTES;
 use pinstripe_stripe::Encoder;
 
-/// Fills records with new chunks and hands them on, compressed.
+/// Fills records with new chunks and passes them on, compressed.
 pub(crate) struct RecordBuilder<'a> {
     shared: &'a Writing<'a>,
     kind: RecordKind,
@@ -26,10 +26,10 @@ pub(crate) struct RecordBuilder<'a> {
 }
 
 impl<'a> RecordBuilder<'a> {
-    /// A builder that closes records at `full_bytes`, with a buffer of `room_bytes`.
+    /// Makes a builder that closes records at `full_bytes`, with a buffer of `room_bytes`.
     ///
     /// # Errors
-    /// When the compressor cannot be set up.
+    /// Fails when the compressor cannot be set up.
     pub fn new(
         shared: &'a Writing<'a>,
         kind: RecordKind,
@@ -49,10 +49,10 @@ impl<'a> RecordBuilder<'a> {
         })
     }
 
-    /// A builder of records as they are in every backup, for chunks that come one by one.
+    /// Makes a builder with the usual record lengths of backups, for chunks that come one by one.
     ///
     /// # Errors
-    /// The errors of [`new`](Self::new).
+    /// Fails with the errors of [`new`](Self::new).
     pub fn of_kind(
         shared: &'a Writing<'a>,
         kind: RecordKind,
@@ -65,11 +65,11 @@ impl<'a> RecordBuilder<'a> {
         RecordBuilder::new(shared, kind, full_bytes, full_bytes + 2 * PAGE_MAX_BYTES, records)
     }
 
-    /// A buffer of `bytes` bytes behind the chunks of the record being filled, for a chunk that
-    /// may become part of it by [`keep_room`](Self::keep_room).
+    /// Returns a buffer of `bytes` bytes after the chunks of the record being filled, for a chunk
+    /// that [`keep_room`](Self::keep_room) may add to it.
     ///
     /// # Errors
-    /// The errors of the compressor, when the record had to be closed for it.
+    /// Fails with the errors of the compressor, when the record had to be closed first.
     pub fn room(&mut self, bytes: usize) -> Result<&mut [u8]> {
         if self.filled + bytes > self.raw.len() {
             self.flush()?;
@@ -79,10 +79,10 @@ impl<'a> RecordBuilder<'a> {
         Ok(&mut self.raw[self.filled..self.filled + bytes])
     }
 
-    /// Takes the first `bytes` bytes of the room as a chunk, stored only if it is new.
+    /// Adds the first `bytes` bytes of that buffer as a chunk, which is stored only if it is new.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn keep_room(&mut self, bytes: usize) -> Result<ChunkRow> {
         let chunk = &self.raw[self.filled..self.filled + bytes];
         let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: bytes as u32 };
@@ -94,10 +94,10 @@ impl<'a> RecordBuilder<'a> {
         Ok(row)
     }
 
-    /// Takes a chunk from elsewhere, stored only if it is new.
+    /// Adds a chunk from another buffer, which is stored only if it is new.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn add(&mut self, chunk: &[u8]) -> Result<ChunkRow> {
         let (row, is_new) = self.claim_row(chunk)?;
         if is_new {
@@ -106,20 +106,20 @@ impl<'a> RecordBuilder<'a> {
         Ok(row)
     }
 
-    /// Names a chunk and asks whether it is new; if so, it must be handed to
+    /// Computes the id of a chunk and claims it; if the chunk is new, it must be passed to
     /// [`add_claimed`](Self::add_claimed).
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// Fails when the index cannot be read.
     pub(crate) fn claim_row(&self, chunk: &[u8]) -> Result<(ChunkRow, bool)> {
         let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: chunk.len() as u32 };
         Ok((row, self.claim(row.id, chunk.len())?))
     }
 
-    /// Stores new chunks that lie one after the other in `raw`.
+    /// Stores new chunks that follow each other in `raw`.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub(crate) fn add_claimed(&mut self, raw: &[u8], rows: Vec<ChunkRow>) -> Result<()> {
         // A chunk that fills a record alone is sent as it is; smaller ones are gathered.
         if raw.len() >= self.full_bytes {
@@ -151,7 +151,7 @@ impl<'a> RecordBuilder<'a> {
     /// Closes the record being filled, if there is one.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn flush(&mut self) -> Result<()> {
         if self.rows.is_empty() {
             return Ok(());
@@ -164,21 +164,21 @@ impl<'a> RecordBuilder<'a> {
         sent
     }
 
-    /// Closes the record being filled and asks the packer to make everything durable that it was
-    /// fed.
+    /// Closes the record being filled and asks the packer to make everything durable that it has
+    /// received.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn seal(&mut self, ticket: SealTicket) -> Result<()> {
         self.flush()?;
         let _ = self.records.send(ToPacker::Seal(ticket));
         Ok(())
     }
 
-    /// Closes the record being filled and reports that this feeder sends no more.
+    /// Closes the record being filled and reports that this feeder sends nothing more.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn leave(mut self, feeder: Feeder<'_>) -> Result<()> {
         let flushed = self.flush();
         let _ = self.records.send(ToPacker::Left { answered: feeder.leave() });

@@ -1,9 +1,10 @@
-//! Repacking: the needed part of some packs is copied into new packs, so that the old ones can go.
+//! Repacking: copies the needed part of some packs into new packs, so that the old ones can be
+//! deleted.
 //!
 //! Invariants: a chunk that another pack has too is relied upon only after that copy was read and
-//! verified; copied bytes were verified; a pack with a needed chunk that is intact nowhere is kept;
-//! a page that should be in two packs gets as many copies as it lacks. The new packs are durable
-//! and in an index run on return.
+//! verified. Copied bytes were verified. A pack with a needed chunk that has no intact copy is
+//! kept. A page that should be in two packs gets as many copies as it lacks. The new packs are
+//! durable and in an index run on return.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -31,35 +32,36 @@ use pinstripe_member::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_member::record::{ChunkRow, RecordKind};
 use pinstripe_stripe::Decoder;
 
-/// A pack that will go, and the needed part of it.
+/// A pack that will be deleted, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EvacuatingPack {
     /// The name.
     pub set: SetId,
-    /// Needed chunks: the offset of the record in the pack, and of the chunk in the record's raw
-    /// bytes; ascending.
+    /// Needed chunks, ascending: the offset of the record in the pack, and the offset of the chunk
+    /// in the record's raw bytes.
     pub needed: Vec<(u32, u32)>,
     /// Needed chunks of a pack that cannot be read, if other packs have copies of them.
     pub copies: Vec<ChunkId>,
 }
 
-/// The work of one [`repack`].
+/// What one call of [`repack`] does.
 #[derive(Clone, Copy)]
 pub(crate) struct RepackPlan<'p> {
-    /// Packs that will go, whose needed part is copied into new packs.
+    /// Packs that will be deleted, whose needed part is copied into new packs.
     pub packs: &'p [EvacuatingPack],
     /// Pages that are in too few packs and get another copy.
     pub thin: &'p [ChunkId],
-    /// Packs that will go, these and those that other processes condemned: a copy in one of them
-    /// does not count.
+    /// Packs that will be deleted, including those that other processes condemned: a copy in one of
+    /// them does not count.
     pub excluded: &'p HashSet<SetId>,
 }
 
-/// Carries out a plan. Returns the packs that must stay because something in them is intact
-/// nowhere; each is a loss in the ledger.
+/// Carries out a plan. Returns the packs that must be kept because no intact copy of some chunk
+/// exists; each is a loss in the ledger.
 ///
 /// # Errors
-/// The errors that end any backup: a full member, more members lost than parity replaces.
+/// Fails with the errors that end any backup: a member is full, or more members are lost than
+/// parity replaces.
 pub(crate) fn repack(
     store: &Store,
     index: &Index<'_>,
@@ -101,7 +103,7 @@ pub(crate) fn repack(
     })
 }
 
-/// Checks that the chunks of unreadable packs have copies, now that all other packs were moved.
+/// Verifies that the chunks of unreadable packs have copies, after all other packs were moved.
 fn confirm_copies(
     store: &Store,
     shared: &Writing<'_>,
@@ -123,7 +125,7 @@ fn confirm_copies(
     Ok(())
 }
 
-/// Spares a pack with a chunk that cannot be moved, and reports why.
+/// Keeps a pack with a chunk that cannot be moved, and reports why.
 fn spare(
     store: &Store,
     shared: &Writing<'_>,
@@ -143,8 +145,8 @@ fn spare(
     Ok(())
 }
 
-/// Whether no member that answers has an extent of a pack that was complete when it was listed: its
-/// writer wrote it again without a member that failed.
+/// Whether no answering member has an extent of a pack that was complete when it was listed: its
+/// writer has rewritten it without a member that failed.
 fn is_removed(store: &Store, name: ExtentName) -> bool {
     let lens: Vec<_> =
         store.present().map(|(_, member)| member.len(name).map_err(|it| it.kind())).collect();
@@ -152,7 +154,7 @@ fn is_removed(store: &Store, name: ExtentName) -> bool {
         && lens.iter().all(|len| len.as_ref().is_err_and(|it| *it != Kind::Corrupt))
 }
 
-/// The state that the workers share.
+/// The state that the repack workers share.
 struct Todo<'w> {
     store: &'w Store,
     shared: &'w Writing<'w>,
@@ -163,7 +165,7 @@ struct Todo<'w> {
 }
 
 impl Todo<'_> {
-    /// One worker: takes the next pack until there is none, then the next page.
+    /// Runs one worker: it takes the next pack until none is left, then the next page.
     fn work(
         &self,
         data: Sender<ToPacker>,
@@ -202,11 +204,11 @@ impl Todo<'_> {
     }
 }
 
-/// The result of moving what is needed of a pack or of a record.
+/// The result of moving the needed part of a pack or a record.
 enum MovedRecord {
-    /// All of it is in packs that stay.
+    /// All needed chunks are now in packs that are kept.
     All,
-    /// A part of it is intact nowhere, for this reason, so the pack has to stay.
+    /// Some needed chunk has no intact copy, for this reason, so the pack must be kept.
     CannotMove(Error),
 }
 
@@ -218,13 +220,13 @@ struct Mover<'w> {
     decoder: Decoder,
     data: RecordBuilder<'w>,
     tree: RecordBuilder<'w>,
-    /// For pages that a pack has already and that need one more copy.
+    /// A builder for pages that a pack has already and that need one more copy.
     again: RecordBuilder<'w>,
 }
 
 impl Mover<'_> {
-    /// Moves one pack. Continues after a failure: everything that could be moved is safe, whether
-    /// or not the pack stays.
+    /// Moves one pack. Continues after a failure, so that everything that can be moved is safe
+    /// whether or not the pack is kept.
     fn pack(&mut self, evacuating: &EvacuatingPack) -> Result<MovedRecord> {
         if evacuating.needed.is_empty() {
             return Ok(MovedRecord::All);
@@ -259,7 +261,8 @@ impl Mover<'_> {
         Ok(moved)
     }
 
-    /// Checks whether a pack that cannot be opened may go: other packs must have its needed chunks.
+    /// Checks whether a pack that cannot be opened may be deleted: other packs must have its needed
+    /// chunks.
     fn unreadable(&mut self, evacuating: &EvacuatingPack, error: Error) -> Result<MovedRecord> {
         let index = self.shared.index;
         let Some(number) = index.packs().find(&evacuating.set) else {
@@ -325,7 +328,7 @@ impl Mover<'_> {
         Ok(moved)
     }
 
-    /// Returns the number of packs that a chunk should be in.
+    /// Returns the number of packs that should have a chunk of this kind.
     fn copies_of(&self, kind: RecordKind) -> usize {
         match kind {
             RecordKind::Tree => page_copies(self.store.config.parity),
@@ -333,8 +336,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Makes the missing copy of a page. A page that cannot be read is skipped: no pack has it, so
-    /// nothing is lost by that.
+    /// Writes the missing copy of a page. A page that cannot be read is skipped: it is in no
+    /// readable pack, so nothing more is lost.
     fn page(&mut self, id: &ChunkId) -> Result<()> {
         if !self.shared.claims.take(id) {
             return Ok(());
@@ -353,7 +356,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// The record's raw bytes; empty when they cannot be read.
+    /// Returns the record's raw bytes, or no bytes when they cannot be read.
     fn read(&mut self, set: SetId, record: &IndexedRecord) -> Vec<u8> {
         let mut raw = Vec::new();
         let decoded = self.packs.fetch(set, record.offset, record.bytes).and_then(|fetched| {
@@ -367,7 +370,7 @@ impl Mover<'_> {
     }
 }
 
-/// The needed chunks of a record, each with its offset in the raw bytes.
+/// Returns the needed chunks of a record, each with its offset in the raw bytes.
 fn wanted(record: &IndexedRecord, needed: &[(u32, u32)]) -> Vec<(usize, ChunkRow)> {
     let mut start = 0_u32;
     let with_start = record.chunks.iter().map(|row| {

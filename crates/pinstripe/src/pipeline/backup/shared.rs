@@ -1,5 +1,4 @@
-//! The values that the stages of one run share, all by reference: to store chunks, and to read
-//! sources.
+//! The values that the stages of one run share by reference, to store chunks and to read sources.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,30 +13,30 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::keys::Keys;
 use pinstripe_stripe::{Abort, Chunking, Claims, Codec, Cutter, Sealer};
 
-/// The cutter and the codec that the store was made with.
+/// Returns the cutter and the codec for which the store was made.
 ///
 /// # Errors
-/// [`Kind::Locked`](pinstripe_base::error::Kind::Locked) without keys; settings that this version does not
-/// know.
+/// Fails with [`Kind::Locked`](pinstripe_base::error::Kind::Locked) without keys, or for settings
+/// that this version does not know.
 pub fn cutting(store: &Store) -> Result<(Cutter, Codec)> {
     let chunking: Chunking = store.config.chunking.parse()?;
     let cutter = Cutter::for_store(chunking, store.config.chunker, &store.keys()?.gear)?;
     Ok((cutter, store.config.codec.parse()?))
 }
 
-/// The values shared by all threads of one run that store chunks.
+/// The values that are shared by all threads of one run that store chunks.
 pub struct Writing<'a> {
     /// Names chunks.
     pub keys: &'a Keys,
     /// Compresses records.
     pub codec: Codec,
-    /// Knows the chunks of the store.
+    /// The index, which has the chunks of the store.
     pub index: &'a Index<'a>,
-    /// Knows those that this run stores.
+    /// The chunks that this run stores.
     pub claims: &'a Claims,
     /// The ledger.
     pub monitor: &'a Monitor,
-    /// The end of the run, if it comes early.
+    /// The fatal error of the run, if there is one.
     pub abort: &'a Abort,
     /// Seals records.
     pub sealer: &'a Sealer,
@@ -45,30 +44,31 @@ pub struct Writing<'a> {
     pub records: &'a ScratchPool,
 }
 
-/// The values shared by all threads of one backup that read its sources.
+/// The values that are shared by all threads of one backup that read its sources.
 pub struct Reading<'a> {
-    /// The directory that all paths are relative to: the file system's root.
+    /// The directory to which all paths are relative: the file system's root.
     pub root: BorrowedFd<'a>,
     /// Cuts content.
     pub cutter: &'a Cutter,
     /// The ledger.
     pub monitor: &'a Monitor,
-    /// The end of the run, if it comes early.
+    /// The fatal error of the run, if there is one.
     pub abort: &'a Abort,
-    /// Set by another thread to end the run early, with what is done by then.
+    /// Set by another thread to end the run early, with the work done so far.
     pub stop: &'a AtomicBool,
     /// Buffers for segments of large files.
     pub segments: &'a Arc<ScratchPool>,
 }
 
 impl Writing<'_> {
-    /// Asks whether the chunk is new; if so, the caller has to store it.
+    /// Returns whether a chunk is new; if so, the caller must store it.
     ///
-    /// The claim comes first and is released if the store turns out to have the chunk: so one
-    /// thread looks it up for all, and no two threads store the same chunk.
+    /// The claim is made first and released if the store turns out to have the chunk: so one thread
+    /// looks it up for all, and no two threads store the same chunk.
     ///
     /// # Errors
-    /// When the index cannot be read: the run ends, since other threads count the chunk as known.
+    /// Fails when the index cannot be read: this ends the run, since other threads count the chunk
+    /// as known.
     pub fn claim(&self, id: &ChunkId) -> Result<bool> {
         if !self.claims.take(id) {
             return Ok(false);
@@ -87,7 +87,7 @@ impl Writing<'_> {
     }
 }
 
-/// Runs a test with the values to read sources, without a store.
+/// Runs a test with the values needed to read sources, without a store.
 #[cfg(test)]
 pub(super) fn with_reading<T>(abort: &Abort, test: impl FnOnce(&Reading<'_>) -> T) -> T {
     use std::os::fd::AsFd;

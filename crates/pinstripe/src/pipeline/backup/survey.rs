@@ -1,4 +1,5 @@
-//! A dry run of a backup: the same walk and comparison, but nothing is read or written.
+//! A dry run of a backup: the same walk and comparison, but no content is read and nothing is
+//! written.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
@@ -38,10 +39,10 @@ impl DecisionSink for ShowSurveyed<'_> {
     }
 }
 
-/// Walks and compares; `show` gets every file that a backup would read, in path order.
+/// Walks and compares; passes every file that a backup would read to `show`, in path order.
 ///
 /// # Errors
-/// A source that cannot be walked at all; the errors of `show`.
+/// Fails when no source can be walked, or with the errors of `show`.
 pub fn survey(
     comparison: Comparison<'_>,
     monitor: &Monitor,

@@ -1,8 +1,8 @@
-//! One snapshot out of given entries: no walk, no content, only the tree.
+//! Makes one snapshot from given entries: without a walk or content, only the tree.
 //!
-//! For callers that have entries whose content is in the store already: any number of such writers
-//! may work on one store at once, each with packs of its own. They end in the order of every
-//! backup: packs, index run, snapshot object, each durable before the next.
+//! This module is for callers whose entries have content that is in the store already: any number
+//! of such writers may work on one store at once, each with packs of its own. The end has the order
+//! of every backup: packs, index run, snapshot object, each durable before the next.
 
 use crossbeam_channel::bounded;
 
@@ -26,12 +26,13 @@ use pinstripe_member::record::RecordKind;
 use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 use pinstripe_stripe::Abort;
 
-/// Writes the tree of the entries that `fill` gives, in path order, and commits it. `fill` changes
-/// the entry that it is handed into the next one, and says whether there is one. `acknowledger` answers
-/// for the session that was begun for this.
+/// Writes the tree of the entries that `fill` returns, in path order, and commits it. `fill`
+/// changes the entry that it gets into the next one, and returns whether there is one.
+/// `acknowledger` answers condemnations for the session of this writer.
 ///
 /// # Errors
-/// The errors that end any backup: a full member, more members lost than parity replaces.
+/// Fails with the errors that end any backup: a member is full, or more members are lost than
+/// parity replaces.
 pub fn write_tree(
     store: &Store,
     index: &Index<'_>,
@@ -59,7 +60,7 @@ pub fn write_tree(
     })
 }
 
-/// From entries to sealed packs.
+/// Turns entries into pages in sealed packs.
 fn pages(
     shared: &Writing<'_>,
     limits: Limits,

@@ -1,4 +1,4 @@
-//! The setup of a writer without a walk: its chunks are handed to it.
+//! Sets up a writer without a walk: its caller provides the chunks.
 
 use super::shared::Writing;
 use crate::pipeline::limits::Limits;
@@ -14,7 +14,8 @@ use pinstripe_stripe::{Abort, Claims};
 /// Sets up members, claims and buffers for `work`, which writes records and publishes them.
 ///
 /// # Errors
-/// The errors that end any backup: a full member, more members lost than parity replaces.
+/// Fails with the errors that end any backup: a member is full, or more members are lost than
+/// parity replaces.
 pub(super) fn write_session<T>(
     store: &Store,
     index: &Index<'_>,

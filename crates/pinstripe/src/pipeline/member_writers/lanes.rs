@@ -1,8 +1,8 @@
-//! The lanes of a remote member: its extents are sealed in parallel, since sealing one is mostly
+//! The lanes of a remote member: its extents are sealed in parallel, since sealing is mostly
 //! waiting.
 //!
-//! Invariants: at most one extent per lane is in progress; later commands wait ([`Lanes::finish`]);
-//! a lane that fails gives its member up, as its writer would.
+//! Invariants: each lane has at most one extent in progress; later commands wait
+//! ([`Lanes::finish`]); if a lane fails, its member counts as failed.
 
 use std::thread::Scope;
 
@@ -13,7 +13,7 @@ use pinstripe_base::error::Kind;
 use pinstripe_member::{ExtentName, ExtentWriter, SharedMember, seal_own};
 
 impl WriterCommand {
-    /// Whether it is about an extent that is not sealed yet, and so about nothing else.
+    /// Whether the command concerns only an extent that is not sealed yet.
     pub(super) fn is_of_extent(&self) -> bool {
         matches!(
             self,
@@ -31,7 +31,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Starts `lanes` threads; they end when this is dropped.
+    /// Starts `lanes` threads, which end when the [`Lanes`] is dropped.
     pub(super) fn start<'scope, 'a: 'scope>(
         scope: &'scope Scope<'scope, '_>,
         lanes: usize,
@@ -64,7 +64,7 @@ impl Lanes {
         Lanes { extents, sealed, lanes, on_the_way: 0 }
     }
 
-    /// Has an extent sealed, once a lane is free.
+    /// Passes an extent to a lane that seals it, once a lane is free.
     pub(super) fn seal(&mut self, name: ExtentName, extent: Box<dyn ExtentWriter>) {
         if self.on_the_way == self.lanes {
             self.wait_for_one();
@@ -72,7 +72,7 @@ impl Lanes {
         self.on_the_way += usize::from(self.extents.send((name, extent)).is_ok());
     }
 
-    /// Waits until every extent is sealed, or its member failed.
+    /// Waits until every extent is sealed or the member has failed.
     pub(super) fn finish(&mut self) {
         while self.on_the_way > 0 {
             self.wait_for_one();

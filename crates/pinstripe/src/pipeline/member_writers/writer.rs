@@ -1,4 +1,4 @@
-//! The thread of one member: carries its commands out in order.
+//! The writer thread of one member: carries out its commands in order.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,11 @@ use pinstripe_member::{ExtentName, ExtentWriter, Replace, SharedMember, seal_own
 /// An extent that is open on this member.
 struct OpenExtent {
     writer: Box<dyn ExtentWriter>,
-    /// The bytes still set aside for it.
+    /// The bytes that are still reserved for the extent.
     set_aside_bytes: u64,
 }
 
-/// The thread of one member.
+/// The writer thread of one member.
 pub(super) struct Writer<'a> {
     number: usize,
     pub(super) member: SharedMember,
@@ -37,7 +37,7 @@ impl<'a> Writer<'a> {
         Writer { number, member, room, shared, open: HashMap::new() }
     }
 
-    /// Carries commands out until no more can come.
+    /// Carries out commands until the queue closes.
     pub(super) fn run(mut self, commands: &Receiver<WriterCommand>, mut lanes: Option<Lanes>) {
         for command in commands {
             if let (Some(lanes), false) = (&mut lanes, command.is_of_extent()) {
@@ -68,7 +68,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A member that ran out of room still takes small objects.
+    /// A member that ran out of space still gets small objects.
     fn is_given_up(&self, command: &WriterCommand) -> bool {
         match command.is_of_extent() {
             true => self.shared.has_lost_extents(self.number),
@@ -85,7 +85,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Drops the open extents. Each of their sets becomes short when it must be sealed.
+    /// Drops the open extents of the member. The set of each dropped extent becomes short when the
+    /// set is sealed.
     fn give_up_extents(&mut self) {
         for (_, extent) in self.open.drain() {
             self.room.release(extent.set_aside_bytes);

@@ -1,6 +1,6 @@
-//! Writing a pack again over the remaining members.
+//! Writes a pack again over the remaining members.
 //!
-//! Invariants: the new pack has the same records at the same offsets; every byte was compared with
+//! Invariants: the new pack has the same records at the same offsets; every byte was verified by
 //! the checksums of the old pack's strips. The old pack is not changed.
 
 use super::Publisher;
@@ -11,15 +11,15 @@ use pinstripe_member::ExtentName;
 use pinstripe_member::stripe_set::SetKind;
 use pinstripe_stripe::{SetReader, SetWriter};
 
-/// Bytes of a pack that are copied at a time.
+/// The number of bytes of a pack that are copied at a time.
 const COPY_BYTES: u64 = 4 << 20;
 
-/// Copies the records of a sealed pack into a new one, over the members that take a set now, and
-/// returns it. Durable behind the next barrier.
+/// Copies the records of a sealed pack into a new one, over the members that get sets now, and
+/// returns the new pack. The new pack is durable after the next barrier.
 ///
 /// # Errors
-/// When the old pack cannot be read from the members that hold it; when too few members are left;
-/// when the system has no randomness to name the pack.
+/// Fails when the old pack cannot be read from its members, when too few members are left, or when
+/// the system provides no randomness to name the pack.
 pub(super) fn relay(publisher: &Publisher<'_>, pack: &SealedPack) -> Result<SealedPack> {
     let (writers, store) = (publisher.writers, publisher.store);
     let old = pack.index.set;

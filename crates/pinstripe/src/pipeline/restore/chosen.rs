@@ -1,4 +1,4 @@
-//! The entries of a snapshot that a restore wants, with their owners mapped.
+//! The entries of a snapshot that a restore selects, with their owners mapped.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -15,12 +15,12 @@ use pinstripe_member::meta::{FileKind, Metadata};
 use pinstripe_member::record::ChunkRow;
 use pinstripe_member::tree::is_at_or_below;
 
-/// The owners of restored entries.
+/// Which owners restored entries get.
 #[derive(Debug, Clone, Default)]
 pub struct Owners {
-    /// Users by number, from the snapshot to the target; the first pair that fits counts.
+    /// Pairs of user ids, in the snapshot and in the target; the first matching pair counts.
     pub users: Vec<(u32, u32)>,
-    /// Groups, in the same way.
+    /// Pairs of group ids, in the same way.
     pub groups: Vec<(u32, u32)>,
     /// Do not set owners: restored files belong to the user of this process.
     pub leave: bool,
@@ -41,12 +41,12 @@ impl Owners {
     }
 }
 
-/// Which entries are wanted, by their absolute paths in the snapshot.
+/// Which entries are restored, by their absolute paths in the snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct PathFilter {
-    /// Only matching entries, with all below them and the directories above them.
+    /// Only matching entries, with everything below them and the directories above them.
     pub include: Option<Exclude>,
-    /// All but matching entries and those below them.
+    /// Everything but matching entries and what is below them.
     pub exclude: Option<Exclude>,
 }
 
@@ -59,20 +59,20 @@ impl PathFilter {
     /// Reports the patterns that matched nothing, once all entries were read.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no pattern of `include` matched; if some did, the others are losses.
+    /// Fails with [`Kind::NotFound`] when no pattern of `include` matched; if only some matched,
+    /// the others are losses.
     pub(crate) fn report_unmet(&self, monitor: &Monitor) -> Result<()> {
         let shown = |pattern: &[u8]| PathBuf::from(OsStr::from_bytes(pattern));
         for pattern in self.exclude.iter().flat_map(Exclude::unmet) {
             let shown = shown(pattern);
-            monitor
-                .note(&format!("nothing that was selected matches --exclude {}", shown.display()));
+            monitor.note(&format!("no selected path matches --exclude {}", shown.display()));
         }
         let Some(include) = &self.include else { return Ok(()) };
         let unmet = include.unmet();
         let error = || {
-            Error::new(Kind::NotFound, "nothing that was selected matches this --include").advice(
-                "a pattern matches a complete name or path of the snapshot, as '*.jpg' or \
-                 '/home/*/mail'; list them with: pinstripe ls SNAPSHOT",
+            Error::new(Kind::NotFound, "no selected path matches this --include").advice(
+                "a pattern must match a complete name or path of the snapshot, as in '*.jpg' or \
+                 '/home/*/mail'; 'pinstripe ls SNAPSHOT' lists the paths",
             )
         };
         if let Some(first) = unmet.first().filter(|_| unmet.len() == include.count()) {
@@ -83,31 +83,31 @@ impl PathFilter {
     }
 }
 
-/// A [`TreeReader`] that passes over unwanted entries. An unwanted directory comes before the first
-/// wanted entry below it.
+/// A [`TreeReader`] that skips entries that are not selected. An unselected directory is returned
+/// before the first selected entry below it.
 pub(crate) struct ChosenReader<'a> {
     tree: TreeReader<'a>,
     filter: &'a PathFilter,
     owners: &'a Owners,
-    /// Directories on the way down that no wanted entry has needed yet.
+    /// Directories above the present position that no selected entry has needed yet.
     above: Vec<Entry>,
     ready: VecDeque<Entry>,
-    /// The excluded directory, or the included one, that was met last.
+    /// The excluded or included directory that was found last.
     out: Option<Vec<u8>>,
     inside: Option<Vec<u8>>,
 }
 
 impl<'a> ChosenReader<'a> {
-    /// Chooses from all that `tree` gives.
+    /// Makes a reader that selects from the entries of `tree`.
     pub fn new(tree: TreeReader<'a>, filter: &'a PathFilter, owners: &'a Owners) -> Self {
         let (above, ready) = (Vec::new(), VecDeque::new());
         ChosenReader { tree, filter, owners, above, ready, out: None, inside: None }
     }
 
-    /// The next wanted entry, `None` at the end.
+    /// Returns the next selected entry, or `None` at the end.
     ///
     /// # Errors
-    /// The errors of [`TreeReader::next_entry`].
+    /// Fails with the errors of [`TreeReader::next_entry`].
     pub fn next_entry(&mut self) -> Result<Option<Entry>> {
         while self.ready.is_empty() {
             let Some(mut entry) = self.tree.next_entry()? else { return Ok(None) };
@@ -158,7 +158,7 @@ impl<'a> ChosenReader<'a> {
     /// Like [`TreeReader::content`].
     ///
     /// # Errors
-    /// Those of it.
+    /// Fails with the errors of it.
     pub fn content(&mut self, content: &Content) -> Result<Vec<ChunkRow>> {
         self.tree.content(content)
     }
@@ -166,7 +166,7 @@ impl<'a> ChosenReader<'a> {
     /// Like [`TreeReader::list`].
     ///
     /// # Errors
-    /// Those of it.
+    /// Fails with the errors of it.
     pub fn list(&mut self, id: &ChunkId) -> Result<Vec<ChunkRow>> {
         self.tree.list(id)
     }

@@ -1,9 +1,9 @@
-//! Entries of the target that the snapshot lacks, and directories where it has something else:
-//! counted or, when that was asked for, removed.
+//! Entries of the target that the snapshot lacks, and directories where it has an entry of another
+//! type: these are counted or, on request, removed.
 //!
-//! Removing never leaves the mounts of the directories that were named: a mount in the target
-//! stays, with everything in it. A directory that the backup did not enter, or only passed through,
-//! is incomplete in the snapshot: nothing is removed in it.
+//! Removal stays on the mounts of the directories that the user named: another mount in the target
+//! is kept, with everything in it. A directory that the backup did not enter, or only crossed, is
+//! incomplete in the snapshot: nothing is removed in it.
 
 use std::collections::HashSet;
 
@@ -15,22 +15,23 @@ use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::tree::is_at_or_below;
 
-/// The purpose of a pass over the target.
+/// What a pass over the target does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
-    /// Count, and leave reports to the pass that removes.
+    /// Count, and leave the reports to the pass that removes.
     Count,
     /// Count, and report what would not be removed.
     Preview,
-    /// Remove. Directories in the way are left to what takes their place.
+    /// Remove. Remove; directories in the way are removed later by what replaces them.
     Remove,
 }
 
-/// A directory of the snapshot whose names are being gathered.
+/// A directory of the snapshot whose names are being collected.
 struct Open {
     entry: Entry,
     names: WantedNames,
-    /// Whether all names below it could be read: where one is missing, nothing is removed.
+    /// Whether all names below the directory could be read: if a name may be missing, nothing is
+    /// removed.
     is_complete: bool,
 }
 
@@ -45,9 +46,9 @@ struct Extras<'p, 'a> {
     reported: HashSet<Vec<u8>>,
 }
 
-/// Goes through every directory of the snapshot at and below `sources`, where what was backed up is
-/// all that there was, and removes or counts what else the target has there. `show` is given each
-/// name with all that was at and below it; of a directory in the way, each entry.
+/// Visits every directory of the snapshot at and below `sources` whose entries were all backed up,
+/// and removes or counts whatever else the target has there. `show` gets each name with everything
+/// at and below it; for a directory in the way, each entry.
 pub(crate) fn extras<'p>(
     plan: &'p RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,
@@ -85,7 +86,7 @@ pub(crate) fn extras<'p>(
 }
 
 impl Extras<'_, '_> {
-    /// Handles the directories that the next entry is not below.
+    /// Handles the directories that do not contain the next entry.
     fn close(&mut self, open: &mut Vec<Open>, until: Option<&Entry>) {
         let is_done =
             |last: &Open| until.is_none_or(|entry| !is_at_or_below(&entry.path, &last.entry.path));
@@ -94,7 +95,7 @@ impl Extras<'_, '_> {
         }
     }
 
-    /// Whether the snapshot has all that the directory had.
+    /// Whether the snapshot has everything that the directory had.
     fn is_whole(&self, directory: &Open) -> bool {
         let entry = &directory.entry;
         let is_entered = entry.links > 0;
@@ -127,8 +128,8 @@ impl Extras<'_, '_> {
         found.extra.iter().for_each(|name| self.extra(&join(name)));
     }
 
-    /// Counts a directory where something else belongs. One that stays is a loss, which is reported
-    /// with what cannot take its place.
+    /// Counts a directory that is in the way of an entry of another type. If the directory stays,
+    /// that is a loss, which is reported with the entry that cannot replace it.
     fn in_the_way(&mut self, path: &[u8]) {
         let mut each = Vec::new();
         let mut removed = RemovedCount::default();
@@ -144,17 +145,18 @@ impl Extras<'_, '_> {
         }
     }
 
-    /// Reports, once for each mount, that entries which the snapshot lacks stay in a directory on
-    /// another mount than what was named.
+    /// Reports, once for each mount, that entries which the snapshot lacks are kept in a directory
+    /// on another mount than the directories that the user named.
     fn stays(&mut self, path: &[u8], names: usize) {
         if names == 0 || self.pass == Pass::Count {
             return;
         }
         let mount_point = self.plan.sink.mount_point_above(path);
         if self.reported.insert(mount_point.clone()) {
-            let what = "something is mounted here: what the snapshot lacks in it is not removed";
+            let what = "a file system is mounted here: --delete removes nothing below this mount \
+                        point";
             let error = Error::new(Kind::Refused, what);
-            let advice = "name this directory as SNAPSHOT:PATH to remove it there";
+            let advice = "name this directory as SNAPSHOT:PATH to remove extra files below it";
             self.plan.monitor.warning(self.plan.place(&mount_point), error.advice(advice));
         }
     }

@@ -9,11 +9,12 @@ use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::tree::is_at_or_below;
 
-/// The second pass: symlinks, special files, later names of inodes, and what directories get when
-/// all in them is done. One thread, since it is short work in path order.
+/// The second pass: restores symlinks, special files and later names of inodes, and sets the
+/// metadata of directories when everything in them is finished. The second pass uses one thread,
+/// since it is short work in path order.
 ///
 /// # Errors
-/// Never for single entries: they are in the ledger.
+/// Errors of single entries are in the ledger and do not make it fail.
 pub(crate) fn finish_tree(
     plan: &RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,

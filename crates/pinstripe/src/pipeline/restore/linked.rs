@@ -1,9 +1,9 @@
-//! Files with several names, as the target has them before a restore in place changes it.
+//! Files with several names, as they are in the target before a restore in place changes it.
 //!
-//! A file of the target may be changed in place only if each of its names is a name of that one
-//! file in the snapshot, among those that are restored: any other name would change with it. And
-//! its content is believed by size and time only if all names are one file already: if names must
-//! be joined, a bad copy must not replace a good one.
+//! A file of the target may be changed in place only if each of its names is also a name of the
+//! same file in the snapshot and is restored: any other name would change with it. The content of
+//! such a file is trusted by size and time only if all names are one file already: if names must be
+//! linked again, a bad copy must not replace a good one.
 
 use std::collections::HashMap;
 
@@ -12,23 +12,23 @@ use crate::sink::Existing;
 use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 
-/// The file in the target under the names of one file of the snapshot.
+/// The file in the target that has the names of one file of the snapshot.
 #[derive(Debug, Clone, Copy)]
 struct Linked {
-    /// Device and inode of the first name.
+    /// Device and inode number under the first name.
     first: Option<(u64, u64)>,
-    /// The names that lead to it.
+    /// The number of names that lead to this file.
     names: u64,
-    /// No name leads elsewhere or nowhere.
+    /// Every name found so far leads to the same file.
     is_one: bool,
 }
 
-/// The files of the snapshot that have several names, by their device and inode there.
+/// The files of the snapshot with several names, by their device and inode number in the snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct LinkedFiles(HashMap<(u64, u64), Linked>);
 
 impl LinkedFiles {
-    /// Looks all names up in the target.
+    /// Looks up all names in the target.
     pub fn look(plan: &RestorePlan<'_>, tree: &mut ChosenReader<'_>) -> Self {
         let mut files = HashMap::<_, Linked>::new();
         loop {
@@ -48,12 +48,12 @@ impl LinkedFiles {
         }
     }
 
-    /// Whether a file may be taken for what it should be by its size and time alone.
+    /// Whether a file may be considered correct by its size and time alone.
     pub(crate) fn may_trust(&self, entry: &Entry) -> bool {
         key(entry).is_none_or(|key| self.0.get(&key).is_some_and(|it| it.is_one))
     }
 
-    /// Whether every name of the existing file is one of this entry's file.
+    /// Whether every name of the existing file is a name of this entry's file.
     pub(crate) fn has_all_names(&self, entry: Option<(u64, u64)>, existing: &Existing) -> bool {
         let linked = entry.and_then(|key| self.0.get(&key));
         existing.names() < 2
@@ -63,7 +63,8 @@ impl LinkedFiles {
     }
 }
 
-/// Returns the device and inode that join a file's names; `None` if it has only one.
+/// Returns the device and inode number that identify a file with several names, or `None` if it has
+/// only one.
 pub fn key(entry: &Entry) -> Option<(u64, u64)> {
     let is_linked = entry.meta.kind == FileKind::File && entry.is_hard_linked();
     is_linked.then_some((entry.device, entry.inode))

@@ -1,13 +1,15 @@
-//! The threads of a restore: a runner fetches records in pack order, decoders write them to files.
+//! The threads of a restore: a runner fetches records in pack order, decoders write their chunks to
+//! files.
 //!
-//! The caller plans: it walks the snapshot in path order, makes directories at once, and gathers
-//! the chunks of files until they fill a plan. Those are sorted by their place in the packs, so
-//! that every record is read and decoded once for all files that want it. Files are written out of
-//! order; the last piece of a file finishes it. A file that cannot be restored whole is removed.
+//! The caller plans: it walks the snapshot in path order, makes directories at once, and collects
+//! the chunks of files until a plan is full. The chunks of a plan are sorted by their place in the
+//! packs, so that every record is read and decoded once for all files that need it. Files are
+//! written out of order; the thread that writes the last piece of a file finishes it. A file that
+//! cannot be restored completely is removed.
 //!
-//! Invariant: records that are fetched or in flight take no more than their part of the memory,
-//! however long they are; see the [runner](pinstripe_prefetch::runner), which knows the plan. From
-//! remote members, neighbouring records are fetched as one span (`spans.rs`); a record is still
+//! Invariant: fetched records and those in flight take no more than their share of the memory,
+//! whatever their lengths; see the [runner](pinstripe_prefetch::runner), which knows the plan. From
+//! remote members, adjacent records are fetched as one span (`spans.rs`); each record is still
 //! decoded by one thread.
 
 mod chosen;
@@ -61,7 +63,7 @@ use pinstripe_stripe::{Abort, Decoder};
 pub(crate) struct RestorePlan<'a> {
     /// Reads records.
     pub packs: &'a PackReader<'a>,
-    /// Finds chunks in packs.
+    /// The index, which finds chunks in packs.
     pub index: &'a Index<'a>,
     /// Verifies chunks.
     pub keys: &'a Keys,
@@ -69,62 +71,64 @@ pub(crate) struct RestorePlan<'a> {
     pub sink: &'a TreeSink,
     /// The path of the target, for messages.
     pub to: &'a Path,
-    /// The prefix removed from each path: the restored subtree, or nothing.
+    /// The prefix that is removed from each path: the restored subtree, or nothing.
     pub strip: &'a [u8],
-    /// How existing files are reused, if they are.
+    /// How existing files are reused; `None` if they are not.
     pub reuse: Option<Reuse>,
     /// Threads and queues.
     pub limits: Limits,
     /// The ledger.
     pub monitor: &'a Monitor,
-    /// The content of the mark at the top of the target.
+    /// The content of the mark file at the top of the target.
     pub mark: &'a [u8],
-    /// Counts the entries that could not be given to their owner.
+    /// The number of entries whose owner could not be set.
     pub owner_not_restored: AtomicU64,
     /// Paths that could not be restored.
     pub lost: Mutex<HashSet<Vec<u8>>>,
-    /// Those of them that are files without a place in the target: another name of them may have
-    /// one.
+    /// Lost paths of files whose name is blocked in the target: another name of the file may not
+    /// be.
     pub blocked: Mutex<HashSet<Vec<u8>>>,
-    /// Files with several names, as the target has them; looked up for a restore in place.
+    /// Files with several names, as they are in the target; filled in for a restore in place.
     pub linked: LinkedFiles,
-    /// Held while directories are made for which the snapshot has no entry.
+    /// Locked while directories are made for which the snapshot has no entry.
     pub making: Mutex<()>,
 }
 
-/// How an existing file is compared with the wanted one.
+/// How an existing file is compared with the file in the snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
-    /// One of the same size and time of change is taken as it is; others by their content.
+    /// A file of the same size and modification time is considered equal; other files are compared
+    /// by content.
     ByTime,
-    /// Every one by its content.
+    /// Every file is compared by content.
     ByContent,
 }
 
-/// First name of each inode that has several.
+/// The first name of each inode with several names.
 pub(crate) type FirstNames = HashMap<(u64, u64), Vec<u8>>;
 
-/// The work that the first pass leaves to the others.
+/// What the first pass leaves to the later passes.
 #[derive(Default)]
 pub(crate) struct FirstPass {
-    /// Names to link to.
+    /// The names to which other names are linked.
     pub first_names: FirstNames,
-    /// How each directory was found, in the order of the snapshot.
+    /// The state in which each directory was found, in the order of the snapshot.
     directories: Vec<FoundDirectory>,
 }
 
-/// How a directory was found before it was changed.
+/// The state in which a directory was found, before it was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FoundDirectory {
-    /// It did not exist.
+    /// The directory did not exist.
     Missing,
-    /// Mode, owner or attributes differ. The time moves with every change in it.
+    /// Mode, owner or attributes of the directory differ. The time is not compared, because it
+    /// changes with every entry made in the directory.
     Different,
-    /// It is as it should be, but perhaps for the time.
+    /// The directory is as it should be, except perhaps for its time.
     Same,
 }
 
-/// One chunk that is to be written into one file.
+/// One chunk that must be written into one file.
 struct PlacedChunk {
     record: RecordPlace,
     raw_offset: u32,
@@ -133,14 +137,14 @@ struct PlacedChunk {
     target: Arc<Target>,
 }
 
-/// A record, the span that it is fetched with, and what of it goes where.
+/// A record, the span with which it is fetched, and where its chunks must be written.
 struct RecordTask<'r, 'a> {
     record: RecordPlace,
     span: Pinned<'r, StoredRecords<'a>>,
     pieces: Vec<PlacedChunk>,
 }
 
-/// Records as they are stored.
+/// Reads records in their stored form, for the prefetcher.
 struct StoredRecords<'a> {
     packs: &'a PackReader<'a>,
     index: &'a Index<'a>,
@@ -160,18 +164,19 @@ impl FetchSource for StoredRecords<'_> {
 }
 
 impl RestorePlan<'_> {
-    /// The path below the target that an entry is restored to.
+    /// Returns the path below the target to which a directory's entry is restored.
     pub fn below<'e>(&self, path: &'e [u8]) -> &'e [u8] {
         below(self.strip, path)
     }
 
-    /// The same for all but directories: a single file becomes an entry of the target.
+    /// Returns the path below the target for any entry but a directory: a single file becomes an
+    /// entry of the target.
     pub(crate) fn target_path<'e>(&self, entry: &'e Entry) -> &'e [u8] {
         target_path(self.strip, entry)
     }
 
-    /// How the target has the directory of an entry; `None` for the target itself if this restore
-    /// made it.
+    /// Returns the state of an entry's directory in the target, or `None` for the target itself if
+    /// this restore made it.
     pub(crate) fn find_directory(&self, entry: &Entry) -> Option<FoundDirectory> {
         let path = self.below(&entry.path);
         if path.is_empty() && self.sink.is_new() {
@@ -186,20 +191,21 @@ impl RestorePlan<'_> {
         })
     }
 
-    /// The full path, for messages.
+    /// Returns the full path, for messages.
     pub fn place(&self, path: &[u8]) -> PathBuf {
         // No slash behind the target itself.
         if path.is_empty() { self.to.to_path_buf() } else { self.to.join(shown(path)) }
     }
 
-    /// Reports a path that could not be restored, only once.
+    /// Reports a path that could not be restored, at most once.
     pub(crate) fn lose(&self, path: &[u8], error: Error) {
         if self.tell(path, error) {
             self.monitor.add(Counter::LostEntries, 1);
         }
     }
 
-    /// Reports an error with a path, only once. Returns whether this was the first.
+    /// Reports an error with a path, at most once for each path. Returns whether the error was
+    /// reported now.
     fn tell(&self, path: &[u8], error: Error) -> bool {
         let mut lost = lock(&self.lost);
         let is_news = lost.insert(path.to_vec());
@@ -209,8 +215,8 @@ impl RestorePlan<'_> {
         is_news
     }
 
-    /// Makes an entry, after the directories above it that are missing: their own entries were lost
-    /// with a page of the tree, but everything below them is restored.
+    /// Makes an entry, after making the missing directories above it: the entries of these were
+    /// lost with a page of the tree, but everything below them is restored.
     fn with_parents<T>(&self, path: &[u8], make: impl Fn() -> Result<T>) -> Result<T> {
         match make() {
             Err(error) if error.kind() == Kind::NotFound => {
@@ -221,8 +227,8 @@ impl RestorePlan<'_> {
         }
     }
 
-    /// Makes the directories above a path that are missing, and reports each once. The number of
-    /// lost entries is counted with the page.
+    /// Makes the missing directories above a path, and reports each once. The number of lost
+    /// entries is counted with the lost page.
     fn make_parents(&self, path: &[u8]) -> Result<()> {
         // Threads that miss the same directory wait for the one that makes it.
         let _making = lock(&self.making);
@@ -232,10 +238,13 @@ impl RestorePlan<'_> {
                 continue;
             }
             self.sink.make_directory(parent)?;
-            let what = "the snapshot lacks the entry of this directory: it was created with mode \
-                        0700, without its owner, times and attributes";
+            let what = "the snapshot lacks the entry of this directory: the directory was created \
+                        with mode 0700, without its owner, times and attributes";
             let error = Error::new(Kind::TooManyLosses, what);
-            self.monitor.loss(self.place(parent), error.advice("set them by hand"));
+            self.monitor.loss(
+                self.place(parent),
+                error.advice("set the mode, owner, times and attributes by hand"),
+            );
         }
         Ok(())
     }
@@ -256,20 +265,21 @@ impl RestorePlan<'_> {
         }
     }
 
-    /// Restores directories (bare) and files. Everything else is for [`finish_tree`], which needs
-    /// the first names that this returns.
+    /// Restores files, and makes directories without their metadata. Everything else is done by
+    /// [`finish_tree`], which needs the first names that this returns.
     ///
     /// # Errors
-    /// The reason to end the run: a full target. Errors of single entries are in the ledger.
+    /// Fails with the reason to end the run: the target is full. Errors of single entries are in
+    /// the ledger.
     pub fn files(&self, tree: &mut ChosenReader<'_>) -> Result<FirstPass> {
         self.first_pass(tree, FirstPass::default(), None)
     }
 
-    /// Restores again those files with several names whose first name was blocked, under the next
-    /// one. Returns whether there were any.
+    /// Restores, under the next name, those files with several names whose first name was blocked.
+    /// Returns whether any files were restored in this way.
     ///
     /// # Errors
-    /// The errors of [`files`](Self::files).
+    /// Fails with the errors of [`files`](Self::files).
     pub(crate) fn files_under_other_names(
         &self,
         tree: &mut ChosenReader<'_>,
@@ -348,7 +358,7 @@ impl RestorePlan<'_> {
         }
     }
 
-    /// Writes a piece from another pack that has its chunk, when the planned copy cannot be read.
+    /// Writes a piece from another pack with the same chunk, when the planned copy cannot be read.
     /// Any other error is returned as it is.
     fn write_elsewhere(&self, piece: &PlacedChunk, error: Error) -> Result<()> {
         let is_source =
@@ -391,7 +401,7 @@ impl RestorePlan<'_> {
     }
 }
 
-/// The path below the target, given what is removed from each path.
+/// Returns the path below the target, given the prefix that is removed from each path.
 pub fn below<'e>(strip: &[u8], path: &'e [u8]) -> &'e [u8] {
     if strip.is_empty() {
         return path; // A leading slash leads out of the target: the sink refuses it.
@@ -400,7 +410,8 @@ pub fn below<'e>(strip: &[u8], path: &'e [u8]) -> &'e [u8] {
     rest.strip_prefix(b"/").unwrap_or(rest)
 }
 
-/// The path below the target of anything but a directory: a single file becomes an entry of it.
+/// Returns the path below the target of anything but a directory: a single file becomes an entry of
+/// the target.
 pub(crate) fn target_path<'e>(strip: &[u8], entry: &'e Entry) -> &'e [u8] {
     match below(strip, &entry.path) {
         [] if entry.meta.kind != FileKind::Directory => {

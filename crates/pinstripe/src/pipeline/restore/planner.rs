@@ -1,4 +1,5 @@
-//! Turns a snapshot's entries into tasks: which record, and which of its chunks go where.
+//! Turns a snapshot's entries into tasks: which record is needed, and where its chunks must be
+//! written.
 
 mod compare;
 
@@ -30,7 +31,7 @@ use pinstripe_member::meta::FileKind;
 use pinstripe_member::record::ChunkRow;
 use pinstripe_stripe::Abort;
 
-/// One chunk that is to be written into one file, and whose pack is not known yet.
+/// One chunk that must be written into one file, and whose pack has not been looked up yet.
 pub(super) struct Unplaced {
     pub row: ChunkRow,
     pub file_offset: u64,
@@ -44,13 +45,13 @@ pub(super) struct Planner<'p, 'a> {
     runner: &'p Runner<StoredRecords<'a>>,
     tasks: Sender<RecordTask<'p, 'a>>,
     pieces: Vec<Unplaced>,
-    /// Chunks that may be on the disk already.
+    /// Chunks that may be in the target already.
     doubtful: Vec<Doubtful>,
     open_files: usize,
     open_files_most: usize,
     all_open: Arc<OpenFiles>,
     first: FirstPass,
-    /// The files to restore, by the inodes that they had; all without.
+    /// The files to restore, by their inodes in the snapshot; all files if `None`.
     only: Option<HashSet<(u64, u64)>>,
 }
 
@@ -81,7 +82,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         }
     }
 
-    /// Plans everything; returns what later passes need to know.
+    /// Plans everything; returns what the later passes need.
     pub(super) fn run(mut self, tree: &mut ChosenReader<'_>) -> FirstPass {
         loop {
             let entry = match tree.next_entry() {
@@ -206,7 +207,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         Ok(())
     }
 
-    /// Sorts out the chunks that are on the disk already.
+    /// Removes the chunks from the plan that are in the target already.
     fn look_at_what_is_there(&mut self) {
         let doubtful = std::mem::take(&mut self.doubtful);
         let plan = self.plan;
@@ -224,8 +225,8 @@ impl<'p, 'a> Planner<'p, 'a> {
         }
     }
 
-    /// Finds the place of each piece, asking for the chunks in the order of their ids, so that each
-    /// page of the index is read once. A file with a chunk that no pack has is given up.
+    /// Finds the place of each piece by looking up the chunks in the order of their ids, so that
+    /// each page of the index is read once. A file with a chunk that no pack has is abandoned.
     fn place(&mut self) -> Vec<PlacedChunk> {
         let mut unplaced = std::mem::take(&mut self.pieces);
         unplaced.sort_by_key(|piece| piece.row.id);
@@ -256,7 +257,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         Ok(place)
     }
 
-    /// Hands out the planned pieces, in the order of the packs.
+    /// Sends out the planned pieces, in the order of the packs.
     fn hand_out(&mut self) {
         // Many short plans would fit into the queues at once, with all of their files open.
         let own = std::mem::take(&mut self.open_files);
@@ -303,12 +304,15 @@ impl Offsets {
         let start = self.current.start;
         self.current.start += u64::from(bytes);
         if self.current.start > self.current.end {
-            return Err(Error::new(Kind::Corrupt, "a chunk reaches beyond its run of data"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "a chunk reaches beyond the end of its file extent",
+            ));
         }
         Ok(start)
     }
 
-    /// The offset in the file at which the next `bytes` of content end.
+    /// The offset in the file where the next `bytes` bytes of content end.
     pub fn after(&self, bytes: u64) -> u64 {
         let mut left = bytes;
         for run in std::iter::once(&self.current).chain(self.extents.as_slice()) {
@@ -321,12 +325,15 @@ impl Offsets {
         u64::MAX
     }
 
-    /// Passes over `bytes` of content.
+    /// Skips `bytes` bytes of content.
     pub fn skip(&mut self, mut bytes: u64) -> Result<()> {
         while bytes > 0 {
             if self.current.is_empty() {
                 self.current = self.extents.next().ok_or_else(|| {
-                    Error::new(Kind::Corrupt, "a list of chunks reaches beyond the file's data")
+                    Error::new(
+                        Kind::Corrupt,
+                        "a list of chunks reaches beyond the end of the file's data",
+                    )
                 })?;
             }
             let here = bytes.min(self.current.end - self.current.start);

@@ -1,6 +1,6 @@
-//! The end of each file: what happens when all of its pieces are written or kept, or when one
-//! cannot be restored. Runs on the threads of a restore. Invariant: a file of the target is changed
-//! in place only if no other entry, restored or not, has a name of it (`linked.rs`).
+//! Finishes a file when all of its pieces are written or kept, or when one cannot be restored.
+//! These steps run on the threads of a restore. Invariant: a file of the target is changed in place
+//! only if it has no name that belongs to another entry, restored or not (`linked.rs`).
 
 use std::ops::Range;
 
@@ -13,13 +13,13 @@ use pinstripe_base::sync::lock;
 use pinstripe_stripe::Abort;
 
 impl RestorePlan<'_> {
-    /// Settles one piece, and finishes the file with the last one.
+    /// Records the result for one piece, and finishes the file with its last piece.
     pub(super) fn settle_piece(&self, target: &Target, result: Result<()>, abort: &Abort) {
         let complete = result.map(|()| target.settle_piece());
         self.finish_if_complete(target, complete, abort);
     }
 
-    /// Ends the planning of a file, and finishes it if every piece is settled already.
+    /// Ends the planning of a file, and finishes the file if all of its pieces are settled already.
     pub(super) fn end_planning(&self, target: &Target, planned: Result<()>, abort: &Abort) {
         let complete = planned.map(|()| target.end_planning());
         self.finish_if_complete(target, complete, abort);
@@ -38,8 +38,7 @@ impl RestorePlan<'_> {
         }
     }
 
-    /// Finishes a file all of whose pieces are written or among the `kept` ranges of the existing
-    /// one.
+    /// Finishes a file whose pieces are all written or in the `kept` ranges of the existing one.
     fn finish(&self, target: &Target, kept: &[Range<u64>], abort: &Abort) {
         // Before the file, which would be created for one that needs none.
         if let Some(existing) = target.is_there(kept) {
@@ -54,9 +53,9 @@ impl RestorePlan<'_> {
         self.restored(target, finished, abort);
     }
 
-    /// Leaves the content of a file as it is, in the ranges of `data`, and gives it the metadata
-    /// that it lacks. If the file has names that are not this entry's, they would get that as well:
-    /// then the entry gets a file of its own.
+    /// Keeps the content of an existing file in the ranges of `data`, and sets metadata that
+    /// differs. If the file has names that are not this entry's, they would get that metadata too:
+    /// then a separate file is made for the entry.
     pub(super) fn keep(
         &self,
         target: &Target,
@@ -87,12 +86,13 @@ impl RestorePlan<'_> {
         }
     }
 
-    /// Gives a file up, and reports why.
+    /// Abandons a file, and reports why.
     fn report(&self, target: &Target, error: Error, abort: &Abort) {
         self.monitor.take_back(Counter::RestoredBytes, target.fail());
         if error.kind() == Kind::NoSpace {
-            abort
-                .raise(error.advice("free space at the target and restore again with --overwrite"));
+            abort.raise(error.advice(
+                "free space on the target's file system, and restore again with --overwrite",
+            ));
         } else {
             let is_source =
                 matches!(error.kind(), Kind::Corrupt | Kind::TooManyLosses | Kind::NotFound);

@@ -1,46 +1,47 @@
-//! Which neighbouring records are fetched as one: pure.
+//! Decides which adjacent records are fetched together, without any I/O.
 //!
-//! A read of a disk costs no more for being short, and decoders wait less for short ones: there each
-//! record is a span of its own. A read of a bucket costs a round trip and a request that is paid
-//! for, so what a plan wants of a pack is cut into few spans of about the same length.
+//! A short read from a disk costs no more than its length, and decoders wait less for it: so each
+//! record on a disk is a span of its own. A read from a bucket costs a round trip and a paid
+//! request, so what a plan needs of a pack is divided into few spans of about the same length.
 
 use crate::pipeline::limits::{SPAN_GAP_BYTES, SPAN_TASKS, SPANS_AHEAD};
 use crate::store::packs::{Reach, RecordPlace};
 
-/// How records are joined.
+/// How records are joined into spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SpanTerms {
-    /// About the length of a span at most; `None` leaves each record alone.
+    /// The approximate largest length of a span; `None` makes each record a span of its own.
     most_bytes: Option<u64>,
 }
 
-/// Records that are fetched as one.
+/// Records that are fetched together.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Span<'p> {
     /// The range of all records, including the bytes between them.
     pub place: RecordPlace,
-    /// In the order of the pack.
+    /// The records, in the order of the pack.
     pub records: &'p [RecordPlace],
 }
 
 impl SpanTerms {
-    /// For members with this reach, and this room for prefetched data.
+    /// Returns the terms for members with this reach, and this much memory for prefetched data.
     pub(super) fn new(reach: Option<Reach>, room_bytes: u64) -> Self {
         let most_bytes = reach.map(|reach| reach.span_bytes.min(room_bytes / SPANS_AHEAD));
         SpanTerms { most_bytes }
     }
 
-    /// Whether spans may be of several records.
+    /// Whether a span may have several records.
     pub(super) fn are_joined(self) -> bool {
         self.most_bytes.is_some()
     }
 
-    /// Records that may wait for a decoder. The bytes of queued tasks are limited separately.
+    /// The largest number of records that may wait for a decoder. The bytes of queued tasks are
+    /// limited separately.
     pub(super) fn tasks_queued(self, fetchers: usize) -> usize {
         if self.are_joined() { SPAN_TASKS } else { 4 * fetchers }
     }
 
-    /// Joins records, which are sorted and different.
+    /// Joins records, which are sorted and distinct, into spans.
     pub(super) fn spans(self, records: &[RecordPlace]) -> Vec<Span<'_>> {
         let Some(most_bytes) = self.most_bytes else {
             return records.chunks(1).map(|one| Span { place: one[0], records: one }).collect();
@@ -52,8 +53,8 @@ impl SpanTerms {
     }
 }
 
-/// Cuts a run of neighbours into spans of about the same length: one that is as long as it may be
-/// would leave a short one behind it, for the price of a long one.
+/// Divides a run of adjacent records into spans of about the same length: spans of the largest
+/// length would leave a short one at the end, which costs as much as a long one.
 fn cut(mut run: &[RecordPlace], most_bytes: u64) -> Vec<Span<'_>> {
     let mut spans = Vec::new();
     while let (Some(first), Some(last)) = (run.first(), run.last()) {

@@ -1,8 +1,8 @@
-//! One file being restored: its remaining pieces, and the count of open files.
+//! One file being restored: its remaining pieces, and the number of open files.
 //!
-//! A file goes through `Planning`, `Writing` and `Done`, or ends as `Failed`. The lock of its state
-//! is held for single steps only, never while anything is read or written, and no other lock is
-//! taken under it.
+//! A file is first in the state `Planning`, then `Writing`, then `Done`; or it ends as `Failed`.
+//! The lock of its state is held only for single steps, never during I/O, and no other lock is
+//! taken while it is held.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,40 +20,41 @@ pub(super) struct Target {
     pub path: Vec<u8>,
     size: u64,
     pub meta: Metadata,
-    /// The ranges of its data; the rest are holes.
+    /// The data ranges of the file; the rest are holes.
     data: Vec<Range<u64>>,
-    /// The inode that it had, if it had several names.
+    /// The file's inode in the snapshot, if it had several names.
     pub key: Option<(u64, u64)>,
-    /// The existing file that it replaces.
+    /// The existing file that this one replaces.
     pub existing: Option<Arc<Existing>>,
-    /// Made by the first thread that writes to it; others that have a piece of it wait for that.
+    /// The new file, made by the first thread that writes to it; other threads with a piece of the
+    /// file wait for that.
     file: OnceLock<Result<FileSink>>,
     state: Mutex<FileState>,
-    /// Bytes that were counted as written; changed under the lock of the state.
+    /// The number of bytes counted as written; changed only while the lock of the state is held.
     written: AtomicU64,
-    /// For a file that may stay open over several records.
+    /// Counts the file as open, if it may stay open for several records.
     _open: Option<OpenFile>,
 }
 
-/// The remaining work on a file.
+/// What remains to be done for a file.
 enum FileState {
     /// The planner may add more pieces.
     Planning(FileChunks),
     /// All pieces are known.
     Writing(FileChunks),
-    /// A part of it cannot be restored. The written file is removed with the last reference to the
-    /// target.
+    /// Part of the file cannot be restored. The written file is removed when the last reference to
+    /// the target is dropped.
     Failed,
-    /// All of it is written or kept, and one thread finishes it.
+    /// All pieces are written or kept, and one thread finishes the file.
     Done,
 }
 
 /// The pieces of a file.
 #[derive(Default)]
 struct FileChunks {
-    /// Those that are neither written nor kept yet.
+    /// The number of pieces that are neither written nor kept yet.
     unsettled: usize,
-    /// Ranges of the existing file that are right already; adjacent ones are merged.
+    /// Ranges of the existing file that are correct already; adjacent ranges are merged.
     kept: Vec<Range<u64>>,
 }
 
@@ -74,7 +75,7 @@ impl FileState {
         }
     }
 
-    /// Gives the kept ranges to the one caller that must finish the file.
+    /// Returns the kept ranges to the one caller that must finish the file.
     fn take_complete(&mut self) -> Option<Vec<Range<u64>>> {
         match self {
             FileState::Writing(FileChunks { unsettled: 0, kept }) => {
@@ -116,7 +117,7 @@ impl Target {
     /// The open file.
     ///
     /// # Errors
-    /// Why it could not be made.
+    /// Fails with the error that prevented the file from being made.
     pub fn file(&self, plan: &RestorePlan<'_>) -> Result<&FileSink> {
         let make = || plan.sink.create_file(&self.path, self.size, self.meta.clone());
         let made = self.file.get_or_init(|| plan.with_parents(&self.path, make));
@@ -130,7 +131,7 @@ impl Target {
         }
     }
 
-    /// Records that a range, which is about to be settled as a piece, is right already.
+    /// Records that a range, which is about to be settled as a piece, is correct already.
     pub fn keep(&self, range: Range<u64>) {
         if let Some(pieces) = self.state().pieces() {
             pieces.keep(range);
@@ -159,7 +160,7 @@ impl Target {
         state.take_complete()
     }
 
-    /// Counts bytes that were written; false if the file was given up meanwhile.
+    /// Counts bytes that were written; returns false if the file was abandoned in the meantime.
     #[must_use]
     pub(crate) fn count_written(&self, bytes: u64) -> bool {
         let state = self.state();
@@ -170,19 +171,19 @@ impl Target {
         counts
     }
 
-    /// Gives the file up. Returns the bytes that were counted as written.
+    /// Abandons the file. Returns the bytes that were counted as written.
     pub fn fail(&self) -> u64 {
         let mut state = self.state();
         *state = FileState::Failed;
         self.written.swap(0, Ordering::Relaxed)
     }
 
-    /// Whether it was given up.
+    /// Whether the file was abandoned.
     pub fn has_failed(&self) -> bool {
         matches!(*self.state(), FileState::Failed)
     }
 
-    /// The existing file, if nothing was written and all of it is right.
+    /// Returns the existing file, if nothing was written and all of it is correct.
     pub fn is_there(&self, kept: &[Range<u64>]) -> Option<&Existing> {
         let existing = self.existing.as_deref()?;
         let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|it| it.end - it.start).sum::<u64>();
@@ -202,7 +203,7 @@ pub(super) struct OpenFiles {
     fewer: Condvar,
 }
 
-/// One open file, counted until its target is dropped.
+/// One open file, which counts until its target is dropped.
 pub(super) struct OpenFile(Arc<OpenFiles>);
 
 impl OpenFiles {
@@ -215,7 +216,7 @@ impl OpenFiles {
         OpenFile(Arc::clone(self))
     }
 
-    /// Waits until at most `most` are left.
+    /// Waits until at most `most` files are open.
     pub fn wait_for(&self, most: usize) {
         let waited = self.fewer.wait_while(self.lock(), |count| *count > most);
         drop(waited);

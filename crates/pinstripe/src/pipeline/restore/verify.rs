@@ -1,4 +1,4 @@
-//! The third pass of a restore, if asked for: compares what was written with what was backed up.
+//! The third pass of a restore, on request: compares what was written with what was backed up.
 
 use std::os::fd::BorrowedFd;
 
@@ -16,7 +16,7 @@ use pinstripe_member::record::ChunkRow;
 /// Reads every restored file again and compares it with the ids of its chunks.
 ///
 /// # Errors
-/// Never for single files: they are in the ledger.
+/// Errors of single files are in the ledger and do not make it fail.
 pub fn verify(
     plan: &RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,

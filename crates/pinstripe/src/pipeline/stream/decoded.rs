@@ -1,4 +1,4 @@
-//! A record, decoded, with each of its chunks checked.
+//! A decoded record, with each of its chunks verified.
 
 use std::sync::Mutex;
 
@@ -14,10 +14,10 @@ use pinstripe_member::keys::Keys;
 use pinstripe_member::record::ChunkRow;
 use pinstripe_stripe::Decoder;
 
-/// The bytes of a record.
+/// The decoded bytes of a record.
 pub(crate) struct DecodedRecord {
     raw: Vec<u8>,
-    /// Offset, id and length of each chunk; `None` for the id when the bytes are not what it says.
+    /// Offset, id and length of each chunk; the id is `None` when the bytes do not match it.
     chunks: Vec<(u32, Option<ChunkId>, u32)>,
 }
 
@@ -25,8 +25,9 @@ impl DecodedRecord {
     /// Reads a record and decodes it.
     ///
     /// # Errors
-    /// Those of reading it; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that
-    /// are not a record. A chunk that does not match its id is an error of that chunk alone.
+    /// Fails with the errors of reading it, or with
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that are not a record. A
+    /// chunk that does not match its id causes an error for that chunk alone.
     fn read(
         packs: &PackReader<'_>,
         index: &Index<'_>,
@@ -52,10 +53,11 @@ impl DecodedRecord {
         Ok(DecodedRecord { raw, chunks })
     }
 
-    /// One of its chunks.
+    /// Returns one of the record's chunks.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when it is missing, or not intact.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when the chunk is missing
+    /// or damaged.
     pub fn chunk(&self, raw_offset: u32, row: &ChunkRow) -> Result<&[u8]> {
         let at = self.chunks.binary_search_by_key(&raw_offset, |(offset, ..)| *offset);
         match at.map(|at| &self.chunks[at]) {
@@ -67,19 +69,19 @@ impl DecodedRecord {
     }
 }
 
-/// The records of a store, decoded, as a source for read-ahead.
+/// The records of a store in decoded form, as a source for the prefetcher.
 pub(crate) struct DecodedRecords<'a> {
     /// Reads records.
     pub packs: &'a PackReader<'a>,
-    /// Finds chunks in packs.
+    /// The index, which finds chunks in packs.
     pub index: &'a Index<'a>,
     keys: &'a Keys,
-    /// Those that no thread uses now.
+    /// Decoders that no thread is using.
     decoders: Mutex<Vec<Decoder>>,
 }
 
 impl<'a> DecodedRecords<'a> {
-    /// All records that the index knows.
+    /// Makes a source of all records that the index has.
     pub fn new(packs: &'a PackReader<'a>, index: &'a Index<'a>, keys: &'a Keys) -> Self {
         DecodedRecords { packs, index, keys, decoders: Mutex::default() }
     }

@@ -1,4 +1,4 @@
-//! The feed: finds the chunks of the wanted content, in order, and sends readers ahead.
+//! The feed: finds the chunks of the requested content, in order, and has their records prefetched.
 
 use std::ops::Range;
 
@@ -13,28 +13,28 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::entry::{Content, Entry};
 use pinstripe_member::record::ChunkRow;
 
-/// Records sent ahead together, sorted by their place.
+/// The number of records that are requested together, sorted by their place.
 const BATCH_RECORDS: usize = 32;
-/// Items held back for that at most.
+/// The largest number of items that are held back until their records are requested.
 const BATCH_ITEMS: usize = 512;
 
-/// Takes requests for content.
+/// Receives requests for content.
 pub(crate) struct Feed<'r, 'a, T> {
     origin: Origin<'a>,
     runner: &'r RecordRunner<'a>,
     items: Sender<StreamItem<'r, 'a, T>>,
-    /// Records and items that wait to be sent together.
+    /// Records and items that are held back to be sent together.
     batch: Vec<RecordPlace>,
     held: Vec<StreamItem<'r, 'a, T>>,
     is_over: bool,
 }
 
-/// Whether holes come out as zeros or not at all.
+/// Whether holes are output as zeros or left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holes {
-    /// As zeros of the same length.
+    /// Holes are output as zeros of the same length.
     Zeros,
-    /// Only data comes out.
+    /// Only data is output.
     LeftOut,
 }
 
@@ -53,18 +53,19 @@ impl<'r, 'a, T> Feed<'r, 'a, T> {
         produced
     }
 
-    /// Whether no more is wanted: the caller of the stream has ended it.
+    /// Whether nothing more is needed, because the caller of the stream has ended it.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Puts `mark` in its place between content.
+    /// Puts `mark` into the output between pieces of content.
     pub fn mark(&mut self, mark: T) {
         self.push(StreamItem::Mark(mark));
     }
 
-    /// The content of a file from `range.start` to `range.end`, which must lie within its size. A
-    /// part that cannot be planned comes out as lost, so that the length is right in any case.
+    /// Outputs the content of a file from `range.start` to `range.end`, which must be within its
+    /// size. A part that cannot be planned is output as lost, so that the length is right in any
+    /// case.
     pub fn file(
         &mut self,
         tree: &mut TreeReader<'_>,
@@ -97,8 +98,11 @@ impl<'r, 'a, T> Feed<'r, 'a, T> {
             self.zeros_until(&mut walk, None);
         }
         if planned.is_ok() && walk.given != wanted && !self.is_over {
-            planned = Err(Error::new(Kind::Corrupt, "a file's chunks do not add up")
-                .expected(wanted, walk.given));
+            planned = Err(Error::new(
+                Kind::Corrupt,
+                "the lengths of a file's chunks do not add up to the file's size",
+            )
+            .expected(wanted, walk.given));
         }
         if let Err(error) = planned {
             self.push(StreamItem::Lost(wanted.saturating_sub(walk.given), error));
@@ -144,7 +148,7 @@ impl<'r, 'a, T> Feed<'r, 'a, T> {
         }
     }
 
-    /// The record that holds a chunk, with its place in the budget.
+    /// Returns the record that holds a chunk, with its place in the memory budget.
     fn record_of(&mut self, row: &ChunkRow) -> Result<(Record<'r, 'a>, u32)> {
         let place = self.origin.index.find(&row.id)?;
         let place = place.ok_or_else(|| missing_chunk(&row.id))?;
@@ -185,14 +189,14 @@ struct FileWalk {
     offsets: Offsets,
     range: Range<u64>,
     holes: Holes,
-    /// The next byte to come out.
+    /// The offset of the next byte to output.
     at: u64,
-    /// Bytes that came out.
+    /// The number of bytes that were output.
     given: u64,
 }
 
 impl FileWalk {
-    /// Whether the next `bytes` of content are all before the range.
+    /// Whether the next `bytes` bytes of content are all before the range.
     fn is_before(&self, bytes: u64) -> bool {
         self.offsets.after(bytes) <= self.range.start
     }

@@ -1,17 +1,18 @@
-//! Content in order: records are fetched and decoded ahead by many threads, and come out as the
-//! bytes of files, one after the other, into the caller's hands.
+//! Content in order: many threads fetch and decode records in advance, and the caller gets the
+//! bytes of files one after the other.
 //!
 //! ```text
 //! feed (one thread: walks the tree, names chunks) --> runner (fetch, decode, check)
 //!        |                                                |
 //!        +--> items in order --> caller  <-- waits for ---+
 //! ```
-//! Invariants: bytes come out in the order in which the feed named them, each chunk compared with
-//! its id before; decoded records take no more than the budget, whichever side is slow; a record
-//! that neighbours share is decoded once, and kept until its place is needed; chunks that are
-//! planned together are fetched in the order of the packs. The feed knows what will be read, so
-//! that no planner has to find it out (decision 0039). Never decides what damage means: the caller
-//! gets it in its place.
+//!
+//! Invariants: bytes are output in the order in which the feed requested them, after each chunk was
+//! verified against its id. Decoded records take no more memory than the budget, whichever side is
+//! slow. A record that several requests need is decoded once, and kept until its memory is needed.
+//! Chunks that are planned together are fetched in the order of the packs. The feed knows what will
+//! be read, so no planner has to predict it (decision 0039). The stream never decides what damage
+//! means: the caller gets the error at the damaged position.
 
 mod decoded;
 mod feed;
@@ -33,14 +34,14 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_member::keys::Keys;
 use pinstripe_member::record::ChunkRow;
 
-/// The origin of content.
+/// Where content comes from.
 #[derive(Clone, Copy)]
 pub struct Origin<'a> {
     /// Reads records.
     pub packs: &'a PackReader<'a>,
-    /// Finds chunks in packs.
+    /// The index, which finds chunks in packs.
     pub index: &'a Index<'a>,
-    /// Checks that chunks are what they should be.
+    /// The keys, with which chunks are verified.
     pub keys: &'a Keys,
     /// Threads and memory.
     pub limits: Limits,
@@ -48,20 +49,20 @@ pub struct Origin<'a> {
 
 /// A part of the output, in the order in which the feed named it.
 pub(crate) enum StreamPart<'o, T> {
-    /// A mark that the feed put between content: an entry, the end of one.
+    /// A mark that the feed put between pieces of content: an entry, or the end of one.
     Mark(T),
     /// Content.
     Bytes(&'o [u8]),
     /// A number of zero bytes: a hole.
     Zeros(u64),
-    /// A number of bytes that are lost, and the error.
+    /// A number of lost bytes, and the error.
     Lost(u64, Error),
 }
 
 /// The runner that fetches records.
 type RecordRunner<'a> = Runner<DecodedRecords<'a>>;
 
-/// A record that will be read.
+/// A record that will be read soon.
 type Record<'r, 'a> = Pinned<'r, DecodedRecords<'a>>;
 
 /// An item that the caller has not received yet.
@@ -72,14 +73,15 @@ enum StreamItem<'r, 'a, T> {
     Lost(u64, Error),
 }
 
-/// Items between feed and caller at most; those without content are small.
+/// The largest number of items between feed and caller; items without content are small.
 const ITEMS_QUEUED: usize = 1024;
 
-/// Runs `produce` on a thread of its own, which fills the feed, and gives all of it to `consume` in
-/// order.
+/// Runs `produce`, which fills the feed, on a thread of its own, and passes the whole output to
+/// `consume` in order.
 ///
 /// # Errors
-/// The first of `consume`, which ends everything; otherwise that of `produce`.
+/// Fails with the first error of `consume`, which ends everything, or otherwise with that of
+/// `produce`.
 pub fn stream<T: Send>(
     origin: Origin<'_>,
     produce: impl FnOnce(&mut Feed<'_, '_, T>) -> Result<()> + Send,
@@ -133,7 +135,7 @@ fn hand_out<T>(
     Ok(())
 }
 
-/// The chunk from another pack, for one that cannot be read where the index found it first.
+/// Reads a chunk from another pack, when it cannot be read where the index found it first.
 fn elsewhere(origin: Origin<'_>, tried: RecordPlace, row: &ChunkRow) -> Option<Vec<u8>> {
     let mut reader = ChunkReader::new(origin.packs, origin.index);
     let chunk = reader.read_elsewhere(&row.id, tried)?;

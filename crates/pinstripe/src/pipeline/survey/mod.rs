@@ -1,11 +1,12 @@
-//! A survey of what each kind of deduplication would save: on a tree that is not backed up, or on
-//! the content of snapshots. Many threads read, nothing is stored.
+//! A survey of what each kind of deduplication would save, on a tree that is not backed up or on
+//! the content of snapshots. Many threads read; nothing is stored.
 //!
 //! ```text
 //! caller (walks) -> jobs of files -> readers, which cut and hash in every way -> shared counts
 //! ```
-//! Invariants: each inode is counted once; memory is bounded for a tree of any size, and where that
-//! makes a number an estimate, the number says so. Never writes anything.
+//!
+//! Invariants: each inode is counted once; memory is bounded for a tree of any size, and a number
+//! that is only an estimate for that reason says so. Never writes anything.
 
 mod slicer;
 mod stored;
@@ -32,31 +33,31 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::meta::FileKind;
 use pinstripe_stripe::{Count, distinct_key};
 
-/// Lengths of blocks, and averages of content-defined chunks, that are held side by side.
+/// The lengths of blocks, and the mean lengths of content-defined chunks, that are compared.
 pub const LENGTHS: [u32; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-/// The results. All counts are of the same content.
+/// The results. All counts are for the same content.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
-    /// Files with the same name, length and content are one.
+    /// Counts files with the same name, length and content once.
     pub by_name: Count,
-    /// Files with the same content are one.
+    /// Counts files with the same content once.
     pub by_content: Count,
-    /// Equal blocks are one, by [`LENGTHS`].
+    /// Counts equal blocks once, for each length in [`LENGTHS`].
     pub fixed: Vec<Count>,
-    /// Equal content-defined chunks are one, by [`LENGTHS`] as averages.
+    /// Counts equal content-defined chunks once, for each mean length in [`LENGTHS`].
     pub defined: Vec<Count>,
-    /// Bytes of distinct chunks of 64 KiB that were compressed to see how well that goes.
+    /// Bytes of distinct 64 KiB chunks that were compressed as a sample.
     pub tried_bytes: u64,
-    /// The bytes after compression.
+    /// The bytes of the same chunks after compression.
     pub compressed_bytes: u64,
 }
 
-/// Surveys everything at and below these paths, as one. A file that cannot be read is a loss in the
-/// ledger.
+/// Surveys everything at and below these paths together. A file that cannot be read is a loss in
+/// the ledger.
 ///
 /// # Errors
-/// When a path cannot be opened; [`Kind::Interrupted`] once `stop` is set.
+/// Fails when a path cannot be opened, or with [`Kind::Interrupted`] once `stop` is set.
 pub fn survey(
     paths: &[PathBuf],
     options: WalkOptions,
@@ -87,7 +88,7 @@ pub fn survey(
     }
 }
 
-/// Hands every file of a tree to the readers, each inode once.
+/// Sends every file of a tree to the readers, each inode once.
 fn walk<'a>(
     tree: &'a SurveyTree<'_>,
     reading: &SurveyReading<'_>,
@@ -124,15 +125,15 @@ fn walk<'a>(
 }
 
 fn stopped() -> Error {
-    Error::new(Kind::Interrupted, "stopped before all was read")
+    Error::new(Kind::Interrupted, "the survey stopped before all files were read")
 }
 
-/// One of the paths, opened.
+/// One of the surveyed paths, opened.
 struct SurveyTree<'a> {
     shown: &'a Path,
-    /// The directory that the paths of files are relative to.
+    /// The directory to which the paths of files are relative.
     root: OwnedFd,
-    /// The name below `root` if the path is a file, else empty.
+    /// The name below `root` if the path is a file, otherwise empty.
     name: Vec<u8>,
     walker: Walker,
 }
@@ -212,7 +213,7 @@ fn read(
             let room = slicer.room();
             let read = file.read_at(at, room)?;
             if read < room.len() {
-                let error = Error::new(Kind::Changed, "became shorter while it was read");
+                let error = Error::new(Kind::Changed, "this file became shorter while it was read");
                 return Err(error.expected(at + room.len() as u64, at + read as u64));
             }
             reading.monitor.add(Counter::ReadBytes, read as u64);

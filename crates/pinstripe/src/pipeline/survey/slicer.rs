@@ -1,8 +1,9 @@
-//! Content cut in every way at once, and counted.
+//! Cuts content by every method at once, and counts the chunks.
 //!
-//! A run of data goes through one window, from which each way of cutting takes what it has seen
-//! enough of. Invariants: a window holds several of the longest chunks, so that every way gets on;
-//! the counts of all readers are the same ones, locked for one window's worth of chunks at a time.
+//! A data range passes through one window, from which each cutting method takes what it can already
+//! decide. Invariants: a window holds several of the longest chunks, so that every method makes
+//! progress; all readers share the same counts, which are locked for the chunks of one window at a
+//! time.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -13,15 +14,15 @@ use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
 use pinstripe_stripe::{Chunking, Codec, Cutter, Distinct, Encoder, distinct_key};
 
-/// Every length, as blocks and as content-defined chunks.
+/// The number of methods: every length, as blocks and as content-defined chunks.
 pub const WAYS: usize = 2 * LENGTHS.len();
-/// Which of them compression is tried on.
+/// The cutting method whose chunks are compressed as a sample: the mean length of 64 KiB.
 const COMPRESSED: usize = LENGTHS.len() + 2;
 /// One in this many new chunks is compressed.
 const COMPRESSED_ONE_IN: u64 = 16;
-/// Bytes of a run in memory at once: several of the longest chunks.
+/// The number of bytes of a data range in memory at once: several of the longest chunks.
 const WINDOW_BYTES: usize = 8 << 20;
-/// Bytes of one key in a count, with what the map needs around it.
+/// The memory of one key in a count, including the map's overhead.
 const KEY_BYTES: u64 = 40;
 
 /// The counts that all readers add to.
@@ -35,7 +36,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts within a quarter of the budget.
+    /// Makes counts within a quarter of the budget.
     pub fn new(limits: Limits) -> Result<Self> {
         let most = (limits.ahead_bytes() / KEY_BYTES / (WAYS as u64 + 2)) as usize;
         let count = || Mutex::new(Distinct::new(most));
@@ -51,13 +52,14 @@ impl Counts {
         })
     }
 
-    /// Counts a file as a whole.
+    /// Counts a complete file.
     pub(crate) fn add_file(&self, with_name: u64, content: u64, bytes: u64) {
         lock(&self.by_content).add(content, bytes);
         lock(&self.by_name).add(with_name, bytes);
     }
 
-    /// Counts chunks that were cut before, for one way: `items` chunks of `bytes` bytes in all.
+    /// Counts chunks that were cut before, for one method: `items` chunks of `bytes` bytes
+    /// together.
     pub fn add_again(&self, way: usize, items: u64, bytes: u64) {
         lock(&self.cut[way]).add_again(items, bytes);
     }
@@ -78,7 +80,7 @@ impl Counts {
     }
 }
 
-/// One reader's window, and how far each way of cutting has come in it.
+/// One reader's window, and how far each cutting method has processed it.
 pub(crate) struct Slicer<'a> {
     counts: &'a Counts,
     encoder: Encoder,
@@ -87,13 +89,13 @@ pub(crate) struct Slicer<'a> {
     base: u64,
     run: Range<u64>,
     at: [u64; WAYS],
-    /// Chunks that were cut since [`take_items`](Self::take_items).
+    /// The number of chunks that were cut since [`take_items`](Self::take_items) was called.
     items: [u64; WAYS],
     out: Vec<u8>,
 }
 
 impl<'a> Slicer<'a> {
-    /// A reader that adds to these counts.
+    /// Makes a slicer that adds to these counts.
     pub fn new(counts: &'a Counts) -> Result<Self> {
         Ok(Slicer {
             counts,
@@ -107,24 +109,25 @@ impl<'a> Slicer<'a> {
         })
     }
 
-    /// The counts that it adds to.
+    /// The counts to which this slicer adds.
     pub fn counts(&self) -> &'a Counts {
         self.counts
     }
 
-    /// Begins a run of data: its place in the file.
+    /// Begins a data range, given by its place in the file.
     pub fn begin(&mut self, run: Range<u64>) {
         self.window.clear();
         (self.base, self.at) = (run.start, [run.start; WAYS]);
         self.run = run;
     }
 
-    /// Whether all of the run was given and cut.
+    /// Whether the complete data range was read and cut.
     pub fn is_done(&self) -> bool {
         self.base + self.window.len() as u64 == self.run.end
     }
 
-    /// Returns room for the next bytes of the run, which must be filled before the next call.
+    /// Returns the buffer for the next bytes of the data range, which must be filled before the
+    /// next call.
     pub fn room(&mut self) -> &mut [u8] {
         let filled = self.window.len();
         let left = self.run.end - self.base - filled as u64;
@@ -132,7 +135,7 @@ impl<'a> Slicer<'a> {
         &mut self.window[filled..]
     }
 
-    /// Cuts the window as far as that is possible.
+    /// Cuts as much of the window as possible.
     pub fn cut(&mut self) {
         let is_last = self.is_done();
         for way in 0..WAYS {
@@ -146,7 +149,7 @@ impl<'a> Slicer<'a> {
         self.base += done;
     }
 
-    /// The number of chunks cut in each way since the last call.
+    /// Returns the number of chunks cut by each method since the last call.
     pub(crate) fn take_items(&mut self) -> [u64; WAYS] {
         std::mem::take(&mut self.items)
     }

@@ -1,8 +1,8 @@
-//! The content of snapshots, read back and cut in every way.
+//! Reads back the content of snapshots and cuts it by every method.
 //!
 //! Files with the same content are read once, however many snapshots hold them: their counts are
-//! kept, as long as there is room for that, and added again. Files go to readers several at a time
-//! and in the order of the tree, since neighbours share records.
+//! kept, as far as memory allows, and added again. Readers get several files at a time, in the
+//! order of the tree, since neighbouring files share records.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,25 +19,25 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_member::record::ChunkRow;
 
-/// Chunks and files of one job at most.
+/// The largest number of chunks and files in one job.
 const JOB_CHUNKS: usize = 1024;
 const JOB_FILES: usize = 64;
-/// Bytes remembered for one content, with the overhead of the map.
+/// The memory for the counts of one content, including the map's overhead.
 const TALLY_BYTES: u64 = 160;
 
 /// A regular file of a snapshot.
 pub struct StoredFile {
-    /// The name, for messages.
+    /// The path, for messages.
     pub path: Vec<u8>,
-    /// A number that identifies its content.
+    /// A number that identifies the file's content.
     pub content: u64,
-    /// The runs of data.
+    /// The data ranges of the file.
     pub runs: Vec<Range<u64>>,
     /// The chunks of that data, in order.
     pub rows: Vec<ChunkRow>,
 }
 
-/// The counts that one content adds, and how often it was met.
+/// The counts that one content adds, and how often the content was found.
 #[derive(Default)]
 struct ContentTally {
     items: [u64; WAYS],
@@ -47,12 +47,12 @@ struct ContentTally {
 
 type Tallies = Mutex<HashMap<u64, ContentTally>>;
 
-/// Reads every file that `produce` gives, on threads of its own. Returns the result of `produce`,
-/// and the counts of blocks and chunks; whole files are counted by the caller, which knows their
+/// Reads every file that `produce` outputs, on threads of its own. Returns the result of `produce`,
+/// and the counts of blocks and chunks; complete files are counted by the caller, which knows their
 /// names. A file that cannot be read is a loss in the ledger, and not counted.
 ///
 /// # Errors
-/// The errors of `produce`.
+/// Fails with the errors of `produce`.
 pub(crate) fn survey_stored<R>(
     origin: Origin<'_>,
     monitor: &Monitor,
@@ -128,7 +128,7 @@ fn read_all(
     }
 }
 
-/// Cuts one file; returns how many bytes of data it has.
+/// Cuts one file; returns the number of bytes of data in it.
 fn read(
     file: &StoredFile,
     chunks: &mut ChunkReader<'_>,
@@ -147,7 +147,10 @@ fn read(
             while !room.is_empty() {
                 if given == chunk.len() {
                     let row = rows.next().ok_or_else(|| {
-                        Error::new(Kind::Corrupt, "a file's chunks do not add up")
+                        Error::new(
+                            Kind::Corrupt,
+                            "the lengths of a file's chunks do not add up to the file's size",
+                        )
                     })?;
                     (chunk, given) = (chunks.read(&row.id)?, 0);
                     continue;

@@ -1,9 +1,11 @@
-//! A writer's side of deletion: the packs it may not begin to rely on, and those it must keep.
+//! A writer's side of deletion: the packs on which it may not begin to rely, and those that it
+//! needs to be kept.
 //!
-//! Invariants: packs are flagged as condemned before the used ones are collected. A worker marks a
-//! pack as used first and reads the flag afterwards, so either its use is in the answer or it sees
-//! the flag. An answer, once given, is the same each time it is put. A flag stays for the rest of
-//! the run, since a condemnation that is gone may have been carried out.
+//! Invariants: packs are flagged as condemned before the packs in use are collected. A worker marks
+//! a pack as used first and reads the condemned flag afterwards, so either its use is in the answer
+//! or the worker sees the flag. An answer, once given, is the same each time it is put. A flag
+//! remains for the rest of the run, since a condemnation whose objects are gone may have been
+//! carried out.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +29,13 @@ impl Acknowledger {
         Acknowledger { session, given: BTreeMap::new() }
     }
 
-    /// Looks for condemnations, flags their packs as unknown, and puts an answer to each that is
-    /// new. To be called before the first chunk is relied upon, and now and then from there on.
+    /// Looks for condemnations, flags their packs as unusable, and puts an answer to each new
+    /// condemnation. The caller must call this function before its run relies on any chunk, and at
+    /// intervals from then on.
     ///
     /// # Errors
-    /// The errors of [`super::load`]; the errors of the members, when too few took an answer.
+    /// Fails with the errors of [`super::load`], or with the errors of the members when too few
+    /// accepted an answer.
     pub fn look(&mut self, store: &Store, index: &Index<'_>) -> Result<()> {
         // A condemnation of a gc with newer keys could not be read.
         store.refuse_older_keys()?;

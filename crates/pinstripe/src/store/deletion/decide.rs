@@ -1,8 +1,9 @@
-//! The decisions about deletion, on plain values.
+//! Decides about deletion, on plain values.
 //!
-//! All decisions are here and pure, so that a model can step the real ones through every order of
-//! events (`model.rs`). They are right only for values that were read in the order given at each
-//! function: keeping that order is up to `mod.rs` and its callers (doc/decisions/0011-deletion.md).
+//! All decisions are pure functions in this module, so that a model can test the real code with
+//! every order of events (`model.rs`). The decisions are right only for values that were read in
+//! the order given at each function; `mod.rs` and its callers ensure that order
+//! (doc/decisions/0011-deletion.md).
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::BuildHasher;
@@ -12,16 +13,17 @@ use pinstripe_base::id::{SessionId, SetId, SnapshotId};
 use pinstripe_member::gc::Lists;
 use pinstripe_member::session::{Session, Work};
 
-/// Whether a session has ended although its object still exists: its snapshot has been put.
-/// Snapshots have to be read after the session.
+/// Whether a session has ended although its object still exists, because its snapshot has been put.
+/// Snapshots must be read after the session.
 pub fn is_over(session: &Session, snapshots: &BTreeSet<SnapshotId>) -> bool {
     session.work == Work::Backup && snapshots.contains(&SnapshotId(session.commit))
 }
 
-/// Returns the snapshots that must stay: those wanted, and those that a session depends on. They
-/// are read in this order: sessions, marks, sessions once more, snapshots; `sessions` are those of
-/// both reads. A backup puts its session and then reads marks, so the second read finds it; an
-/// undelete puts a mark and then ends its session, so the first read finds it.
+/// Returns the snapshots that must be kept: those that are wanted, and those on which a session
+/// depends. The objects must be read in this order: sessions, marks, sessions again, snapshots;
+/// `sessions` are those of both reads. A backup puts its session and then reads marks, so the
+/// second read finds its session; an undelete puts a mark and then ends its session, so the first
+/// read finds its session.
 pub(crate) fn roots(
     marks: &Marks,
     sessions: &[Session],
@@ -32,7 +34,7 @@ pub(crate) fn roots(
     snapshots.iter().filter(stays).copied().collect()
 }
 
-/// The snapshots that may go, with their marks.
+/// Returns the snapshots that may be deleted, with their marks.
 pub fn doomed(
     marks: &Marks,
     roots: &BTreeSet<SnapshotId>,
@@ -41,9 +43,9 @@ pub fn doomed(
     snapshots.difference(roots).map(|&id| (id, marks.generation(id))).collect()
 }
 
-/// Returns the sessions that still have to acknowledge what they rely on: backups, since only they
-/// reuse chunks that they did not store. Other collectors are covered by their own condemnations,
-/// and an undelete by the last check before the first deletion.
+/// Returns the sessions that must still acknowledge what they rely on: those of backups, since only
+/// backups reuse chunks that they did not store. Other collectors are protected by their own
+/// condemnations, and an undelete by the last check before the first deletion.
 pub fn silent<'a>(
     sessions: &'a [Session],
     answered: &BTreeSet<SessionId>,
@@ -57,22 +59,23 @@ pub fn silent<'a>(
     sessions.iter().filter(is_silent).collect()
 }
 
-/// The consequence of a condemnation for one chunk that is needed.
+/// What a condemnation means for one needed chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// A pack that no collector has condemned has it.
+    /// A pack that no collector has condemned has the chunk.
     Standing,
-    /// Only condemned packs have it; this one, condemned by us, must stay.
+    /// Only condemned packs have the chunk; this one, which this gc condemned, must be kept.
     Rescue(SetId),
-    /// No pack of ours has it.
+    /// No pack that this gc condemned has the chunk, but others' condemned packs do.
     Elsewhere,
-    /// No pack at all has it.
+    /// No pack has the chunk.
     Lost,
 }
 
-/// Which pack has to stay for a chunk with these places. Packs that others have condemned count
-/// as gone, and others count ours as gone: of two condemnations that each spare the other's copy,
-/// none may be left. So a pack that only we condemned is rescued before one that others did too.
+/// Decides which pack must be kept for a chunk with these places. Packs that other gcs have
+/// condemned count as gone, and the others count this gc's packs as gone: of two condemnations that
+/// each rely on the other's copy, neither copy may be deleted. So a pack that only this gc
+/// condemned is kept rather than one that others have condemned too.
 pub fn need<A: BuildHasher, B: BuildHasher>(
     places: impl IntoIterator<Item = SetId>,
     ours: &HashSet<SetId, A>,
@@ -95,7 +98,7 @@ pub fn need<A: BuildHasher, B: BuildHasher>(
     }
 }
 
-/// The part of a condemnation that is left after all answers.
+/// Returns the part of a condemnation that is left after all answers.
 pub fn remaining<S: BuildHasher>(
     condemned: &Lists,
     rescued: &HashSet<SetId, S>,
@@ -112,14 +115,15 @@ pub fn remaining<S: BuildHasher>(
 pub enum Go {
     /// No other process can intervene any more: delete.
     Reap,
-    /// An undelete is running: it takes a mark back, or finds that it is too late. Check again.
+    /// An undelete is running: it will put a mark, or find that it is too late. Check again.
     Wait,
-    /// An undelete took a mark back before the reaping object was put: no process deleted anything.
+    /// An undelete put its mark before the reaping object was put: nothing was deleted.
     Withdraw,
 }
 
-/// The last check before anything is deleted, and before every resumption. Read in this order,
-/// after the reaping object is on the members: sessions, marks, the condemned object.
+/// The last check before anything is deleted, and before every resumption. The objects must be read
+/// in this order, after the reaping object is on the members: sessions, marks, the condemned
+/// object.
 pub(crate) fn last_look(reaping: &Lists, sessions: &[Session], marks: &Marks, stands: bool) -> Go {
     let changed = |(id, at): &(SnapshotId, u32)| marks.generation(*id) != *at;
     // A changed generation means that an undelete took the mark back and reported success.
@@ -131,8 +135,8 @@ pub(crate) fn last_look(reaping: &Lists, sessions: &[Session], marks: &Marks, st
     if reaping.snapshots.iter().any(wanted) { Go::Wait } else { Go::Reap }
 }
 
-/// Whether an undelete came too late: a collector may be deleting. Asked after the session of the
-/// undelete was put, so that one of the two sees the other.
+/// Whether an undelete comes too late, because a collector may be deleting already. The check is
+/// done after the session of the undelete was put, so that one of the two processes sees the other.
 pub(crate) fn is_too_late<'a>(
     snapshot: SnapshotId,
     reaping: impl IntoIterator<Item = &'a Lists>,
@@ -142,21 +146,21 @@ pub(crate) fn is_too_late<'a>(
     reaping.into_iter().any(lists) || tombstones.into_iter().any(lists)
 }
 
-/// The action on a condemnation that was found.
+/// What to do with a condemnation that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CaseAction {
-    /// The owner is running.
+    /// The collector that owns it is running: leave it alone.
     Leave,
-    /// The deletion was finished: remove its other objects.
+    /// The deletion was finished: remove the other objects of the condemnation.
     Clear,
-    /// It was past the point of no return: continue with the deletion.
+    /// The deletion was past the point of no return: continue with it.
     Resume,
-    /// It was before the point of no return: remove it without effect.
+    /// The deletion was before the point of no return: remove it without effect.
     Withdraw,
 }
 
-/// Judges a condemnation by its existing objects. A reaping object without the condemned one is a
-/// leftover: a collector keeps both until it has put the tombstone.
+/// Decides about a condemnation by its existing objects. A reaping object without the condemned
+/// object is a leftover: a collector keeps both until it has put the tombstone.
 pub fn judge(
     condemned: bool,
     reaping: bool,
@@ -176,30 +180,31 @@ pub fn judge(
 pub struct Usage {
     /// The pack.
     pub set: SetId,
-    /// Bytes of its records, as stored.
+    /// Bytes of the pack's records, as stored.
     pub bytes: u64,
-    /// Bytes of records, or shares of them, that something needs.
+    /// The number of bytes of records, or of parts of them, that are needed.
     pub live_bytes: u64,
-    /// It lacks an extent that no member can take: every present member already has one of its
-    /// extents.
+    /// The pack lacks an extent that no member can take: every present member already has one of
+    /// its extents.
     pub is_short: bool,
 }
 
-/// The packs to condemn and to repack, and the figures behind that choice.
+/// The packs to condemn and to repack, and the figures on which that choice is based.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct GcPlan {
-    /// Nothing in them is needed.
+    /// Packs in which nothing is needed.
     pub dead: Vec<SetId>,
-    /// The live records move to new packs; worst first.
+    /// Packs whose live records are moved to new packs; those with the most waste first.
     pub repack: Vec<SetId>,
-    /// Bytes that nothing needs, in what stays.
+    /// Bytes in the remaining packs that nothing needs.
     pub waste_bytes: u64,
-    /// Bytes in what stays.
+    /// Bytes in the remaining packs.
     pub kept_bytes: u64,
 }
 
-/// Picks the packs to condemn as they are and those to repack, so that at most `max_waste` (a
-/// share, 0 to 1) of what stays is needed by nothing, and that all of it has the parity asked for.
+/// Selects the packs to condemn directly and those to repack, so that at most a fraction
+/// `max_waste` (0 to 1) of the remaining bytes is not needed, and every remaining pack has the
+/// required parity.
 pub fn plan(packs: &[Usage], max_waste: f64) -> GcPlan {
     let mut plan = GcPlan::default();
     let mut kept = Vec::new();

@@ -12,15 +12,17 @@
 //! delete; put TOMBSTONE
 //! remove CONDEMNED, REAPING, ACKs
 //! ```
-//! Invariants: objects are put once and never changed; a process that puts one checks afterwards
-//! for any object that forbids it, so of two that race at least one sees the other; no clock
-//! decides anything. The safety argument, race by race: doc/decisions/0011-deletion.md. An object
-//! that deletes, hides or answers for a writer counts only if a holder of the keys put it, or if as
-//! many members have it as any writer must have reached; one that only makes a writer or a
-//! collector more careful counts on one member.
 //!
-//! Not in this module: choosing packs to condemn (ops/), waiting (ops/), the extents of packs in
-//! use.
+//! Invariants: the objects of deletion are put once and never changed. A process that puts an
+//! object checks afterwards for any object that forbids this, so at least one of two racing
+//! processes sees the other. No decision depends on a clock. The safety argument for each race is
+//! in doc/decisions/0011-deletion.md. An object that deletes, hides or answers for a writer counts
+//! only if a holder of the keys put it, or if as many members have it as any writer must have
+//! reached; an object that only makes a writer or a collector more cautious counts even on one
+//! member.
+//!
+//! Not in this module: choosing packs to condemn (ops/), waiting (ops/), and the extents of packs
+//! in use.
 
 pub mod acknowledge;
 pub mod decide;
@@ -38,14 +40,14 @@ use pinstripe_member::{ExtentName, Room};
 use super::objects::{Belief, Quorum, RoomObjects};
 use super::{Store, read_small, sessions};
 
-/// The objects of one condemnation.
+/// The objects of one condemnation, by what they say.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Case {
     /// The session of the collector that condemned.
     pub by: Option<SessionId>,
     /// The lists that were condemned.
     pub condemned: Option<Lists>,
-    /// The sessions that answered, and the packs that each relies on.
+    /// The sessions that answered, and the packs on which each relies.
     pub acks: BTreeMap<SessionId, Vec<SetId>>,
     /// The lists that are being deleted.
     pub reaping: Option<Lists>,
@@ -53,7 +55,7 @@ pub struct Case {
     pub tombstone: Option<Lists>,
 }
 
-/// All condemnations: those that count, and those on too few members to act on.
+/// All condemnations: those that count, and those that too few members have to be acted upon.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Cases(pub BTreeMap<CondemnationId, Case>, BTreeMap<CondemnationId, Case>);
 
@@ -89,9 +91,9 @@ impl Cases {
         }
     }
 
-    /// Returns the packs that no writer may begin to rely on: condemned and not yet deleted, except
-    /// those of `except`. A condemnation on one member is enough: a chunk not relied on is only
-    /// stored again.
+    /// Returns the packs on which no writer may begin to rely: condemned and not yet deleted,
+    /// except those of `except`. A condemnation on one member is enough, because a chunk that is
+    /// not relied upon is merely stored again.
     pub(crate) fn condemned(&self, except: Option<CondemnationId>) -> HashSet<SetId> {
         let open = self.0.iter().chain(&self.1).filter(|(id, _)| Some(**id) != except);
         let lists = open.flat_map(|(_, case)| case.condemned.iter().chain(&case.reaping));
@@ -107,34 +109,35 @@ impl Cases {
     }
 
     /// Returns the packs that no longer count: those that other collectors have condemned, and
-    /// those deleted. A pack may thereby have become the only one with some chunk.
+    /// those deleted. If a pack does not count, another pack may be the only one that has some
+    /// chunk.
     pub(crate) fn lost_to_others(&self, own: Option<CondemnationId>) -> HashSet<SetId> {
         let mut packs = self.condemned(own);
         packs.extend(self.dead_packs());
         packs
     }
 
-    /// The lists of all tombstones: a copy that reappears belongs to no writer.
+    /// The lists of all tombstones: an object on them that reappears belongs to no writer.
     pub(crate) fn tombstones(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().filter_map(|case| case.tombstone.as_ref())
     }
 
-    /// The lists that are being deleted.
+    /// The lists whose content is being deleted.
     pub fn reaping(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().filter_map(|case| case.reaping.as_ref())
     }
 
-    /// The lists that any member has as being deleted: too late to be taken back.
+    /// The lists that any member says are being deleted: too late to be undone.
     pub(crate) fn reaping_by_any(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().chain(self.1.values()).filter_map(|case| case.reaping.as_ref())
     }
 
-    /// Packs that are deleted.
+    /// Returns the packs that are deleted.
     pub(crate) fn dead_packs(&self) -> HashSet<SetId> {
         self.tombstones().flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
-    /// Returns packs or snapshots in tombstones that too few members have to be believed.
+    /// Returns the packs or snapshots in tombstones that too few members have to be believed.
     fn dead_by_few(&self, room: Room) -> HashSet<[u8; 16]> {
         let lists = self.1.values().filter_map(|case| case.tombstone.as_ref());
         let ids = lists.flat_map(|lists| match room {
@@ -145,7 +148,8 @@ impl Cases {
         ids.collect()
     }
 
-    /// Packs that are deleted, or being deleted, by the objects of too few members to be believed.
+    /// Returns packs that are deleted or being deleted according to objects on too few members to
+    /// be believed.
     fn packs_going_by_few(&self) -> HashSet<[u8; 16]> {
         let reaping = self.1.values().filter_map(|case| case.reaping.as_ref());
         let mut packs = self.dead_by_few(Room::Packs);
@@ -153,23 +157,23 @@ impl Cases {
         packs
     }
 
-    /// Snapshots on tombstones that too few members have to be believed.
+    /// Returns the snapshots in tombstones that too few members have to be believed.
     pub(crate) fn snapshots_dead_by_few(&self) -> BTreeSet<SnapshotId> {
         self.dead_by_few(Room::Snapshots).into_iter().map(SnapshotId).collect()
     }
 
-    /// The lists of tombstones on any member: too late to bring anything of it back.
+    /// The lists of tombstones on any member: nothing on them can be undeleted any more.
     pub(crate) fn tombstones_by_any(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().chain(self.1.values()).filter_map(|case| case.tombstone.as_ref())
     }
 
-    /// Packs that are deleted or about to be: repair brings none of them back.
+    /// Returns the packs that are deleted or being deleted: repair rebuilds none of them.
     pub(crate) fn going_packs(&self) -> HashSet<SetId> {
         let lists = self.tombstones().chain(self.reaping());
         lists.flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
-    /// Snapshots that are deleted, or that their writers never finished.
+    /// Returns the snapshots that are deleted, or that their writers never finished.
     pub(crate) fn dead_snapshots(&self) -> BTreeSet<SnapshotId> {
         let dead = |lists: &Lists| {
             let marked: Vec<_> = lists.snapshots.iter().map(|(id, _)| *id).collect();
@@ -183,8 +187,8 @@ impl Cases {
 /// it. A list without an intact copy on any member is ignored, unless a gc is running.
 ///
 /// # Errors
-/// The errors of [`Store::objects`]; [`Kind::Busy`] when another process collects and a step of
-/// deletion cannot be read.
+/// Fails with the errors of [`Store::objects`], or with [`Kind::Busy`] when another process
+/// collects and a step of deletion cannot be read.
 pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
     let found = found(store, quorum)?;
     if let Some((name, error)) = found.unsound.into_iter().next()
@@ -193,33 +197,34 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
         return Err(Error::new(Kind::Busy, format!("a gc is running: {}", error.what()))
             .at(name.path())
             .advice(
-                "no member has an intact copy of this step; run this again when that gc ended",
+                "no member has an intact copy of this step of deletion; run this command again \
+                 when the running gc has ended",
             ));
     }
     Ok(cases(found.sound, found.few))
 }
 
-/// Whether another process collects. A step that no member can read is nobody's then: its gc, which
-/// cannot read it either, has put its session before it.
+/// Whether another process is collecting. If none is, a step that no member can read has no owner:
+/// its gc would have put its session before the step.
 fn is_another_gc_at_work(store: &Store, quorum: Quorum) -> Result<bool> {
     let own = store.process();
     let at_work = sessions::readable_at_work(store, None, quorum)?;
     Ok(at_work.iter().any(|it| it.work == Work::Collect && it.process != own))
 }
 
-/// The names of steps that no member can read.
+/// Returns the names of steps that no member can read.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn unreadable(store: &Store) -> Result<Vec<ExtentName>> {
     let found = found(store, Quorum::Deletion)?;
     Ok(found.unsound.into_iter().map(|(name, _)| name).collect())
 }
 
-/// The names of all steps that count.
+/// Returns the names of all steps that count.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn names(store: &Store) -> Result<Vec<ExtentName>> {
     let sound = found(store, Quorum::Backup)?.sound.into_keys();
     Ok(sound.map(|id| ExtentName::In(Room::Gc, id)).collect())
@@ -258,10 +263,10 @@ fn cases(sound: BTreeMap<[u8; 16], GcObject>, few: BTreeMap<[u8; 16], GcObject>)
     cases
 }
 
-/// The names in a room that are deleted, as far as tombstones can be read.
+/// Returns the names in a room that are deleted, as far as tombstones can be read.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
     let cases = readable(store, Quorum::Backup)?;
     Ok(match room {
@@ -271,11 +276,11 @@ pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
     })
 }
 
-/// Removes deleted extents from a room's list of extents and holders. A tombstone that too few
-/// members have counts only for extents that no more members have: a member brought those back.
+/// Removes deleted extents from a room's list of extents and their members. A tombstone that too
+/// few members have counts only for extents that no more members have: a member brought these back.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(super) fn leave_out_dead(
     store: &Store,
     room: Room,
@@ -288,21 +293,21 @@ pub(super) fn leave_out_dead(
 }
 
 /// Returns the snapshots that are being deleted, each with the generation of its mark. A collector
-/// lists only snapshots with a mark that counts, so the list proves the mark while the members that
-/// have it are absent.
+/// lists only snapshots with a mark that counts, so the list proves the mark even while the members
+/// that have the mark are absent.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(super) fn reaped_marks(store: &Store, quorum: Quorum) -> Result<Vec<(SnapshotId, u32)>> {
     let cases = readable(store, quorum)?;
     Ok(cases.reaping().flat_map(|lists| lists.snapshots.iter().copied()).collect())
 }
 
-/// Returns the packs that are deleted or being deleted, as far as they can be read: their absence
-/// is not a loss.
+/// Returns the packs that are deleted or being deleted, as far as the objects of deletion can be
+/// read: the absence of these packs is not a loss.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
     // Prefetched answers may be older than the read that the caller missed.
     store.foresee(&[]);
@@ -323,10 +328,10 @@ pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
 }
 
 /// Whether this pack is being deleted, perhaps only since the caller began to read it: then a
-/// missing extent is not damage, and none of it is written again.
+/// missing extent is not damage, and is not rebuilt.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
     let ExtentName::In(Room::Packs, id) = name else { return Ok(false) };
     Ok(going_packs(store)?.contains(&SetId(id)))
@@ -335,20 +340,24 @@ pub(crate) fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
 /// Reads one object of deletion.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] if it is not such an object, or has the name of another.
+/// Fails with [`Kind::Corrupt`] if the bytes are not an object of deletion, or belong to another
+/// name.
 pub fn read(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<GcObject> {
     let object = GcObject::decode(bytes)?;
     store.verify(ExtentName::In(Room::Gc, name), bytes)?;
     if object.name() != name || object.store != store.config.store {
-        return Err(Error::new(Kind::Corrupt, "this step of deletion has another name"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the content of this step of deletion does not match its name",
+        ));
     }
     Ok(object)
 }
 
-/// Puts a step on the members.
+/// Puts a step of deletion on the members.
 ///
 /// # Errors
-/// [`Kind::Exists`] when the name is taken by another object; the errors of the members.
+/// Fails with [`Kind::Exists`] when another object has the name, or with the errors of the members.
 pub fn put(
     store: &Store,
     condemnation: CondemnationId,
@@ -360,23 +369,24 @@ pub fn put(
     store.put_all(ExtentName::In(Room::Gc, object.name()), &object.encode(), quorum)
 }
 
-/// The names of all tombstones that can be read: they are kept on every member.
+/// Returns the names of all tombstones that can be read: they are kept on every member.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
     let cases = readable(store, Quorum::Backup)?.0.into_iter();
     let dead = cases.filter(|(_, case)| case.tombstone.is_some());
     Ok(dead.map(|(id, _)| step_name(id, DeletionStep::Tombstone)).collect())
 }
 
-/// Whether this condemnation is in force: a reaping object is on some member, and the condemned object
-/// is on all members but those that parity replaces. The collector put it on this many members
-/// before it deleted anything, whichever members were absent then. If it was withdrawn while members
-/// were absent, fewer members return with it.
+/// Whether this condemnation is in force: a reaping object is on some member, and the condemned
+/// object is on all members except as many as parity replaces. The collector put the condemned
+/// object on at least this many members before it deleted anything, whichever members were absent
+/// then. If the condemnation was withdrawn while members were absent, fewer members return with the
+/// object.
 ///
 /// # Errors
-/// A member's own, when it cannot say.
+/// Fails with a member's own error when it does not answer.
 pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
     let holders = |name: ExtentName| {
         let ExtentName::In(_, id) = name else { return Ok(0) };
@@ -393,22 +403,23 @@ pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
     Ok(reaping > 0 && condemned >= store.least_members(Quorum::Backup))
 }
 
-/// Takes a condemnation back: as if it had never been. The condemned object goes last, so that a
-/// reaping object without it is a leftover wherever it is seen.
+/// Withdraws a condemnation, as if it had never been put. The condemned object is removed last, so
+/// that a reaping object without it is always a leftover.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(crate) fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     store.delete_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
     store.delete_all(step_name(condemnation, DeletionStep::Condemned))?;
     remove_acks(store, condemnation, case)
 }
 
-/// Removes the other objects of a condemnation that was carried out; its tombstone stays. They may
-/// be removed in any order, and one that returns is ignored because the tombstone exists.
+/// Removes the other objects of a condemnation that was carried out; its tombstone stays. The
+/// objects may be removed in any order; an object that returns is ignored because the tombstone
+/// exists.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     store.drop_all(step_name(condemnation, DeletionStep::Condemned))?;
     store.drop_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
@@ -416,10 +427,10 @@ pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result
     store.sync_all()
 }
 
-/// Removes a tombstone, once no member or index names anything that it lists.
+/// Removes a tombstone, once no member or index has anything that it lists.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(crate) fn remove_tombstone(store: &Store, condemnation: CondemnationId) -> Result<()> {
     store.delete_all(step_name(condemnation, DeletionStep::Tombstone))
 }

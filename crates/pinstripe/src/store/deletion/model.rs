@@ -1,9 +1,9 @@
-//! The protocol stepped through every order of events, with the real decisions.
+//! Tests the protocol with every order of events, using the real decision functions.
 //!
 //! A world has the objects of one member and a few actors; one step of an actor is one atomic
-//! operation on the objects, or one death. All worlds that can be reached are visited. In each,
-//! every snapshot that is wanted must find all its chunks, and what was reported as done must be
-//! there. That the model can fail is shown by leaving out each of the protocol's steps in turn.
+//! operation on the objects, or its death. All worlds that can be reached are visited. In each
+//! world, every wanted snapshot must find all its chunks, and what was reported as done must exist.
+//! To prove that the model can fail, each of the protocol's steps is left out in turn.
 
 mod actors;
 
@@ -22,13 +22,13 @@ use pinstripe_member::session::{Process, Session, Work};
 
 type Chunks = BTreeSet<u8>;
 
-/// A step of the protocol that is left out, to see that it is needed.
+/// A step of the protocol that is left out, to prove that it is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Flaw {
     None,
-    /// Deletion does not wait for answers.
+    /// The collector deletes without waiting for answers.
     NoWait,
-    /// A writer answers before it flags what is condemned.
+    /// A writer answers before it flags the condemned packs.
     AnswerFirst,
     /// A writer does not read the condemned objects when it begins.
     LateReader,
@@ -36,20 +36,20 @@ enum Flaw {
     NoTombstones,
     /// A writer does not check whether its parent is forgotten.
     AnyParent,
-    /// Condemnations of others do not count.
+    /// Condemnations of other collectors are ignored.
     Alone,
     /// A collector does not check again after it put the reaping object.
     NoLastLook,
-    /// Sessions are read once only, after the marks, and what only others' condemned packs have is
-    /// condemned as well.
+    /// Sessions are read only once, after the marks, and chunks that only packs condemned by others
+    /// have are condemned as well.
     FirstPlan,
-    /// A collector does not read the needed chunks again after the answers.
+    /// A collector does not determine the needed chunks again after the answers.
     NoSecondReading,
-    /// Undelete does not check whether it is too late.
+    /// An undelete does not check whether it is too late.
     Careless,
-    /// A session that is ended from outside is only removed.
+    /// A session that is ended from outside is only removed, without a void.
     NoVoid,
-    /// A collector that finds the reaping object of a dead one continues without a check.
+    /// A collector that finds the reaping object of a dead one continues without the last check.
     BlindHeir,
 }
 
@@ -67,7 +67,7 @@ struct World {
     promised: BTreeSet<SnapshotId>,
     /// The number of actors that may still die.
     deaths: u8,
-    /// Shared by the worlds in which an actor is the same.
+    /// Worlds in which an actor has the same state share it.
     actors: Vec<Rc<Actor>>,
 }
 
@@ -111,7 +111,7 @@ impl World {
         self
     }
 
-    /// The world in which a session's process died, if one may.
+    /// Returns the world in which a session's process has died, if it may die.
     fn after_death(&self, session: SessionId) -> Option<World> {
         let deaths = self.deaths.checked_sub(1)?;
         let mut world = World { deaths, ..self.clone() };
@@ -124,7 +124,7 @@ impl World {
         self.sessions.insert(id, Session { store, id, work, commit, parents, process });
     }
 
-    /// Sessions whose process may run.
+    /// Returns the sessions whose process may be running.
     fn sessions(&self) -> Vec<Session> {
         let lives = |it: &&Session| !self.dead.contains(&it.id);
         self.sessions.values().filter(lives).cloned().collect()
@@ -160,7 +160,7 @@ impl World {
         gone.map(|id| format!("{id} is gone"))
     }
 
-    /// Returns all worlds that are one step further.
+    /// Returns all worlds that one more step leads to.
     fn next(&self) -> Vec<World> {
         let mut worlds = Vec::new();
         for (at, actor) in self.actors.iter().enumerate() {
@@ -174,8 +174,8 @@ impl World {
     }
 }
 
-/// The bytes that a value hashes: all of them are hashed at once, which is quick in a build that is
-/// not optimised, too.
+/// Collects the bytes that a value hashes, to hash them all at once, which is fast even in a build
+/// without optimisation.
 #[derive(Default)]
 struct Hashed(Vec<u8>);
 
@@ -189,7 +189,7 @@ impl Hasher for Hashed {
     }
 }
 
-/// Visits every world that can be reached; the number of them, or the first problem.
+/// Visits every world that can be reached; returns their number, or the first problem.
 fn visit(start: World) -> Result<usize, String> {
     let mut hashed = Hashed::default();
     let mut key = |world: &World| {
@@ -212,7 +212,7 @@ fn visit(start: World) -> Result<usize, String> {
     Ok(seen.len())
 }
 
-/// Follows so many orders of events of those that can be, picked by a seed; the first problem.
+/// Follows `walks` random orders of events, chosen by a seed; returns the first problem.
 fn wander(start: &World, walks: u64) -> Result<usize, String> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut steps = 0;
@@ -236,8 +236,8 @@ fn wander(start: &World, walks: u64) -> Result<usize, String> {
     Ok(steps)
 }
 
-/// Three or more actors have millions of worlds: all are visited by an optimised build, and many
-/// orders of events are tried by any other.
+/// Three or more actors have millions of worlds: an optimised build visits all of them, any other
+/// build tries many orders of events.
 #[track_caller]
 fn assert_safe_among_many(world: &World) {
     let walks = u64::from(pinstripe_testing::cases(1_000));
@@ -370,8 +370,8 @@ fn a_session_ended_from_outside() {
     assert_needed(&world, Flaw::NoVoid);
 }
 
-/// A gc whose host is taken for dead loses its session at any point, also past its point of no
-/// return, and goes on beside its heir.
+/// A gc whose host is considered dead loses its session at any point, even after its point of no
+/// return, and continues concurrently with its heir.
 #[test]
 fn a_gc_taken_for_dead_that_goes_on_beside_its_heir_and_an_undelete() {
     let actors = vec![

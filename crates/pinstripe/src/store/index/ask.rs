@@ -1,10 +1,10 @@
-//! Reading the indexes of packs that no run lists.
+//! Reads the indexes of packs that no index run lists.
 //!
-//! Every such pack that can be read is read, so that the loss of a run costs no reader anything. A
-//! writer, however, may not rely on it while it lacks an extent, because it may come from a backup
-//! that was interrupted while sealing it.
+//! Every such pack is read if possible, so that the loss of an index run costs a reader nothing. A
+//! writer, however, may not rely on such a pack while the pack lacks an extent, because it may come
+//! from a backup that was interrupted while sealing it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::store::Store;
@@ -20,22 +20,22 @@ use super::loose::loose;
 use super::rebuild::pack_from_records;
 use super::{Extents, Index, SealedPack, View, part};
 
-/// Packs whose ends are fetched at once: a backup that was interrupted may leave thousands.
+/// The number of packs whose ends are fetched at once: an interrupted backup may leave thousands.
 const OPENED_AHEAD: usize = 64;
 
-/// Reads the index that a pack carries at its own end.
+/// Reads the index that a pack has at its own end.
 ///
 /// # Errors
-/// When the set cannot be read or its index is not intact.
+/// Fails when the set cannot be read or its index is damaged.
 pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
     let name = ExtentName::pack(set);
     index_of_pack(&open_set(store, name, set)?, set, store.opener())
 }
 
-/// The same of a pack that is open.
+/// Reads the index at the end of a pack that is already open.
 ///
 /// # Errors
-/// The errors of [`read_pack_index`].
+/// Fails with the errors of [`read_pack_index`].
 pub(crate) fn index_of_pack(reader: &SetReader, set: SetId, opener: &Opener) -> Result<PackIndex> {
     own_index(reader, set, opener).map(|pack| pack.index)
 }
@@ -52,10 +52,10 @@ fn own_index(reader: &SetReader, set: SetId, opener: &Opener) -> Result<SealedPa
     Ok(SealedPack { index, geometry: reader.geometry() })
 }
 
-/// The index of a pack, made from its records when its own index cannot be read.
+/// Reads the index of a pack, or makes it from the pack's records if its own index cannot be read.
 ///
 /// # Errors
-/// When neither can be read; the error is that of the index.
+/// Fails when neither the index nor any record can be read, with the error of the index.
 pub(super) fn ask_pack(store: &Store, set: SetId) -> Result<SealedPack> {
     let reader = open_set(store, ExtentName::pack(set), set)?;
     own_index(&reader, set, store.opener()).or_else(|error| match error.kind() {
@@ -64,21 +64,22 @@ pub(super) fn ask_pack(store: &Store, set: SetId) -> Result<SealedPack> {
     })
 }
 
-/// Whether neither the index of a pack nor its records can be read, because too much of it is lost:
-/// not because a member failed, or the pack is of a version that is not known.
+/// Whether neither the index of a pack nor its records can be read because too much of the pack is
+/// lost, and not because a member failed or the pack has an unknown version.
 pub(crate) fn is_beyond_reading(store: &Store, set: SetId) -> bool {
     let is_damage = |error: Error| matches!(error.kind(), Kind::Corrupt | Kind::TooManyLosses);
     ask_pack(store, set).err().is_some_and(is_damage)
 }
 
 impl Index<'_> {
-    /// Takes in packs that no part lists, each by its own index.
+    /// Adds packs that no part of the index lists, each by its own index.
     pub(super) fn take_packs(
         &self,
         view: &mut View,
         extents: &Extents,
         troubles: &mut Vec<Trouble>,
-    ) {
+    ) -> BTreeSet<SetId> {
+        let mut gone = BTreeSet::new();
         let numbers = view.runs.iter().flat_map(|run| run.numbers());
         let mut covered: HashSet<SetId> =
             numbers.filter_map(|number| view.packs.get(number)).map(|pack| pack.set).collect();
@@ -96,7 +97,7 @@ impl Index<'_> {
                 Ok(Some((pack, true))) => whole.push(pack),
                 Ok(Some((pack, false))) => partial.push(pack),
                 Ok(None) => {}
-                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) if error.kind() == Kind::NotFound => drop(gone.insert(**set)),
                 Err(error) => {
                     let name = ExtentName::pack(**set);
                     troubles.push(Trouble { name, set: **set, error });
@@ -129,10 +130,11 @@ impl Index<'_> {
                 }
             }
         }
+        gone
     }
 
-    /// Returns the index of a pack, if it has the extents that a read needs; and whether no present
-    /// member lacks its extent.
+    /// Returns the index of a pack, if the pack has enough extents to be read, and whether every
+    /// present member has its extent.
     fn ask_if_readable(&self, set: SetId, extents: usize) -> Result<Option<(SealedPack, bool)>> {
         let mut is_whole = true;
         // A set on every member that the store ever had cannot need more.

@@ -1,5 +1,5 @@
-//! The geometry of stripe sets, from the headers of their extents: sets differ, because members
-//! come and go.
+//! Finds the geometry of stripe sets in the headers of their extents: sets differ, because members
+//! join and leave.
 
 use crate::store::Store;
 use pinstripe_base::id::SetId;
@@ -7,8 +7,8 @@ use pinstripe_member::ExtentName;
 use pinstripe_member::stripe_set::{Geometry, HEADER_BYTES, Header};
 use pinstripe_stripe::SetReader;
 
-/// The geometry of a stripe set, as the first intact header says among those of its extents on
-/// `members`, or else the first intact trailer; `None` when none is intact.
+/// Returns the geometry of a stripe set from the first intact header among its extents on
+/// `members`, or otherwise the first intact trailer; `None` when none is intact.
 pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option<Geometry> {
     let header = |number: &usize| {
         let member = store.member_slots.get(*number)?.member.as_ref()?;
@@ -27,8 +27,8 @@ pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option
     })
 }
 
-/// Whether a stripe set has as many extents as it takes to read it, `members` being those that have
-/// one. A set without an intact header counts as having enough.
+/// Whether a stripe set has enough extents to be read; `members` are those that have an extent. A
+/// set without an intact header counts as having enough.
 pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
     // A set on every member that the store ever had cannot need more.
     members.len() == store.member_slots.len()
@@ -37,8 +37,9 @@ pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
 }
 
 /// Whether a pack that no index run lists was left by a backup that was interrupted while sealing
-/// it: its extents on `members` are too few to read it. A pack without any sound geometry cannot be
-/// read either; it is a leftover unless every member has an extent of it, which hints at damage.
+/// it: too few `members` have an extent for it to be read. A pack without an intact header or
+/// trailer cannot be read either; it counts as such a leftover unless every member has an extent of
+/// it, which suggests damage.
 pub(crate) fn is_leftover(store: &Store, set: SetId, members: &[usize]) -> bool {
     let all = store.member_slots.iter().filter(|slot| slot.row.is_some()).count();
     match geometry_of(store, ExtentName::pack(set), members) {

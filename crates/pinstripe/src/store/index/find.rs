@@ -1,7 +1,8 @@
-//! Queries: is a chunk there, may a writer rely on it, where is it; and all rows in order.
+//! Answers queries about a chunk: whether the store has it, whether a writer may rely on it, and
+//! where it is; and iterates over all rows in order.
 //!
-//! A page that cannot be read even with parity makes its run bad: the run is left out from then
-//! on, and the packs that only it lists are read directly. A run that is gone was merged away by
+//! A page that cannot be read even with parity makes its run unusable: the run is ignored from then
+//! on, and the packs that only it lists are read directly. A run that is missing was merged by
 //! another writer: the index is refreshed and the query repeated.
 
 use std::sync::Arc;
@@ -15,26 +16,27 @@ use pinstripe_stripe::Opener;
 use super::cut::has_enough;
 use super::load::sets_in;
 use super::loose::Loose;
+use super::redundant::keep_runs;
 use super::run::{Cursor, Pages, Run};
 use super::{Index, Pack, View};
 
 /// The place of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordPlace {
-    /// Ordinal in the list of packs.
+    /// The number of the pack in the index's list of packs.
     pub pack: u32,
-    /// First byte in the pack's logical run.
+    /// The offset of the record in the pack's logical run.
     pub offset: u64,
-    /// Length of head, table and stored bytes.
+    /// Length of head, chunk table and stored bytes.
     pub bytes: u32,
 }
 
 /// The place of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The record that holds it.
+    /// The record that holds the chunk.
     pub record: RecordPlace,
-    /// First byte in the record's raw bytes.
+    /// The offset of the chunk in the record's raw bytes.
     pub raw_offset: u32,
     /// Length.
     pub raw_bytes: u32,
@@ -48,15 +50,15 @@ impl From<Row> for Place {
     }
 }
 
-/// Times that a query is repeated because runs had to be left out.
+/// The largest number of times that a query is repeated because runs had to be ignored.
 const ATTEMPTS_MAX: usize = 16;
 
-/// A run that could not be read, and why.
+/// A run that could not be read, and the error.
 struct BadRun(SetId, Error);
 
 impl View {
-    /// Calls `show` with every row of a chunk, its ordinal and its pack, until `show` returns that
-    /// it has enough.
+    /// Calls `show` with every row of a chunk, the row's ordinal and its pack, until `show` returns
+    /// that it needs no more.
     fn rows_of(
         &self,
         id: &ChunkId,
@@ -90,7 +92,7 @@ impl View {
 }
 
 impl Index<'_> {
-    /// Asks a view, and again after leaving out a run that cannot be read.
+    /// Queries a view, and repeats the query without a run that cannot be read.
     fn ask<T>(&self, question: impl Fn(&View) -> Result<T, BadRun>) -> Result<T> {
         let mut attempts = 0;
         loop {
@@ -107,38 +109,70 @@ impl Index<'_> {
         }
     }
 
-    /// Refreshes without a run that could not be read. The run is damaged if enough members still
-    /// have it; otherwise another writer merged it away, which is not damage.
+    /// Refreshes the index without a run that could not be read. The run may have moved to another
+    /// member since it was opened, so it is opened again, once. The run is damaged if enough members
+    /// still have it; otherwise another writer merged it away, which is not damage.
     pub(super) fn leave_out(&self, run: SetId, error: Error) -> Result<()> {
         if error.kind().is_about_keys() {
             return Err(error);
+        }
+        if self.marks(|marks| marks.reopened.insert(run)) {
+            self.store.meet_newcomers()?;
+            self.drop_run(run);
+            return self.gather(true);
         }
         let name = ExtentName::index(run);
         if let Some(members) = sets_in(self.store, Room::Index)?.get(&run)
             && self.marks(|marks| marks.bad.insert(run))
             && has_enough(self.store, name, members)
         {
-            let error = error
-                .advice("the packs' own indexes are used instead; 'pinstripe repair' repairs this");
+            let error = error.advice(
+                "the packs' own indexes are used instead; 'pinstripe repair' repairs this index \
+                 run",
+            );
             self.monitor.warning(name.path(), error);
         }
         self.gather(true)
+    }
+
+    /// Forgets that a run was opened.
+    fn drop_run(&self, run: SetId) {
+        loop {
+            let old = self.view();
+            let mut new = View::clone(&old);
+            keep_runs(&mut new, |set| *set != run);
+            if self.replace(&old, new) {
+                return;
+            }
+        }
     }
 
     fn pages(&self) -> Pages<'_> {
         Pages { cache: &self.cache, opener: self.store.opener() }
     }
 
-    /// The place of a chunk in a pack that can be read, condemned or not.
+    /// Returns the place of a chunk in a readable pack, condemned or not.
     ///
     /// # Errors
-    /// When members that are present cannot be listed.
+    /// Fails when present members cannot be listed; with [`Kind::Busy`](pinstripe_base::error::Kind)
+    /// when the chunk is not found and all members that this process knows have left the store.
     pub fn find(&self, id: &ChunkId) -> Result<Option<Place>> {
         match self.find_now(id)? {
-            // A collector moves a live chunk to a new pack before it deletes the old one.
-            None if self.follow_deletion()? => self.find_now(id),
+            // A collector moves a live chunk to a new pack before it deletes the old one. Packs move
+            // to members that join.
+            None if self.follow_deletion()? | self.follow_members()? => self.find_now(id),
             found => Ok(found),
         }
+    }
+
+    /// Looks for packs again if members have joined since the store was opened, and says whether any
+    /// have.
+    fn follow_members(&self) -> Result<bool> {
+        let have_joined = self.store.has_newcomers()?;
+        if have_joined {
+            self.refresh_packs()?;
+        }
+        Ok(have_joined)
     }
 
     fn find_now(&self, id: &ChunkId) -> Result<Option<Place>> {
@@ -154,11 +188,11 @@ impl Index<'_> {
         })
     }
 
-    /// Those of some chunks that no pack has which can be read, condemned or not. Sorted ids cost one
-    /// read per page of the index.
+    /// Returns those of `ids` that are in no readable pack, condemned or not. If the ids are
+    /// sorted, each page of the index is read at most once.
     ///
     /// # Errors
-    /// The errors of [`find`](Self::find).
+    /// Fails with the errors of [`find`](Self::find).
     pub fn missing(&self, ids: &[ChunkId]) -> Result<Vec<ChunkId>> {
         let mut missing = Vec::new();
         for id in ids {
@@ -169,10 +203,11 @@ impl Index<'_> {
         Ok(missing)
     }
 
-    /// All places of a chunk in packs that can be read: when one is damaged, the next one serves.
+    /// Returns all places of a chunk in readable packs: if one copy is damaged, the next one can be
+    /// used.
     ///
     /// # Errors
-    /// The errors of [`find`](Self::find).
+    /// Fails with the errors of [`find`](Self::find).
     pub fn places(&self, id: &ChunkId) -> Result<Vec<Place>> {
         self.ask(|view| {
             let mut places: Vec<Place> = Vec::new();
@@ -187,19 +222,19 @@ impl Index<'_> {
         })
     }
 
-    /// Whether the store may have the chunk, as far as filters know: never `false` for one that
-    /// it has. Reads nothing.
+    /// Whether the store may have the chunk, judged by filters alone: never `false` for a chunk
+    /// that it has. Reads nothing.
     pub fn may_have(&self, id: &ChunkId) -> bool {
         let view = self.view();
         view.loose.iter().any(|loose| !loose.rows_of(id).1.is_empty())
             || view.runs.iter().any(|run| run.may_have(id))
     }
 
-    /// Whether a writer may refer to a chunk that it has not stored itself: it is in a pack that
-    /// can be read and is not condemned. The pack is marked as used.
+    /// Whether a writer may refer to a chunk that it has not stored itself: the chunk is in a
+    /// readable pack that is not condemned. The pack is then marked as used.
     ///
     /// # Errors
-    /// The errors of [`find`](Self::find).
+    /// Fails with the errors of [`find`](Self::find).
     pub fn rely_on(&self, id: &ChunkId) -> Result<bool> {
         self.ask(|view| {
             let mut may = false;
@@ -211,11 +246,11 @@ impl Index<'_> {
         })
     }
 
-    /// The number of these chunks in packs that other writers finished since this index was
-    /// loaded: chunks that raced and were stored twice.
+    /// Returns how many of these chunks are in packs that other writers finished since this index
+    /// was loaded: such chunks were stored twice.
     ///
     /// # Errors
-    /// The errors of [`find`](Self::find).
+    /// Fails with the errors of [`find`](Self::find).
     pub fn raced<'i>(&self, ids: impl IntoIterator<Item = &'i ChunkId>) -> Result<u64> {
         let view = self.view();
         let own = self.marks(|marks| marks.own.clone());
@@ -237,12 +272,12 @@ impl Index<'_> {
         Ok(raced)
     }
 
-    /// Does `work` over the rows as they are now, which do not change while others write; again as
-    /// long as it failed because other writers merged the runs meanwhile, or because one of them
-    /// cannot be read and is done without from then on.
+    /// Calls `work` with the present rows, which do not change while others write; repeats the call
+    /// if it failed because another writer merged index runs, or because a run cannot be read,
+    /// which is then ignored.
     ///
     /// # Errors
-    /// The errors of `work` that have another cause; the errors of the members.
+    /// Fails with the errors of `work` that have another cause, or with the errors of the members.
     pub fn over_rows<T>(&self, mut work: impl FnMut(&Rows<'_>) -> Result<T>) -> Result<T> {
         let mut tries = 0;
         loop {
@@ -268,37 +303,37 @@ impl Index<'_> {
     }
 }
 
-/// All rows of an index at one moment. A row's *ordinal* is below [`count`](Self::count) and the
-/// same for every question; a chunk has as many rows as it was stored times, and ordinals of rows
-/// whose pack is gone are never shown.
+/// All rows of an index at one moment. A row's *ordinal* is below [`count`](Self::count) and is the
+/// same in every query; a chunk has as many rows as it was stored times, and ordinals of rows whose
+/// pack is gone are never returned.
 pub struct Rows<'i> {
     view: Arc<View>,
     pages: Pages<'i>,
 }
 
 impl Rows<'_> {
-    /// Ordinals are below this: the length of a bitmap over rows.
+    /// All ordinals are below this number, which is the length of a bitmap over rows.
     pub fn count(&self) -> u64 {
         let runs: u64 = self.view.runs.iter().map(|run| run.rows).sum();
         runs + self.view.loose.iter().map(|loose| loose.len() as u64).sum::<u64>()
     }
 
-    /// Whether `index` still asks every run that these rows are read from: when another writer has
-    /// merged one away, they cannot be read any more.
+    /// Whether `index` still uses every run from which these rows are read: if another writer has
+    /// merged one, its rows cannot be read any more.
     fn are_current(&self, index: &Index<'_>) -> bool {
         self.view.runs.iter().all(|run| index.has_run(run.set))
     }
 
-    /// Name and marks of the pack that a place names.
+    /// Returns the name and flags of the pack to which a place refers.
     pub fn pack(&self, number: u32) -> Option<&Pack> {
         self.view.packs.get(number)
     }
 
-    /// Shows all rows of some chunks: which of `ids`, the row's ordinal, the place. Sorted ids
-    /// cost one read per page.
+    /// Passes all rows of some chunks to the function: the position in `ids`, the row's ordinal,
+    /// the place. If the ids are sorted, each page is read at most once.
     ///
     /// # Errors
-    /// When a page cannot be read.
+    /// Fails when a page cannot be read.
     pub fn find_many(
         &self,
         ids: &[ChunkId],
@@ -314,10 +349,10 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Shows every row, in the order of the ids. Ends with the first error of `show`.
+    /// Passes every row to `show`, in the order of the ids. Ends at the first error of `show`.
     ///
     /// # Errors
-    /// The errors of [`find_many`](Self::find_many), and the errors of `show`.
+    /// Fails with the errors of [`find_many`](Self::find_many), and the errors of `show`.
     pub fn for_each(&self, show: &mut dyn FnMut(u64, &ChunkId, Place) -> Result<()>) -> Result<()> {
         let runs: Vec<&Run> = self.view.runs.iter().map(|run| &**run).collect();
         let loose: Vec<&Loose> = self.view.loose.iter().map(|loose| &**loose).collect();
@@ -329,7 +364,7 @@ impl Rows<'_> {
     }
 }
 
-/// One part being read from end to end.
+/// One part of the index that is read from end to end.
 enum PartReader<'v> {
     Loose(std::iter::Zip<std::ops::RangeFrom<u64>, std::slice::Iter<'v, Row>>),
     Run(Cursor<'v>),
@@ -344,10 +379,11 @@ impl PartReader<'_> {
     }
 }
 
-/// The rows of several parts in the order of their ids, and of their packs where those are equal.
+/// The rows of several parts, in the order of their ids, and for equal ids in the order of their
+/// packs.
 pub(super) struct Merged<'v> {
     sources: Vec<(u64, PartReader<'v>)>,
-    /// The next row of each source.
+    /// The next row of each part.
     heads: std::collections::BinaryHeap<std::cmp::Reverse<PartHead>>,
 }
 
@@ -364,7 +400,8 @@ struct PartHead {
 }
 
 impl<'v> Merged<'v> {
-    /// Begins with all parts. Ordinals are those of loose parts, then of runs, in this order.
+    /// Begins to read all parts from their start. Ordinals first count the rows of loose parts,
+    /// then those of runs, in this order.
     pub(super) fn new(loose: &[&'v Loose], runs: &[&'v Run], opener: &'v Opener) -> Result<Self> {
         let (mut base, mut sources) = (0, Vec::new());
         for part in loose {
@@ -391,7 +428,7 @@ impl<'v> Merged<'v> {
         Ok(())
     }
 
-    /// The next row, with its ordinal.
+    /// Returns the next row with its ordinal.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Row)>> {
         let Some(std::cmp::Reverse(head)) = self.heads.pop() else { return Ok(None) };
         self.advance(head.source)?;

@@ -1,8 +1,8 @@
-//! The packs that an index knows, by number, with the flags that deletion needs of each.
+//! The packs that an index knows, by number, with the flags of each that deletion needs.
 //!
-//! Invariants: a pack keeps its number as long as the index lives; a pack that is used and one
-//! that is condemned are marked in an order that lets neither side miss the other (see
-//! [`Pack::rely`]). A pack takes 40 bytes.
+//! Invariants: a pack keeps its number as long as the index exists; using a pack and condemning it
+//! set flags in an order that lets each side see the other (see [`Pack::rely`]). Each pack takes 40
+//! bytes of memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -14,9 +14,9 @@ use pinstripe_base::id::SetId;
 pub struct Pack {
     /// The name.
     pub set: SetId,
-    /// Bytes of its records, from an index run.
+    /// The length of the pack's records together, from an index run.
     pub bytes: u64,
-    /// Extents that reading it takes, D.
+    /// The number of extents that are needed to read the pack, D.
     pub data: u8,
     /// Further extents, P.
     pub parity: u8,
@@ -47,24 +47,24 @@ impl Pack {
         self.extents.store(extents.min(255) as u8, Ordering::Relaxed);
     }
 
-    /// Extents of it on members that are present.
+    /// The number of the pack's extents on present members.
     pub fn extents(&self) -> usize {
         self.extents.load(Ordering::Relaxed).into()
     }
 
-    /// Whether it has the extents that reading takes.
+    /// Whether the pack has enough extents to be read.
     pub(crate) fn is_readable(&self) -> bool {
         self.extents() >= usize::from(self.data)
     }
 
-    /// Whether it lacks an extent that none of this many members can take, as each of them holds
-    /// another one of it: gc rewrites such a pack.
+    /// Whether the pack lacks an extent that none of this many members can take, because each of
+    /// them has another extent of it: gc rewrites such a pack.
     pub(crate) fn is_short_for(&self, members: usize) -> bool {
         let width = usize::from(self.data) + usize::from(self.parity);
         self.extents() < width && members < width
     }
 
-    /// Whether deletion has condemned it.
+    /// Whether a deletion has condemned the pack.
     pub(crate) fn is_condemned(&self) -> bool {
         self.condemned.load(Ordering::SeqCst)
     }
@@ -73,9 +73,9 @@ impl Pack {
         self.condemned.store(condemned, Ordering::SeqCst);
     }
 
-    /// Whether a writer may refer to what is in it: an index run lists it, or it has all of
-    /// its extents. One that is merely readable may stem from a backup that was cut off, and has
-    /// less parity than a new snapshot was promised.
+    /// Whether a writer may refer to chunks in the pack: an index run lists it, or it has all of
+    /// its extents. A pack that is only readable may come from an interrupted backup, and has less
+    /// parity than a new snapshot must have.
     pub(crate) fn is_reliable(&self) -> bool {
         self.reliable.load(Ordering::Relaxed)
     }
@@ -84,14 +84,14 @@ impl Pack {
         self.reliable.store(reliable, Ordering::Relaxed);
     }
 
-    /// Whether this process has relied on a chunk in it.
+    /// Whether this process has relied on a chunk in the pack.
     pub fn is_used(&self) -> bool {
         self.used.load(Ordering::SeqCst)
     }
 
-    /// Marks the pack as relied upon; `false` when it may not be, because it is condemned, cannot
-    /// be read or is not [reliable](Self::is_reliable). The condemning thread sets its flag first
-    /// and reads the uses afterwards, so one of the two sees the other.
+    /// Marks the pack as used; returns `false` if it may not be used, because it is condemned,
+    /// cannot be read or is not [reliable](Self::is_reliable). The thread that condemns sets its
+    /// flag first and reads the used flags afterwards, so one of the two threads sees the other.
     #[must_use]
     pub fn rely(&self) -> bool {
         if self.is_condemned() || !self.is_readable() || !self.is_reliable() {
@@ -102,10 +102,11 @@ impl Pack {
     }
 }
 
-/// All packs. Grows by whole blocks, so that a copy of the list is a few pointers.
+/// All packs. A list of packs that grows by whole blocks, so that copying the list copies only a
+/// few pointers.
 #[derive(Debug, Clone, Default)]
 pub struct Packs {
-    /// Number of the first pack of each block, and the block, sorted by name.
+    /// The number of the first pack of each block, and the block, sorted by name.
     blocks: Vec<(u32, Arc<[Pack]>)>,
     len: u32,
 }
@@ -116,26 +117,26 @@ impl Packs {
         self.len as usize
     }
 
-    /// Whether there is none.
+    /// Whether there is no pack.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The pack with this number.
+    /// Returns the pack with this number.
     pub fn get(&self, number: u32) -> Option<&Pack> {
         let block = self.blocks.partition_point(|(first, _)| *first <= number).checked_sub(1)?;
         let (first, packs) = &self.blocks[block];
         packs.get((number - first) as usize)
     }
 
-    /// The number of a pack.
+    /// Returns the number of a pack.
     pub fn find(&self, set: &SetId) -> Option<u32> {
         self.blocks.iter().find_map(|(first, packs)| {
             packs.binary_search_by_key(set, |pack| pack.set).ok().map(|at| first + at as u32)
         })
     }
 
-    /// All packs with their numbers.
+    /// Returns all packs with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Pack)> + '_ {
         self.blocks.iter().flat_map(|(first, packs)| (*first..).zip(packs.iter()))
     }

@@ -1,10 +1,10 @@
-//! Making a view of the index on the members: runs first, then packs that no run lists.
+//! Makes a view of the index from the members: runs first, then packs that no run lists.
 //!
-//! Invariants: a view is made from the previous one and replaces it only while that is still
-//! current; runs are listed until two lists agree, so that no run is missed because another writer
-//! merged it away during the listing; a run on fewer members than a read needs does not count, even
-//! if its head can be read; a run that lacks an extent makes no other redundant. A pack in no run
-//! is read directly when it can be read; a writer relies on it only when all of its extents are
+//! Invariants: a view is made from the previous one and replaces it only while that one is still
+//! current. Runs are listed until two listings agree, so that no run is missed because another
+//! writer merged it during the listing. A run on fewer members than a read needs does not count,
+//! even if its head can be read. A run that lacks an extent makes no other run redundant. A pack in
+//! no run is read directly if possible; a writer relies on it only when all of its extents are
 //! present, because it may come from a backup that was interrupted while sealing it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,13 +24,15 @@ use super::redundant::{drop_redundant, keep_runs, set_reliable};
 use super::run::{self, Opened, Run};
 use super::{Extents, Index, SealedPack, View, part};
 
-/// Lists of runs that are read until two agree.
+/// The largest number of listings of runs until two agree.
 const LISTS_MAX: usize = 8;
+/// Times that the members are listed again because sets were listed and could not be opened.
+const TRIES_MAX: usize = 2;
 
-/// Which stripe sets a room has, and on which of the present members and newcomers.
+/// Returns the stripe sets in a room, and which of the present members and newcomers have each.
 ///
 /// # Errors
-/// The errors of [`Store::list`].
+/// Fails with the errors of [`Store::list`].
 pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
     let listed = store.list(room)?.into_iter();
     let mut sets: BTreeMap<_, _> = listed.map(|(id, members)| (SetId(id), members)).collect();
@@ -42,10 +44,11 @@ pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>>
     Ok(sets)
 }
 
-/// The same without packs that are being deleted: the sets that must be kept complete.
+/// Returns the stripe sets in a room without packs that are being deleted: the sets that must be
+/// kept complete.
 ///
 /// # Errors
-/// The errors of [`Store::list`].
+/// Fails with the errors of [`Store::list`].
 pub(crate) fn standing_sets(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
     let mut sets = sets_in(store, room)?;
     if room == Room::Packs {
@@ -55,10 +58,10 @@ pub(crate) fn standing_sets(store: &Store, room: Room) -> Result<BTreeMap<SetId,
     Ok(sets)
 }
 
-/// The content of a run of either format.
+/// The content of an index run of either format.
 enum AnyRun {
     Pages(Box<Opened>),
-    /// The first format: the indexes of packs, one after the other.
+    /// A run of the first format: the indexes of packs, one after the other.
     Indexes(Vec<SealedPack>),
 }
 
@@ -75,16 +78,18 @@ pub(super) fn open_set(store: &Store, name: ExtentName, set: SetId) -> Result<Se
     SetReader::open(&store.members_to_read(), name, store.config.store, set)
 }
 
-/// Opens a run with this many extents. With fewer than a read needs it is refused, even if its head
-/// can be read: the head of a small run is in one strip, and does not prove that the strips with
-/// its pages were ever written.
+/// Opens a run that has this many extents. A run with fewer extents than a read needs is refused,
+/// even if its head can be read: the head of a small run is in one strip, and does not prove that
+/// the strips with its pages were ever written.
 fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     let name = ExtentName::index(set);
     let reader = open_set(store, name, set)?;
     let needed = reader.geometry().data();
     if extents < needed {
-        let error =
-            Error::new(Kind::TooManyLosses, "too few extents of this index run are present");
+        let error = Error::new(
+            Kind::TooManyLosses,
+            "too few extents of this index run are present to read it",
+        );
         return Err(error.at(name.path()).expected(format!("{needed} or more"), extents));
     }
     if reader.index().start > 0 {
@@ -106,24 +111,24 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     parsed.map(AnyRun::Indexes).map_err(|error| error.at(name.path()))
 }
 
-/// Packs that a readable run lists, whether or not they are present; for each run what it says or
-/// why it cannot be read.
+/// Returns the packs that a readable run lists, whether or not they are present, and for each run
+/// its list or the error of reading it.
 ///
 /// # Errors
-/// When a member that is present cannot be listed.
+/// Fails when a present member cannot be listed.
 pub(crate) fn sets_spoken_of(store: &Store) -> Result<Vec<(SetId, Result<Vec<RunPack>>)>> {
     let runs = sets_in(store, Room::Index)?.into_iter();
     Ok(runs.map(|(set, members)| (set, packs_of_run(store, set, members.len()))).collect())
 }
 
-/// Returns the packs that one run lists, `extents` being the number of members with an extent of
-/// it.
+/// Returns the packs that one run lists; `extents` is the number of members with an extent of the
+/// run.
 pub(super) fn packs_of_run(store: &Store, set: SetId, extents: usize) -> Result<Vec<RunPack>> {
     open_run(store, set, extents).map(|run| run.packs())
 }
 
 impl Index<'_> {
-    /// Makes a view of what exists now. `all` lists packs too, not only runs.
+    /// Makes a new view of the present state. `all` lists packs too, not only index runs.
     pub(super) fn gather(&self, all: bool) -> Result<()> {
         if all {
             // Before the packs are listed: a deletion that begins after this shows up as news in
@@ -138,15 +143,17 @@ impl Index<'_> {
         // again, so that no update is lost.
         loop {
             let old = self.view();
-            let new = self.gathered(View::clone(&old), all)?;
+            let new = self.gathered(View::clone(&old), all, 0)?;
             if self.replace(&old, new) {
                 return Ok(());
             }
         }
     }
 
-    fn gathered(&self, mut view: View, all: bool) -> Result<View> {
-        let mut troubles = Vec::new();
+    /// `tries` is how often members were already listed again. Between the list and the read a set
+    /// may move from one member to another: then it is neither gone nor damaged.
+    fn gathered(&self, mut view: View, all: bool, tries: usize) -> Result<View> {
+        let (mut troubles, mut vanished) = (Vec::new(), BTreeSet::new());
         let bad = self.marks(|marks| marks.bad.clone());
         keep_runs(&mut view, |set| !bad.contains(set));
         let mut known = self.known_runs(&view);
@@ -156,8 +163,8 @@ impl Index<'_> {
             if runs.keys().eq(&known) {
                 break;
             }
-            self.take_runs(&mut view, &runs, all, &mut troubles)?;
-            known = runs.keys().copied().collect();
+            let gone = self.take_runs(&mut view, &runs, all, &mut troubles)?;
+            known = runs.keys().filter(|set| !gone.contains(set)).copied().collect();
         }
         // Listed after the runs: a pack is written before the run that lists it, so a pack missing
         // here is gone, not new.
@@ -167,12 +174,17 @@ impl Index<'_> {
                 pack.set_extents(extents.get(&pack.set).map_or(0, Vec::len));
             }
             view.loose.retain(|loose| loose.is_as_asked(&extents));
-            self.take_packs(&mut view, &extents, &mut troubles);
+            vanished = self.take_packs(&mut view, &extents, &mut troubles);
         }
         // First: a loose part goes only once deletion is known to have taken all of its packs.
         self.learn_reaped(&view)?;
         if all && self.have_moved(&view)? {
-            return self.gathered(view, all);
+            return self.gathered(view, all, tries);
+        }
+        if tries < TRIES_MAX && !(troubles.is_empty() && vanished.is_empty()) {
+            self.store.foresee(&[]);
+            self.store.meet_newcomers()?;
+            return self.gathered(view, all, tries + 1);
         }
         let is_reaped = |set: &SetId| self.marks(|marks| marks.reaped.contains(set));
         view.loose.retain(|loose| loose.run.is_some() || !loose.sets.iter().all(is_reaped));
@@ -187,8 +199,8 @@ impl Index<'_> {
         Ok(view)
     }
 
-    /// The extents of packs, listed after the runs. Asked ahead they may have been listed before:
-    /// if one is missing then, they are listed again.
+    /// Returns the extents of packs, listed after the runs. A prefetched listing may be from before
+    /// the runs were listed: if a pack is missing in it, packs are listed again.
     fn packs_after_runs(&self, view: &View) -> Result<Extents> {
         let extents = sets_in(self.store, Room::Packs)?;
         let is_short = |(_, pack): (u32, &Pack)| {
@@ -201,8 +213,9 @@ impl Index<'_> {
         Ok(extents)
     }
 
-    /// Asks which packs deletion took, when one is gone for an unknown reason. Asked after the
-    /// packs were listed: a deletion is announced before its packs go.
+    /// Finds out which packs deletion removed, when a pack is missing for an unknown reason. The
+    /// question is asked after the packs were listed: a deletion is announced before its packs are
+    /// removed.
     fn learn_reaped(&self, view: &View) -> Result<()> {
         let gone = view.packs.iter().filter(|(_, pack)| !pack.is_readable()).map(|(_, p)| p.set);
         let gone: Vec<SetId> = gone.chain(view.lost.iter().copied()).collect();
@@ -213,8 +226,8 @@ impl Index<'_> {
         Ok(())
     }
 
-    /// Whether packs that cannot be read, and that deletion did not take, may be on members that have
-    /// joined since the store was opened.
+    /// Whether packs that cannot be read, and that deletion did not remove, may be on members that
+    /// have joined since the store was opened.
     fn have_moved(&self, view: &View) -> Result<bool> {
         let is_reaped = |set: &SetId| self.marks(|marks| marks.reaped.contains(set));
         let mut gone = view.packs.iter().filter(|(_, pack)| !pack.is_readable());
@@ -230,18 +243,20 @@ impl Index<'_> {
         known
     }
 
-    /// Opens runs that are new, and forgets those that are gone or were found to be bad.
+    /// Opens new runs, and drops those that were removed or found to be unusable. Returns the runs
+    /// that were listed and that no member has any more.
     ///
-    /// A run that too few members have is skipped until the next time: another writer is putting or
-    /// removing it member by member, or was interrupted in that, or it was merged away while a
-    /// member was absent. Its packs are read directly until then.
+    /// A run that too few members have is skipped this time: another writer is putting or removing
+    /// it on one member after the other, or was interrupted in that, or it was merged while a
+    /// member was absent. Until the run counts, its packs are read directly.
     fn take_runs(
         &self,
         view: &mut View,
         there: &Extents,
         all: bool,
         troubles: &mut Vec<Trouble>,
-    ) -> Result<()> {
+    ) -> Result<BTreeSet<SetId>> {
+        let mut gone = BTreeSet::new();
         keep_runs(view, |set| there.contains_key(set));
         let known = self.known_runs(view);
         let (mut pages, mut indexes) = (Vec::new(), Vec::new());
@@ -249,7 +264,7 @@ impl Index<'_> {
             match open_run(self.store, set, members.len()) {
                 Ok(AnyRun::Pages(opened)) => pages.push(*opened),
                 Ok(AnyRun::Indexes(packs)) => indexes.push((set, packs)),
-                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) if error.kind() == Kind::NotFound => drop(gone.insert(set)),
                 Err(error) => {
                     let name = ExtentName::index(set);
                     let is_enough = |members: &[usize]| has_enough(self.store, name, members);
@@ -279,11 +294,11 @@ impl Index<'_> {
         for (run, packs) in indexes {
             view.loose.push(Arc::new(loose(&view.packs, &packs, Some(run))?));
         }
-        Ok(())
+        Ok(gone)
     }
 
-    /// Gives numbers to packs that have none. Unless `all` packs are listed anyway, each is asked
-    /// for its extents.
+    /// Gives numbers to packs that have none yet. Unless `all` packs are listed anyway, the extents
+    /// of each newly numbered pack are looked up.
     pub(super) fn take_numbers(&self, view: &mut View, packs: &[RunPack], all: bool) {
         let condemned = self.marks(|marks| marks.condemned.clone());
         let is_new = |pack: &&RunPack| !pack.is_lost && view.packs.find(&pack.set).is_none();
@@ -297,7 +312,7 @@ impl Index<'_> {
         view.packs.extend(new);
     }
 
-    /// Which present members have an extent.
+    /// Returns the present members that have an extent.
     fn holders_of(&self, name: ExtentName) -> Vec<usize> {
         let has = |member: &SharedMember| member.len(name).is_ok();
         let own = self.store.present().filter(|(_, it)| has(it)).map(|(number, _)| number);
@@ -311,7 +326,7 @@ impl Index<'_> {
     }
 }
 
-/// A run or pack that cannot be read.
+/// An index run or pack that cannot be read, and the error.
 pub(super) struct Trouble {
     pub(super) name: ExtentName,
     pub(super) set: SetId,

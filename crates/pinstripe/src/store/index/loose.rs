@@ -1,4 +1,4 @@
-//! Rows in memory: of packs that no run lists, and of runs of the first format.
+//! Rows in memory: those of packs that no index run lists, and those of runs of the first format.
 
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SetId};
@@ -7,16 +7,16 @@ use pinstripe_member::index_run::Row;
 use super::list::Packs;
 use super::{Extents, SealedPack};
 
-/// Some packs' rows, sorted by id; 52 bytes each.
+/// The rows of some packs, sorted by id; 52 bytes each.
 pub(super) struct Loose {
-    /// Numbers in the index's list.
+    /// The rows, whose pack numbers are those of the index's list.
     rows: Box<[Row]>,
     /// The packs.
     pub(super) sets: Vec<SetId>,
-    /// The run of the first format that these came from.
+    /// The run of the first format from which these rows came.
     pub(super) run: Option<SetId>,
-    /// The extents that each pack had when it was asked, if that was fewer than all: then these
-    /// packs are read and not relied upon, and asked again when one has gained or lost an extent.
+    /// The number of extents that each pack had when it was read, if any lacked an extent: these
+    /// packs are read but not relied upon, and read again when one has gained or lost an extent.
     pub(super) partial: Option<Vec<usize>>,
 }
 
@@ -26,7 +26,7 @@ impl Loose {
         Loose { rows: rows.into(), sets, run, partial: None }
     }
 
-    /// Whether its packs have as many extents as when they were asked, so far as that matters.
+    /// Whether its packs still have as many extents as when they were read, as far as that matters.
     pub(super) fn is_as_asked(&self, extents: &Extents) -> bool {
         let Some(partial) = &self.partial else { return true };
         let now = self.sets.iter().map(|set| extents.get(set).map_or(0, Vec::len));
@@ -41,7 +41,7 @@ impl Loose {
         &self.rows
     }
 
-    /// The rows of one chunk, with the place of the first among all.
+    /// Returns the rows of one chunk, and the position of the first among all rows.
     pub(super) fn rows_of(&self, id: &ChunkId) -> (u64, &[Row]) {
         let start = self.rows.partition_point(|row| row.id < *id);
         let count = self.rows[start..].iter().take_while(|row| row.id == *id).count();

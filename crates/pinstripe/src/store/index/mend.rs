@@ -1,4 +1,4 @@
-//! Repairing the runs of a store: unreadable ones are rebuilt from the packs.
+//! Repairs the index runs of a store: unreadable ones are rebuilt from the packs.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::load::sets_spoken_of;
 use super::merge::{Merge, whole};
 use super::run::Run;
 
-/// The changes that repairing made to the runs.
+/// What a repair changed about the runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mended {
     /// Runs that were written.
@@ -21,11 +21,11 @@ pub struct Mended {
     pub removed: u64,
 }
 
-/// Packs that intact runs list; those that are remembered as gone, deleted or being deleted are not
-/// among them.
+/// Returns the packs that intact runs list, except those that are recorded as gone, deleted or
+/// being deleted.
 ///
 /// # Errors
-/// When a member that is present cannot be listed.
+/// Fails when a present member cannot be listed.
 pub(crate) fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
     let packs = sets_spoken_of(store)?.into_iter().filter_map(|(_, packs)| packs.ok()).flatten();
     let packs = packs.filter(|pack: &RunPack| !pack.is_lost).map(|pack| pack.set);
@@ -35,12 +35,14 @@ pub(crate) fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
 }
 
 impl Index<'_> {
-    /// Reads every run to its end. Writes one for packs that no intact run lists; it also replaces
-    /// runs that list packs that are gone or that lack an extent on a member. Removes runs that
-    /// cannot be read, except runs of a newer version, and those that an absent member may have.
+    /// Reads every run completely. Writes a run for packs that no intact run lists; the new run
+    /// also replaces runs that list missing packs or that lack an extent on a member. Removes runs
+    /// that cannot be read, except runs of a newer version and runs that an absent member may have
+    /// an extent of.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for a run of a newer version; the errors of the members.
+    /// Fails with [`Kind::Unsupported`] for a run of a newer version, or with the errors of the
+    /// members.
     pub fn mend(&self) -> Result<Mended> {
         let mut bad = Vec::new();
         for (run, packs) in sets_spoken_of(self.store)? {
@@ -76,18 +78,18 @@ impl Index<'_> {
         Ok(Mended { written, removed: bad.len() as u64 })
     }
 
-    /// Whether a run is known to be unreadable. Not every page has been read.
+    /// Whether any run is known to be unreadable. Pages that were not read yet are not checked.
     ///
     /// # Errors
-    /// When a member that is present cannot be listed.
+    /// Fails when a present member cannot be listed.
     pub(crate) fn has_unreadable_runs(&self) -> Result<bool> {
         let is_bad = |set: &SetId| self.marks(|marks| marks.bad.contains(set));
         let runs = sets_spoken_of(self.store)?;
         Ok(runs.iter().any(|(set, packs)| packs.is_err() || is_bad(set)))
     }
 
-    /// Reads every page of some runs; returns those that have one that cannot be read, which are
-    /// left out: their packs are asked themselves.
+    /// Reads every page of some runs; returns the runs with an unreadable page, which are ignored
+    /// from then on: their packs are read directly.
     pub(super) fn leave_out_unreadable(&self, runs: &[Arc<Run>]) -> Result<Vec<SetId>> {
         let mut bad = Vec::new();
         for run in runs {

@@ -1,12 +1,13 @@
-//! Merging parts of an index into one run, row by row.
+//! Merges parts of an index into one run, row by row.
 //!
-//! Runs are in tiers by their number of rows, each tier four times the one below; four of one tier
-//! become one of the next. So a row is written again once per tier, and there are few runs.
+//! Runs are in tiers by their number of rows, each tier four times as large as the one below; four
+//! runs of one tier are merged into one of the next. So each row is rewritten once per tier, and
+//! the number of runs stays small.
 //!
 //! Invariants: the new run is durable before the first old one is removed; a reader that finds a
-//! run gone refreshes its view. Memory is that of [`RunWriter`] and a few pages per part. Rows of
-//! packs that are gone are left out; the loss is remembered, unless deletion removed the pack. Two
-//! writers that merge the same runs make one run too many, which is redundant and removed later.
+//! run missing refreshes its view. Memory use is that of [`RunWriter`] plus a few pages per part.
+//! Rows of missing packs are left out; the loss is recorded, unless deletion removed the pack. If
+//! two writers merge the same runs, one of the new runs is redundant and is removed later.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,29 +26,29 @@ use super::run::Run;
 use super::write::{RunWriter, lost_pack, write_run};
 use super::{Index, View};
 
-/// Runs of one tier that are merged.
+/// The number of runs of one tier that are merged.
 const FANOUT: usize = 4;
-/// Runs of fewer rows are all in the lowest tier.
+/// Runs with fewer rows than this are all in the lowest tier.
 const LOWEST_ROWS: u64 = 4096;
-/// Rows between two checks whether the merge is still wanted.
+/// The number of rows between two checks whether the merge is still wanted.
 const LOOK_ROWS: u64 = 4096;
 
-/// Parts to be merged.
+/// Parts of the index that are to be merged.
 #[derive(Default)]
 pub struct Merge {
     pub(super) loose: Vec<Arc<Loose>>,
     pub(super) runs: Vec<Arc<Run>>,
-    /// Packs that the new run must record as gone, in addition to those that the parts record.
+    /// Packs that the new run must record as lost, in addition to those that the parts record.
     pub(super) remember: Vec<SetId>,
 }
 
 impl Merge {
-    /// Whether there is nothing to be written.
+    /// Whether there is nothing to merge.
     pub fn is_empty(&self) -> bool {
         self.loose.is_empty() && self.runs.is_empty() && self.remember.is_empty()
     }
 
-    /// Returns the rows of all parts together: the cost of the merge.
+    /// Returns the number of rows of all parts together, which is the cost of the merge.
     pub fn rows(&self) -> u64 {
         let loose: u64 = self.loose.iter().map(|loose| loose.len() as u64).sum();
         loose + self.runs.iter().map(|run| run.rows).sum::<u64>()
@@ -58,8 +59,8 @@ fn tier(rows: u64) -> u32 {
     (rows / LOWEST_ROWS).max(1).ilog(FANOUT as u64)
 }
 
-/// Chooses the runs to merge into one, by their numbers of rows: all of the lowest tier that is
-/// full, and those below it.
+/// Selects the runs to merge into one, by their numbers of rows: those of the lowest tier that is
+/// full, and of the tiers below it.
 fn choose(rows: &[u64]) -> Vec<usize> {
     let tiers: Vec<u32> = rows.iter().map(|rows| tier(*rows)).collect();
     let is_full = |wanted: &u32| tiers.iter().filter(|tier| *tier == wanted).count() >= FANOUT;
@@ -68,10 +69,10 @@ fn choose(rows: &[u64]) -> Vec<usize> {
 }
 
 impl Index<'_> {
-    /// The merge that a snapshot relying on this index needs: packs that no run lists, and runs
-    /// that a member lacks its part of. Without it, no writer would rely on these packs any more as
-    /// soon as a member loses its part of them. Converts runs of the first format, too. Packs that
-    /// lack an extent already are left to repair.
+    /// Returns the merge that a snapshot relying on this index needs: of packs that no run lists,
+    /// and of runs that lack an extent on a member. Without this merge, no writer would rely on
+    /// these packs any more as soon as a member loses its extent of them. The merge also converts
+    /// runs of the first format. Packs that already lack an extent are left for `repair`.
     pub(crate) fn plan_loose(&self) -> Option<Merge> {
         let view = self.view();
         // One listing instead of a question for each run, where each costs a round trip.
@@ -96,7 +97,8 @@ impl Index<'_> {
         (!merge.is_empty()).then_some(merge)
     }
 
-    /// The merge of runs that list packs which deletion took: the new run no longer lists them.
+    /// Returns the merge of runs that list packs which deletion removed: the new run does not list
+    /// them any more.
     pub(crate) fn plan_forgetting(&self) -> Option<Merge> {
         let view = self.view();
         let all_present = self.store.absent().next().is_none();
@@ -113,7 +115,7 @@ impl Index<'_> {
         (!merge.is_empty()).then_some(merge)
     }
 
-    /// All parts, to be merged into one run: forgets all packs that are gone.
+    /// Returns the merge of all parts into one run, which drops all missing packs.
     pub(crate) fn plan_full_merge(&self) -> Option<Merge> {
         let view = self.view();
         let (loose, runs) = (whole(&view.loose), view.runs.clone());
@@ -121,12 +123,13 @@ impl Index<'_> {
         (!merge.is_empty()).then_some(merge)
     }
 
-    /// Merges. Returns `None` when it was no longer wanted, when nothing was left to write, and
-    /// when one of the runs cannot be read, because another writer was first or too much of it is
-    /// lost: that one is left out from then on, and a merge of its packs must be planned again.
+    /// Merges. Returns `None` when the merge is no longer wanted, when nothing is left to write, or
+    /// when one of the runs cannot be read, because another writer was faster or too much of it is
+    /// lost: that run is ignored from then on, and a merge of its packs must be planned again.
     ///
     /// # Errors
-    /// The errors of the members; [`Kind::TooManyLosses`] when there are too few for a run.
+    /// Fails with the errors of the members, or with [`Kind::TooManyLosses`] when there are too few
+    /// members for a run.
     pub fn merge(&self, merge: Merge, is_over: &dyn Fn() -> bool) -> Result<Option<SetId>> {
         let view = self.view();
         let packs = self.packs_of(&view, &merge);
@@ -191,7 +194,7 @@ impl Index<'_> {
         writer.finish(packs).map(drop)
     }
 
-    /// The packs of a merge, and the number that each pack of the index has among them.
+    /// Returns the packs of a merge, and for each pack of the index its number in the new run.
     fn packs_of(&self, view: &View, merge: &Merge) -> (Vec<u32>, Vec<RunPack>) {
         let all_present = self.store.absent().next().is_none();
         let mut wanted: BTreeSet<u32> = merge.runs.iter().flat_map(|run| run.numbers()).collect();
@@ -228,7 +231,7 @@ impl Index<'_> {
     }
 }
 
-/// Loose parts whose packs have all of their extents.
+/// Returns the loose parts whose packs have all of their extents.
 pub(super) fn whole(loose: &[Arc<Loose>]) -> Vec<Arc<Loose>> {
     loose.iter().filter(|loose| loose.partial.is_none()).map(Arc::clone).collect()
 }

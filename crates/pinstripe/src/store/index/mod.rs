@@ -1,20 +1,22 @@
-//! The chunk index: the chunks that the store has, and their places.
+//! The chunk index: which chunks the store has, and where they are.
 //!
-//! It consists of immutable parts. *Runs* are sorted files of rows on the members; their filters
-//! and fences are in memory ([`run`]). *Loose* parts are rows in memory, of packs that no run lists
-//! yet and of runs of the first format. A query consults the filters first, and then reads one page
-//! per chunk that exists. Parts are merged while a backup runs ([`merge`]), so that their number
-//! grows with the logarithm of the store.
+//! The index consists of immutable parts. *Runs* are sorted files of rows on the members; only
+//! their filters and fences are in memory ([`run`]). *Loose* parts are rows in memory, for packs
+//! that no run lists yet and for runs of the first format. A query checks the filters first, and
+//! then reads one page for each chunk that the store has. Parts are merged while a backup runs
+//! ([`merge`]), so that their number grows with the logarithm of the store's size.
 //!
 //! Invariants:
-//! - a row counts only while its pack has the extents that reading takes; a writer relies on it
-//!   only while the pack is not condemned, and has all of its extents or is in a run;
-//! - a run that lacks an extent replaces no other: the other stays until everything it lists is in
-//!   runs that lack none;
-//! - all of this is derived: a lost run is made again from the packs, a pack's own index from its
-//!   records;
-//! - a query uses one [`View`], which never changes; refreshing makes another one. No lock is
-//!   held while members are read.
+//!
+//! * A row counts only while its pack has enough extents to be read.
+//! * A writer relies on a row only while the row's pack is not condemned, and has all of its
+//!   extents or is in a run.
+//! * A run that lacks an extent replaces no other run: the other run stays until everything that it
+//!   lists is in runs that lack no extent.
+//! * The index is derived data: a lost run can be rebuilt from the packs, and the index at the end
+//!   of a pack from the pack's records.
+//! * A query uses one [`View`], which never changes; refreshing makes another view.
+//! * No lock is held while members are read.
 //!
 //! Not in this module: threads, and the decision to delete a pack.
 
@@ -70,37 +72,40 @@ use loose::Loose;
 use page_cache::PageCache;
 use run::Run;
 
-/// The state of an index at one moment.
+/// The state of an index at one moment, which never changes.
 #[derive(Clone, Default)]
 struct View {
     packs: Packs,
     runs: Vec<Arc<Run>>,
     loose: Vec<Arc<Loose>>,
-    /// Runs all of whose packs are listed by other runs that lack no extent; with the numbers of
-    /// those packs.
+    /// Redundant runs, all of whose packs are listed by other runs that lack no extent, with the
+    /// numbers of those packs.
     redundant: Arc<BTreeMap<SetId, Box<[u32]>>>,
-    /// Packs that were stored and are gone, as far as runs list them.
+    /// Packs that were stored and are lost, as far as index runs record them.
     lost: Arc<BTreeSet<SetId>>,
 }
 
-/// Runs and packs of a store that need not be read again.
+/// Flags of runs and packs of a store that are not part of the view.
 #[derive(Default)]
 struct Marks {
-    /// Packs that deletion condemned, known to the list or not.
+    /// Packs that deletion condemned, whether or not they are in the list.
     condemned: HashSet<SetId>,
-    /// Packs that this process writes: it knows their chunks by its claims.
+    /// Packs that this process is writing: it knows their chunks by its claims.
     own: HashSet<SetId>,
     /// Packs that deletion removed: their absence is not a loss.
     reaped: HashSet<SetId>,
-    /// Runs and packs that cannot be read, already reported.
+    /// Runs and packs that cannot be read and were reported already.
     bad: HashSet<SetId>,
+    /// Runs that were opened again because they may have moved.
+    reopened: HashSet<SetId>,
 }
 
-/// What a refresh lists; packs that are not listed are found by their runs.
+/// What a refresh lists; packs that are not listed are found through their runs.
 const REFRESH: [Glance; 3] =
     [Glance::of(Room::Gc, 2), Glance::of(Room::Index, 1), Glance::maybe(Room::Packs, 1)];
 
-/// Packs of a store in buckets that are listed together with everything else, in one page.
+/// The largest number of packs of a store in buckets that are listed together with everything else,
+/// in one page.
 pub(crate) const PACKS_LISTED_FAR: usize = 900;
 
 /// The chunk index of an open store, shared by threads.
@@ -110,20 +115,20 @@ pub struct Index<'a> {
     view: RankedRwLock<Arc<View>>,
     cache: PageCache,
     marks: RankedMutex<Marks>,
-    /// Runs and loose parts that came after loading are those that this one did not see.
+    /// The packs in the index when it was loaded; any other pack was finished since then.
     first: BTreeSet<SetId>,
     refreshes: AtomicU32,
-    /// Steps of deletion that existed before packs were last listed; `None` if they may not have
-    /// been listed before.
+    /// Steps of deletion that existed before packs were last listed; `None` if packs may have been
+    /// listed before the steps.
     deletions: RankedMutex<Option<BTreeSet<[u8; 16]>>>,
 }
 
 impl<'a> Index<'a> {
     /// Loads the index. Runs and packs that cannot be read are reported as warnings: chunks that
-    /// only they list count as new to a backup and as lost to a restore.
+    /// only they list count as new in a backup and as lost in a restore.
     ///
     /// # Errors
-    /// When a member that is present cannot be listed.
+    /// Fails when a present member cannot be listed.
     pub fn load(store: &'a Store, monitor: &'a Monitor) -> Result<Self> {
         let mut index = Index {
             store,
@@ -141,22 +146,23 @@ impl<'a> Index<'a> {
         Ok(index)
     }
 
-    /// Keeps pages of `bytes` in memory: for one who asks for chunks in no order, repeatedly.
+    /// Keeps pages of up to `bytes` bytes in memory, for a caller that looks up chunks repeatedly
+    /// and in no order.
     #[must_use]
     pub fn keeping(mut self, bytes: u64) -> Self {
         self.cache = PageCache::with_bytes(bytes);
         self
     }
 
-    /// Picks up what other writers have finished since, and forgets runs that were merged away.
+    /// Adds what other writers have finished in the meantime, and drops runs that were merged.
     ///
-    /// Runs are listed at each call; packs that no run lists yet less often the more packs there
-    /// are, so that many calls cost little.
+    /// Runs are listed at each call; packs that no run lists are listed less often the more packs
+    /// there are, so that many calls cost little.
     ///
     /// # Errors
-    /// When a member that is present cannot be listed.
+    /// Fails when a present member cannot be listed.
     pub(crate) fn refresh(&self) -> Result<()> {
-        /// Packs that may be listed at every call.
+        /// The largest number of packs that are listed at every call.
         const LISTED: usize = 4096;
         self.store.foresee(&REFRESH);
         let turn = self.refreshes.fetch_add(1, Ordering::Relaxed) as usize;
@@ -166,19 +172,19 @@ impl<'a> Index<'a> {
         self.gather(is_due && !(self.store.is_far() && packs > PACKS_LISTED_FAR))
     }
 
-    /// The same with all packs asked for their extents.
+    /// Refreshes the index and looks up the extents of all packs.
     ///
     /// # Errors
-    /// When a member that is present cannot be listed.
+    /// Fails when a present member cannot be listed.
     pub(crate) fn refresh_packs(&self) -> Result<()> {
         self.gather(true)
     }
 
-    /// Looks for packs again if a collector has made a step since the last time, and says whether
-    /// it has: the chunks that were needed of a pack that is gone are in another one then.
+    /// Looks for packs again if a collector has taken a step since the last time, and returns
+    /// whether it has: the needed chunks of a deleted pack are then in another pack.
     ///
     /// # Errors
-    /// When too few members can be listed.
+    /// Fails when too few members can be listed.
     pub(crate) fn follow_deletion(&self) -> Result<bool> {
         // Prefetched answers may be older than the state that the caller has just seen.
         self.store.foresee(&[]);
@@ -209,24 +215,24 @@ impl<'a> Index<'a> {
         ask(&mut self.marks.lock())
     }
 
-    /// The packs known now. The marks in them are shared with the index.
+    /// Returns the packs known now. The flags of the packs are shared with the index.
     pub fn packs(&self) -> Packs {
         self.view().packs.clone()
     }
 
-    /// The name of the pack with this number.
+    /// Returns the name of the pack with this number.
     pub(crate) fn set_of(&self, pack: u32) -> Option<SetId> {
         self.view().packs.get(pack).map(|pack| pack.set)
     }
 
-    /// Says that this process writes a pack: [`refresh`](Self::refresh) passes it over until a
-    /// run lists it.
+    /// Tells the index that this process is writing a pack: [`refresh`](Self::refresh) ignores the
+    /// pack until an index run lists it.
     pub(crate) fn expect_own(&self, set: SetId) {
         self.marks(|marks| marks.own.insert(set));
     }
 
-    /// Condemns packs, or takes that back. A condemned pack's chunks are unknown to
-    /// [`rely_on`](Self::rely_on). Packs that the index meets later are condemned as well.
+    /// Marks packs as condemned, or removes that flag. [`rely_on`](Self::rely_on) treats a
+    /// condemned pack's chunks as unknown. Packs that the index finds later are condemned as well.
     pub(crate) fn set_condemned(&self, sets: &[SetId], condemned: bool) {
         self.marks(|marks| {
             for set in sets {
@@ -245,9 +251,9 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Returns those packs of `sets` that this process needs: it writes them, or has relied on them
-    /// for a chunk that it did not store itself. A pack that was condemned before this call is not
-    /// relied upon afterwards.
+    /// Returns those packs of `sets` that this process needs: it is writing them, or has relied on
+    /// them for a chunk that it did not store itself. A pack that was condemned before this call is
+    /// not relied upon afterwards.
     pub(crate) fn relied_on(&self, sets: &[SetId]) -> Vec<SetId> {
         let view = self.view();
         let is_used = |set: &SetId| {
@@ -260,13 +266,14 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// Runs and packs that could not be read: what they would say is not known.
+    /// Returns the runs and packs that could not be read, so that their content is unknown.
     pub fn unreadable(&self) -> Vec<SetId> {
         self.marks(|marks| marks.bad.iter().copied().collect())
     }
 
-    /// Packs that were stored and are gone, have too few extents, or are in no run and lack one, so
-    /// that no writer relies on them; those that deletion removed are not among them.
+    /// Returns the packs that were stored and are missing, have too few extents, or are in no run
+    /// and lack an extent, so that no writer relies on them; packs that deletion removed are not
+    /// included.
     pub(crate) fn lost_packs(&self) -> Vec<SetId> {
         let view = self.view();
         let is_in_doubt = |pack: &Pack| !pack.is_readable() || !pack.is_reliable();
@@ -282,21 +289,21 @@ impl<'a> Index<'a> {
         self.marks(|marks| marks.reaped.extend(sets));
     }
 
-    /// A number that changes with what is lost: while it is the one that a snapshot was made
-    /// under, what that snapshot refers to is there as it was then. 0 when nothing is lost.
+    /// Returns a number that identifies the set of losses: as long as it equals the number stored
+    /// in a snapshot, no data of that snapshot was lost since. 0 when nothing is lost.
     pub(crate) fn losses_mark(&self) -> u64 {
         let first = |set: &SetId| u64::from_le_bytes(*set.0.first_chunk().expect("16 bytes"));
         self.lost_packs().iter().fold(0, |sum, set| sum ^ first(set))
     }
 
-    /// Whether there were complete packs at loading that no run listed: leavings of a backup that
-    /// was cut off, packs of one that is running, or of a run that was lost. Those that lack an
-    /// extent are in [`losses_mark`](Self::losses_mark).
+    /// Whether complete packs existed at loading that no run listed: left by an interrupted backup,
+    /// written by a running one, or listed by a run that was lost. Packs that lack an extent are
+    /// counted in [`losses_mark`](Self::losses_mark).
     pub(crate) fn has_loose(&self) -> bool {
         self.view().loose.iter().any(|loose| loose.partial.is_none())
     }
 
-    /// Number of rows, those of other packs of the same chunk included.
+    /// The number of rows, including further rows of the same chunks in other packs.
     pub fn rows(&self) -> u64 {
         let view = self.view();
         let runs: u64 = view.runs.iter().map(|run| run.rows).sum();
@@ -308,13 +315,13 @@ impl<'a> Index<'a> {
         self.view().runs.iter().map(|run| run.duplicates).sum()
     }
 
-    /// Whether the index has a run and asks it.
+    /// Whether the index has a run and uses it for queries.
     pub(crate) fn has_run(&self, set: SetId) -> bool {
         self.view().runs.iter().any(|run| run.set == set)
     }
 
-    /// Bytes of memory that grow with the store: filters, fences, lists of packs, loose rows. The
-    /// pages kept are less than one MiB more.
+    /// Bytes of memory that grow with the store: filters, fences, the list of packs, loose rows.
+    /// The cached pages take less than one MiB more.
     pub fn memory_bytes(&self) -> u64 {
         let view = self.view();
         let runs: usize = view.runs.iter().map(|run| run.memory_bytes()).sum();
@@ -322,12 +329,12 @@ impl<'a> Index<'a> {
         (runs + loose + view.packs.len() * std::mem::size_of::<Pack>()) as u64
     }
 
-    /// Number of runs, and of parts in memory.
+    /// Returns the number of runs, and of parts in memory.
     pub fn parts(&self) -> (usize, usize) {
         let view = self.view();
         (view.runs.len(), view.loose.len())
     }
 }
 
-/// Which packs each present member has an extent of.
+/// For each pack, the present members that have an extent of it.
 type Extents = BTreeMap<SetId, Vec<usize>>;

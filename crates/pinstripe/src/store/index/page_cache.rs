@@ -1,7 +1,7 @@
-//! Pages of index runs, kept decoded.
+//! Decoded pages of index runs, cached.
 //!
-//! Invariant: no lock is held while a page is read, so that several threads may read the same page
-//! at once; the first one's copy stays.
+//! Invariant: no lock is held while a page is read, so several threads may read the same page at
+//! once; the copy that was read first is kept.
 
 use std::sync::Arc;
 
@@ -12,15 +12,16 @@ use pinstripe_member::index_run::Page;
 
 use super::super::locks::{RankedMutex, StoreLock};
 
-/// Memory of a decoded page.
+/// The memory of a decoded page.
 const PAGE_BYTES: u64 = 16 << 10;
-/// Pages kept where nothing else is asked for: most verbs ask for chunks in the order of their ids.
+/// The number of pages that are cached by default: most verbs look up chunks in the order of their
+/// ids.
 const PAGES: u64 = 48;
 
-/// A page by its run and number.
+/// A page, by its run and its number.
 type PageName = (SetId, u32);
 
-/// The pages read last, of all runs of an index.
+/// The pages that were read last, from all runs of an index.
 pub(super) struct PageCache(RankedMutex<WeightedCache<PageName, Arc<Page>>>);
 
 impl Default for PageCache {
@@ -30,13 +31,13 @@ impl Default for PageCache {
 }
 
 impl PageCache {
-    /// Keeps as many pages as fit into `bytes`, and no fewer than by default.
+    /// Makes a cache for as many pages as fit in `bytes`, but no fewer than by default.
     pub(super) fn with_bytes(bytes: u64) -> Self {
         let pages = WeightedCache::new(PAGES.max(bytes / PAGE_BYTES));
         PageCache(RankedMutex::new(StoreLock::Pages, pages))
     }
 
-    /// A page, read by `read` when it is missing.
+    /// Returns a page, which `read` reads if it is not cached.
     pub(super) fn get(
         &self,
         run: SetId,

@@ -1,4 +1,4 @@
-//! Index records: the one place that makes them, sealed as the store is, and reads them back.
+//! Index records: this module makes all of them, sealed as the store requires, and reads them back.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -9,12 +9,12 @@ use pinstripe_member::record::RecordKind;
 use pinstripe_member::{CacheKey, ExtentName, SealedCache};
 use pinstripe_stripe::{OpenedRecord, Opener, Sealer, SetReader};
 
-/// The record that holds a part of an index.
+/// Makes the record that holds a part of an index.
 pub(super) fn write(kind: RecordKind, body: &[u8], sealer: &Sealer) -> Result<Vec<u8>> {
     sealer.record(kind, 0, &[], body.len() as u32, body)
 }
 
-/// The part in the record that `bytes` begin with, and the length of the record.
+/// Returns the part in the record at the beginning of `bytes`, and the length of the record.
 pub(super) fn parse<'b>(
     kind: RecordKind,
     bytes: &'b mut [u8],
@@ -22,16 +22,19 @@ pub(super) fn parse<'b>(
 ) -> Result<(&'b [u8], usize)> {
     let OpenedRecord { head, stored, bytes: used } = opener.record(bytes)?;
     if head.kind != kind || head.codec != 0 {
-        return Err(Error::new(Kind::Corrupt, "a record of another kind where an index should be"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "a record of another kind is where an index should be",
+        ));
     }
     Ok((&bytes[stored], used))
 }
 
-/// Like [`read`], but of a part that every verb reads: from what this host keeps of the set, if it is
-/// present and `judge` takes it.
+/// Like [`read`], for a part that every verb reads: it comes from the cache of this host, if it is
+/// there and `judge` accepts it.
 ///
 /// # Errors
-/// The errors of [`read`].
+/// Fails with the errors of [`read`].
 pub(super) fn read_kept<T>(
     reader: &SetReader,
     kept: Option<&SealedCache>,
@@ -53,16 +56,17 @@ pub(super) fn read_kept<T>(
     Ok(judged)
 }
 
-/// The key of a part in what this host keeps.
+/// Returns the key of a part in the cache of this host.
 pub(super) fn kept_as(name: ExtentName, range: &Range<u64>) -> CacheKey {
     let place = [range.start.to_le_bytes(), range.end.to_le_bytes()].concat();
     CacheKey::of("index part", &[name.path().as_bytes(), &place])
 }
 
-/// Reads a range the cheap way and, if `judge` refuses it, with every strip verified.
+/// Reads a range without verifying strips and, if `judge` rejects it, again with every strip
+/// verified.
 ///
 /// # Errors
-/// The errors of the reader; that of `judge` for verified bytes.
+/// Fails with the errors of the reader, or with that of `judge` for verified bytes.
 pub(super) fn read<T>(
     reader: &SetReader,
     range: Range<u64>,
@@ -80,15 +84,15 @@ pub(super) fn read<T>(
     })
 }
 
-/// Returns the record with a pack's index, which is at the end of the pack.
+/// Makes the record with a pack's index, which is stored at the end of the pack.
 ///
 /// # Errors
-/// The errors of the seal.
+/// Fails with the errors of the seal.
 pub(crate) fn index_record(index: &PackIndex, sealer: &Sealer) -> Result<Vec<u8>> {
     write(RecordKind::PackIndex, &index.encode(), sealer)
 }
 
-/// Reads such a record; returns its length too.
+/// Reads the record with a pack's index; returns its length too.
 pub(super) fn parse_index_record(bytes: &mut [u8], opener: &Opener) -> Result<(PackIndex, usize)> {
     let (body, used) = parse(RecordKind::PackIndex, bytes, opener)?;
     Ok((PackIndex::decode(body)?, used))

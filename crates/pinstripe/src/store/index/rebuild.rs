@@ -1,7 +1,8 @@
-//! The index of a pack made from its records, for when neither a run nor parity gives it back.
+//! Makes the index of a pack from its records, if it cannot be read from a run or rebuilt from
+//! parity.
 //!
-//! Records list their chunks, so the pack is read from its beginning, record by record. Behind an
-//! unreadable record the next one is found by its magic and confirmed by its checksums.
+//! Records list their chunks, so the pack is read from its beginning, record by record. After an
+//! unreadable record, the next one is found by its magic and confirmed by its checksums.
 
 use std::ops::Range;
 
@@ -15,16 +16,16 @@ use pinstripe_stripe::{OpenedRecord, Opener, SetReader};
 
 use super::SealedPack;
 
-/// The bytes read at a time in the search for a record.
+/// The number of bytes read at a time in the search for a record.
 const WINDOW_BYTES: u64 = 256 << 10;
-/// Magic and version of a record, as it begins.
+/// Magic and version, with which a record begins.
 const BEGIN: &[u8] = b"psRC\x01";
 
-/// Makes the index of a pack from the records that can be read. The second value says how many
-/// bytes of the pack are in no record that could be.
+/// Makes the index of a pack from those records that can be read. The second value is the number of
+/// bytes of the pack that are in no readable record.
 ///
 /// # Errors
-/// When the set cannot be opened, or has no intact record at all.
+/// Fails when the set cannot be opened, or has no intact record at all.
 pub(crate) fn pack_from_records(store: &Store, set: SetId) -> Result<(SealedPack, u64)> {
     let name = ExtentName::pack(set);
     let reader = SetReader::open(&store.members_to_read(), name, store.config.store, set)?;
@@ -56,8 +57,8 @@ pub(crate) fn pack_from_records(store: &Store, set: SetId) -> Result<(SealedPack
     Ok((SealedPack { index, geometry: reader.geometry() }, passed_over))
 }
 
-/// Reads a range with every strip verified, or else unverified: a record next to the damage may be
-/// sound.
+/// Reads a range with every strip verified or, if that fails, unverified: a record next to the
+/// damage may be intact.
 fn bytes_at(reader: &SetReader, range: Range<u64>) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if reader.read_verified(range.clone(), &mut bytes).is_err() {
@@ -67,7 +68,7 @@ fn bytes_at(reader: &SetReader, range: Range<u64>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads and checks the record that begins at `at`.
+/// Reads and verifies the record that begins at `at`.
 fn record_at(reader: &SetReader, at: u64, end: u64, opener: &Opener) -> Result<IndexedRecord> {
     let head = bytes_at(reader, at..(at + RECORD_HEAD_BYTES as u64).min(end))?;
     let length = whole_bytes(&head)?;
@@ -77,7 +78,7 @@ fn record_at(reader: &SetReader, at: u64, end: u64, opener: &Opener) -> Result<I
     let mut bytes = bytes_at(reader, at..at + length)?;
     let OpenedRecord { head, .. } = opener.record(&mut bytes)?;
     if !head.kind.has_chunks() {
-        return Err(Error::new(Kind::Corrupt, "an index among the records of a pack"));
+        return Err(Error::new(Kind::Corrupt, "an index is among the records of a pack"));
     }
     Ok(IndexedRecord {
         offset: at,
@@ -88,7 +89,7 @@ fn record_at(reader: &SetReader, at: u64, end: u64, opener: &Opener) -> Result<I
     })
 }
 
-/// The next place where a record may begin, from `at` on; `end` when there is none.
+/// Returns the next offset, from `at` on, where a record may begin, or `end` when there is none.
 fn next_record(reader: &SetReader, mut at: u64, end: u64) -> u64 {
     let row_bytes = reader.geometry().row_bytes();
     while at < end {
@@ -109,8 +110,8 @@ fn next_record(reader: &SetReader, mut at: u64, end: u64) -> u64 {
     end
 }
 
-/// The records of a pack that do not match their checksums, as found without a key: each record
-/// has a head in the clear, which leads to the next record.
+/// Returns the records of a pack that do not match their checksums, which is checked without a key:
+/// the head of each record is in the clear, and leads to the next record.
 pub fn unsound_records(store: &Store, set: SetId) -> Vec<(std::ops::Range<u64>, Error)> {
     let name = ExtentName::pack(set);
     let reader = match SetReader::open(&store.members_to_read(), name, store.config.store, set) {

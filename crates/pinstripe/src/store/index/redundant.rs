@@ -1,7 +1,9 @@
-//! Runs that say nothing beyond what other runs say: they are not searched, and removed later.
+//! Redundant runs list nothing beyond what other runs list: they are not searched, and are removed
+//! later.
 //!
-//! Invariant: a run that lacks an extent replaces no other. It may be the leaving of a writer that
-//! died while sealing it; another loss, or the next listing, may then make it unreadable.
+//! Invariant: a run that lacks an extent makes no other run redundant. Such a run may have been
+//! left by a writer that died while sealing it; another loss, or the next listing, may then make it
+//! unreadable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,22 +16,23 @@ use super::run::Run;
 use super::{Index, View};
 
 impl Index<'_> {
-    /// Whether a member that is present lacks its part of a run, or none is left for a part of it.
+    /// Whether a present member lacks its extent of a run, or no present member has some extent of
+    /// it.
     pub(super) fn is_thin(&self, run: &Run) -> bool {
         self.lacks_extents(run, self.extents_of(ExtentName::index(run.set)))
     }
 
-    /// The same for a run with this many extents.
+    /// Whether a run that has this many extents lacks an extent.
     pub(super) fn lacks_extents(&self, run: &Run, extents: usize) -> bool {
         let (present, absent) = (self.store.present().count(), self.store.absent().count());
         let reachable = if absent == 0 { run.members() } else { run.members().min(present) };
         extents < reachable
     }
 
-    /// Removes runs of whose packs other runs speak as well, which have all of their extents now.
+    /// Removes runs whose packs are also listed by other runs that have all of their extents now.
     ///
     /// # Errors
-    /// The errors of the members.
+    /// Fails with the errors of the members.
     pub(crate) fn remove_redundant(&self) -> Result<()> {
         let view = self.view();
         if view.redundant.is_empty() {
@@ -47,7 +50,7 @@ impl Index<'_> {
     }
 }
 
-/// Forgets runs that are not to be kept.
+/// Drops runs from the view for which `keep` returns false.
 pub(super) fn keep_runs(view: &mut View, keep: impl Fn(&SetId) -> bool) {
     let before = view.runs.len();
     view.runs.retain(|run| keep(&run.set));
@@ -58,8 +61,9 @@ pub(super) fn keep_runs(view: &mut View, keep: impl Fn(&SetId) -> bool) {
     view.redundant = Arc::new(redundant);
 }
 
-/// Leaves out runs and loose parts whose packs are listed by larger runs that lack nothing. A
-/// `thin` run makes no other redundant: it may be the leaving of a writer that died sealing it.
+/// Drops runs and loose parts whose packs are all listed by larger runs that lack no extent. A
+/// `thin` run makes no other redundant: it may have been left by a writer that died while sealing
+/// it.
 pub(super) fn drop_redundant(view: &mut View, thin: impl Fn(&Run) -> bool) {
     let mut redundant = BTreeMap::clone(&view.redundant);
     let thin: BTreeSet<SetId> =
@@ -94,8 +98,8 @@ pub(super) fn drop_redundant(view: &mut View, thin: impl Fn(&Run) -> bool) {
     view.redundant = Arc::new(redundant);
 }
 
-/// Marks the packs that a writer may rely on: all but those that lack an extent and are in no run.
-/// Loose parts first: a run that lists the same pack overrules them.
+/// Marks the packs on which a writer may rely: all but those that lack an extent and are in no run.
+/// Loose parts are processed first: a run that lists the same pack overrides them.
 pub(super) fn set_reliable(view: &View) {
     let mark = |number: u32, reliable: bool| {
         if let Some(pack) = view.packs.get(number) {

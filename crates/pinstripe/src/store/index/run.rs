@@ -1,7 +1,7 @@
-//! An open index run: filter and fences in memory, pages on the members.
+//! An open index run: its filter and fences are in memory, its pages on the members.
 //!
-//! Memory is about 1.2 bytes per chunk. A page is read through the stripe set, from parity where
-//! it must be, and kept by the index's one [`PageCache`].
+//! An open run takes about 1.2 bytes of memory per chunk. A page is read through the stripe set,
+//! from parity if necessary, and cached in the index's [`PageCache`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use pinstripe_stripe::{Filter, Opener, SetReader, Shape};
 use super::page_cache::PageCache;
 use super::part;
 
-/// Pages read at once by a reader of a whole run.
+/// The number of pages read at once by a reader of a complete run.
 const PAGES_AHEAD: u32 = 16;
 
-/// A segment in memory.
+/// The part of a segment that is in memory.
 #[derive(Debug)]
 struct RunSegment {
     first_page: u32,
@@ -33,7 +33,7 @@ struct RunSegment {
 }
 
 impl RunSegment {
-    /// Rows that a page must have: all but the last are full.
+    /// The number of rows that a page must have: all pages but the last are full.
     fn rows_on(&self, page: usize) -> usize {
         (self.rows as usize - page * PAGE_ROWS).min(PAGE_ROWS)
     }
@@ -43,23 +43,23 @@ impl RunSegment {
 pub struct Run {
     /// The name.
     pub set: SetId,
-    /// Rows in all pages.
+    /// The number of rows in all pages.
     pub rows: u64,
-    /// Rows whose chunk has another row in this run.
+    /// The number of rows whose chunk has another row in this run.
     pub duplicates: u64,
     reader: SetReader,
     kept: Option<Arc<SealedCache>>,
-    /// Whether its parts name it.
+    /// Whether the parts of the run carry the run's name.
     is_bound: bool,
     page_bytes: u32,
     segments: Box<[RunSegment]>,
-    /// The numbers of its packs in the index's list; `u32::MAX` for packs that are gone.
+    /// For each of its packs, the number in the index's list; `u32::MAX` for packs that are gone.
     packs: Box<[u32]>,
-    /// Packs that are gone and that it records.
+    /// Packs that the run records as lost.
     lost: Box<[SetId]>,
 }
 
-/// A run whose packs have no numbers yet.
+/// An opened run whose packs have no numbers in the index yet.
 pub(super) struct Opened {
     run: Run,
     pub(super) packs: Vec<RunPack>,
@@ -77,7 +77,7 @@ impl Opened {
 /// Opens a run of the format with pages.
 ///
 /// # Errors
-/// When a part cannot be read or is not what it should be.
+/// Fails when a part cannot be read or is not the expected one.
 pub(super) fn open(
     reader: SetReader,
     set: SetId,
@@ -87,8 +87,11 @@ pub(super) fn open(
     let from = (&reader, kept.map(|kept| &**kept));
     let head = read_part(from, reader.index(), opener, RunHead::decode)?;
     if head.set != set {
-        return Err(Error::corrupt("the head of another index run", ExtentName::index(set).path())
-            .expected(set, head.set));
+        return Err(Error::corrupt(
+            "this is the head of another index run",
+            ExtentName::index(set).path(),
+        )
+        .expected(set, head.set));
     }
     let mut packs = Vec::new();
     for (number, (offset, bytes)) in (0..).zip(&head.tables) {
@@ -113,7 +116,7 @@ pub(super) fn open(
         }
         // Only the last page of all may have room left, so that rows can be counted by pages.
         if rows != u64::from(first_page) * PAGE_ROWS as u64 {
-            return Err(Error::corrupt("an index run with a page that is not full", name(set)));
+            return Err(Error::corrupt("a page of the index run is not full", name(set)));
         }
         rows += u64::from(fences.rows);
         let (offset, fences_offset) = (place.offset, place.fences_offset);
@@ -122,8 +125,11 @@ pub(super) fn open(
         first_page += place.pages;
     }
     if rows != head.rows {
-        return Err(Error::corrupt("segments of an index run do not add up", name(set))
-            .expected(head.rows, rows));
+        return Err(Error::corrupt(
+            "the counts of an index run's segments do not add up",
+            name(set),
+        )
+        .expected(head.rows, rows));
     }
     let run = Run {
         set,
@@ -140,7 +146,8 @@ pub(super) fn open(
     Ok(Opened { run, packs })
 }
 
-/// The body of a part of this run, which says so unless the run is of an older form.
+/// Returns the body of a part of this run, after verifying that it belongs to the run, unless the
+/// run has an older form.
 fn own_part<'b>(head: &RunHead, number: u32, body: &'b [u8]) -> Result<&'b [u8]> {
     if head.is_bound { unbind(head.set, number, body) } else { Ok(body) }
 }
@@ -161,17 +168,18 @@ fn read_part<T>(
 }
 
 impl Run {
-    /// The number in the index's list of a pack of this run; `None` when it is gone.
+    /// Returns the number in the index's list of a pack of this run, or `None` when the pack is
+    /// gone.
     pub(super) fn number(&self, pack: u32) -> Option<u32> {
         self.packs.get(pack as usize).copied().filter(|&number| number != u32::MAX)
     }
 
-    /// Numbers of all its packs that are not gone.
+    /// Returns the numbers of all packs of the run that are not gone.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.packs.iter().copied().filter(|&number| number != u32::MAX)
     }
 
-    /// Bytes of memory that grow with its length.
+    /// Bytes of memory that grow with the run's length.
     pub(super) fn memory_bytes(&self) -> usize {
         let segment = |segment: &RunSegment| {
             size_of::<RunSegment>() + 8 * segment.fences.len() + segment.filter.fingerprints().len()
@@ -180,17 +188,17 @@ impl Run {
         self.segments.iter().map(segment).sum::<usize>() + 4 * self.packs.len() + checksums
     }
 
-    /// Returns the number of members that it is striped over.
+    /// Returns the number of members over which the run is striped.
     pub(super) fn members(&self) -> usize {
         self.reader.geometry().members()
     }
 
-    /// Whether it records packs that are gone.
+    /// Whether the run records lost packs.
     pub(super) fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// Returns the packs that are gone and that it records.
+    /// Returns the packs that the run records as lost.
     pub(super) fn lost(&self) -> &[SetId] {
         &self.lost
     }
@@ -210,11 +218,11 @@ impl Run {
         &self.segments[start.saturating_sub(1)..end]
     }
 
-    /// Shows every row of a chunk with its place among all rows; rows of packs that are gone are
-    /// passed over. The row's pack is a number in the index's list.
+    /// Passes every row of a chunk to the function, with its position among all rows; rows of packs
+    /// that are gone are skipped. The pack in each row is a number in the index's list.
     ///
     /// # Errors
-    /// When a page cannot be read.
+    /// Fails when a page cannot be read.
     pub(super) fn rows_of(
         &self,
         id: &ChunkId,
@@ -272,13 +280,17 @@ impl Run {
         }
         let first = fence(&page.row(0).id);
         if first != segment.fences[at] {
-            return Err(Error::corrupt("a page of an index run begins elsewhere", name(self.set))
-                .expected(segment.fences[at], first));
+            return Err(Error::corrupt(
+                "a page of an index run begins with an unexpected chunk id",
+                name(self.set),
+            )
+            .expected(segment.fences[at], first));
         }
         Ok(page)
     }
 
-    /// Reads some pages from the `at`-th of a segment on; the length decides how many.
+    /// Reads some pages of a segment, from number `at` on; the length of the result decides how
+    /// many.
     fn pages(&self, segment: &RunSegment, at: usize, opener: &Opener) -> Result<Vec<Page>> {
         let start = segment.offset + at as u64 * u64::from(self.page_bytes);
         let most = start + u64::from(PAGES_AHEAD) * u64::from(self.page_bytes);
@@ -290,7 +302,7 @@ impl Run {
         read.map_err(|error: Error| error.at(name(self.set)))
     }
 
-    /// All rows in order, those of packs that are gone left out.
+    /// Returns all rows in order, except those of packs that are gone.
     pub(super) fn cursor<'r>(&'r self, opener: &'r Opener) -> Cursor<'r> {
         Cursor {
             run: self,
@@ -304,24 +316,24 @@ impl Run {
     }
 }
 
-/// Reads a run from end to end.
+/// Reads a run from beginning to end.
 pub(super) struct Cursor<'r> {
     run: &'r Run,
     opener: &'r Opener,
     segment: usize,
-    /// The next page of the segment to be read.
+    /// The number of the next page of the segment to be read.
     page: usize,
     ordinal: u64,
     ahead: VecDeque<Page>,
-    /// The next row of the first page of those.
+    /// The number of the next row in the first of the pages in memory.
     row: usize,
 }
 
 impl Cursor<'_> {
-    /// The next row with its place among all rows.
+    /// Returns the next row, with its position among all rows.
     ///
     /// # Errors
-    /// When a page cannot be read.
+    /// Fails when a page cannot be read.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Row)>> {
         loop {
             while let Some(page) = self.ahead.front() {
@@ -349,7 +361,7 @@ impl Cursor<'_> {
     }
 }
 
-/// The access to pages: through a cache, under the store's seal.
+/// How pages are read: through a cache, and with the store's seal.
 pub(super) struct Pages<'i> {
     pub(super) cache: &'i PageCache,
     pub(super) opener: &'i Opener,

@@ -1,12 +1,13 @@
-//! Index runs that others have replaced, on members that were absent when that happened.
+//! Index runs that were replaced by others, on members that were absent at that time.
 //!
-//! A merge writes a new run and removes the old ones, but not from an absent member. When that
-//! member is back it has parts of runs that are no longer needed: they are superseded, not damaged,
-//! and do not count against the members that have no part of them.
+//! A merge writes a new run and removes the old ones, but cannot remove them from an absent member.
+//! When that member returns, it has extents of runs that are not needed any more: these runs are
+//! superseded, not damaged, and other members without an extent of them do not count as damaged.
 //!
-//! Invariants: a run is judged superseded only with all members present, and removed only while no
-//! other writer is running that may be about to write such a run or to remove it. A run on more
-//! members than may be absent at once is not superseded, unless other runs list all its packs.
+//! Invariants: a run counts as superseded only while all members are present, and is removed only
+//! while no other writer is running that may be about to write or remove such a run. A run that
+//! more members have than may be absent at once is not superseded, unless other runs list all its
+//! packs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +21,14 @@ use pinstripe_member::{ExtentName, Room};
 use super::cut::geometry_of;
 use super::load::packs_of_run;
 
-/// A run that others have replaced.
+/// An index run that other runs have replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superseded {
     /// The name.
     pub set: SetId,
-    /// Members that have a part of it.
+    /// The members that have an extent of the run.
     pub holders: Vec<usize>,
-    /// It cannot be read, so its list of packs that are gone is unknown.
+    /// The run cannot be read, so its list of lost packs is unknown.
     pub is_unreadable: bool,
 }
 
@@ -36,20 +37,21 @@ pub struct Superseded {
 pub struct Stale {
     /// Superseded index runs with an extent on this member.
     pub superseded_runs: u64,
-    /// Snapshots that the other members have.
+    /// The number of snapshots that the member lacks and the other members have.
     pub lacking_snapshots: u64,
-    /// Snapshots that it has and does not list.
+    /// The number of snapshots that the member has but does not list.
     pub unlisted_snapshots: u64,
 }
 
 impl Stale {
-    /// Whether its listing is behind what it has, as that of an endpoint may be.
+    /// Whether the member's listing lags behind its content, as the listing of some endpoints does.
     pub(crate) fn lists_too_little(&self) -> bool {
         self.unlisted_snapshots > 0
     }
 
-    /// For people: `member 3 was away or failed: it lacks 2 snapshots that the others have`.
-    /// If it is full: `member 3 is full: it lacks 2 snapshots that the others have`.
+    /// Describes the member for people: `member 3 was away or failed: it lacks 2 snapshots that the
+    /// others have`. If the member is full: `member 3 is full: it lacks 2 snapshots that the others
+    /// have`.
     pub fn describe(&self, number: usize, is_full: bool) -> String {
         let why = if is_full { "is full" } else { "was away or failed" };
         let counted = |count: u64, what: &str| match count {
@@ -58,29 +60,29 @@ impl Stale {
         };
         if self.lists_too_little() {
             let unlisted = counted(self.unlisted_snapshots, "snapshot");
-            return format!("member {number} does not list {unlisted} that it has");
+            return format!("member {number} does not list {unlisted} that are on this member");
         }
         let lacks = counted(self.lacking_snapshots, "snapshot");
         let has = counted(self.superseded_runs, "superseded index run");
         match (self.lacking_snapshots, self.superseded_runs) {
-            (0, _) => format!("member {number} has {has}: the other members have newer ones"),
+            (0, _) => format!("member {number} has {has}: the other members have newer index runs"),
             (_, 0) => {
-                format!("member {number} {why}: it lacks {lacks} that the others have")
+                format!("member {number} {why}: it lacks {lacks} that the other members have")
             }
             _ => format!(
-                "member {number} {why}: it lacks {lacks} that the others have, and \
-                 has {has}"
+                "member {number} {why}: it lacks {lacks} that the other members have, and has \
+                 {has}"
             ),
         }
     }
 }
 
-/// Returns the runs that others have replaced: those on no more members than may be absent at once
-/// and too few to be read, and those whose packs are all listed by complete runs. Returns none
+/// Returns the runs that others have replaced: those on too few members to be read and on no more
+/// than may be absent at once, and those whose packs are all listed by complete runs. Returns none
 /// while a member is absent or cannot be listed.
 ///
 /// # Errors
-/// The errors of reading what is deleted.
+/// Fails with the errors of reading what is deleted.
 pub fn superseded(store: &Store) -> Result<Vec<Superseded>> {
     if store.absent().next().is_some() {
         return Ok(Vec::new());
@@ -122,7 +124,7 @@ pub fn superseded(store: &Store) -> Result<Vec<Superseded>> {
     Ok(found)
 }
 
-/// The packs that some runs list, and those that are deleted, which no run need list.
+/// Returns the packs that some runs list, and the deleted packs, which no run needs to list.
 fn covered_by(store: &Store, runs: &[(SetId, usize)]) -> Result<BTreeSet<(SetId, bool)>> {
     let going = deletion::going_packs(store)?;
     let mut covered: BTreeSet<_> =
@@ -135,11 +137,11 @@ fn covered_by(store: &Store, runs: &[(SetId, usize)]) -> Result<BTreeSet<(SetId,
     Ok(covered)
 }
 
-/// Removes superseded runs and says which they were; none while another writer than `own` is
+/// Removes superseded runs and returns them; removes none while another writer than `own` is
 /// running.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(crate) fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Superseded>> {
     let before = superseded(store)?;
     if before.is_empty() {
@@ -163,12 +165,13 @@ pub(crate) fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<V
     Ok(dropped)
 }
 
-/// Returns the members that were absent, as far as this can be seen: they have superseded runs, or
-/// lack snapshots that the others have. A single missing snapshot may have been lost by itself. A
-/// member that cannot be listed is not included: its snapshots are unknown.
+/// Returns the members that seem to have been absent: they have superseded runs, or lack snapshots
+/// that the other members have. A member that lacks a single snapshot is not included: the snapshot
+/// may have been lost alone. A member that cannot be listed is not included, because its snapshots
+/// are unknown.
 ///
 /// # Errors
-/// The errors of [`Store::list`].
+/// Fails with the errors of [`Store::list`].
 pub(crate) fn stale_members(
     store: &Store,
     superseded: &[Superseded],

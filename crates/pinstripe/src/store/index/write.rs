@@ -1,7 +1,7 @@
-//! Writing an index run: rows in the order of their ids go in, the parts of a run come out.
+//! Writes an index run: it gets rows in the order of their ids, and writes the parts of the run.
 //!
-//! Memory is that of one segment, for runs of any length: its keys and the tables of its filter,
-//! about 7 MB. Not in this module: the origin of rows, and the members that take the run.
+//! Memory holds one segment, for runs of any length: its keys and the tables of its filter, about 7
+//! MB. Not in this module: where rows come from, and which members get the run.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use pinstripe_stripe::{Filter, Sealer, SetWriter, StripSink};
 
 use super::part;
 
-/// Pages of a run that are kept on this host as they are written: of a longer one those are that are
-/// read.
+/// The largest number of pages of a run that are added to the cache of this host when they are
+/// written; of a longer run, only those pages are cached that are read.
 const KEPT_PAGES_MAX: u32 = 4096;
 
-/// A sealed pack with its entry in an index run.
+/// A sealed pack, from which its entry in an index run is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedPack {
-    /// The records and chunks.
+    /// The pack's records and chunks.
     pub index: PackIndex,
-    /// The geometry over the members.
+    /// The pack's geometry over the members.
     pub geometry: Geometry,
 }
 
 impl SealedPack {
-    /// Number of its chunks.
+    /// The number of chunks in the pack.
     pub fn chunks(&self) -> usize {
         self.index.records.iter().map(|record| record.chunks.len()).sum()
     }
 
-    /// The entry for it in a run's table.
+    /// Returns the pack's entry in a run's table.
     pub(crate) fn run_pack(&self) -> RunPack {
         RunPack {
             set: self.index.set,
@@ -51,20 +51,20 @@ impl SealedPack {
         }
     }
 
-    /// Adds a row for each chunk, under this number of the pack.
+    /// Appends a row for each chunk, with this number as the pack's number.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for a pack of more than 4 GiB, which nothing writes.
+    /// Fails with [`Kind::Corrupt`] for a pack of more than 4 GiB, which no writer makes.
     pub fn rows(&self, pack: u32, rows: &mut Vec<Row>) -> Result<()> {
         rows.reserve(self.chunks());
         for record in &self.index.records {
             let end = record.offset + u64::from(record.bytes);
             if end > u64::from(u32::MAX) {
                 return Err(Error::corrupt(
-                    "a pack is longer than any that was written",
+                    "a pack is longer than any possible pack",
                     ExtentName::pack(self.index.set).path(),
                 )
-                .expected(format!("at most {} bytes", u32::MAX), end));
+                .expected(format!("a pack of at most {} bytes", u32::MAX), end));
             }
             let (offset, bytes) = (record.offset as u32, record.bytes);
             let mut raw_offset = 0;
@@ -78,17 +78,17 @@ impl SealedPack {
     }
 }
 
-/// Writes an index run to the members, part by part. If it is dropped before it is finished, its
-/// extents stay unsealed.
+/// Writes an index run to the members, part by part. If the writer is dropped before it is
+/// finished, its extents remain unsealed.
 pub struct RunWriter<'s> {
     writer: SetWriter,
     sealer: &'s Sealer,
     sink: &'s mut dyn StripSink,
-    /// The cache of this host: its next verb reads the run there.
+    /// The cache of this host, in which its next verb finds the run.
     kept: Option<Arc<SealedCache>>,
     head: RunHead,
     page: Vec<Row>,
-    /// The fences of the segment being filled.
+    /// The fences of the segment that is being filled.
     fences: Vec<u64>,
     keys: Vec<u64>,
     segment_rows: u32,
@@ -98,7 +98,7 @@ pub struct RunWriter<'s> {
 }
 
 impl<'s> RunWriter<'s> {
-    /// A run without rows.
+    /// Begins a run without rows.
     pub fn new(
         store: &Store,
         set: SetId,
@@ -131,15 +131,15 @@ impl<'s> RunWriter<'s> {
         }
     }
 
-    /// Adds a row; ids must not descend. The row's pack is a number in the table that
-    /// [`finish`](Self::finish) is given.
+    /// Adds a row; rows must come in ascending order of ids. The pack in the row is a number in the
+    /// table that [`finish`](Self::finish) gets.
     ///
     /// # Errors
-    /// The errors of the sink; [`Kind::Usage`] for a row out of order.
+    /// Fails with the errors of the sink, or with [`Kind::Usage`] for a row out of order.
     pub fn push(&mut self, row: Row) -> Result<()> {
         match self.last {
             Some(last) if row.id < last => {
-                return Err(Error::new(Kind::Usage, "rows of an index run out of order"));
+                return Err(Error::new(Kind::Usage, "the rows of an index run are out of order"));
             }
             Some(last) if row.id == last => {
                 self.head.duplicates += 1;
@@ -158,7 +158,7 @@ impl<'s> RunWriter<'s> {
         Ok(())
     }
 
-    /// The record of a part, bound to this run.
+    /// Returns the record of a part, bound to this run.
     fn bound(&self, number: u32, body: &[u8]) -> Result<Vec<u8>> {
         part::write(RecordKind::RunPart, &bind(self.head.set, number, body), self.sealer)
     }
@@ -218,10 +218,11 @@ impl<'s> RunWriter<'s> {
         Ok(())
     }
 
-    /// Ends the run; `packs` is what the rows' numbers mean.
+    /// Ends the run; `packs` is the table to which the pack numbers in rows refer.
     ///
     /// # Errors
-    /// The errors of the sink; [`Kind::Usage`] for more packs than a run can have.
+    /// Fails with the errors of the sink, or with [`Kind::Usage`] for more packs than a run can
+    /// have.
     pub fn finish(mut self, packs: &[RunPack]) -> Result<RunHead> {
         if packs.len() > RUN_MAX_PACKS {
             return Err(Error::new(Kind::Usage, "too many packs for one index run")
@@ -241,10 +242,10 @@ impl<'s> RunWriter<'s> {
     }
 }
 
-/// Lays a run that lists `packs`; the caller seals its extents.
+/// Writes a run that lists `packs`; the caller seals its extents.
 ///
 /// # Errors
-/// The errors of the sink and of [`SealedPack::rows`].
+/// Fails with the errors of the sink and of [`SealedPack::rows`].
 pub fn lay_run(
     store: &Store,
     set: SetId,
@@ -265,20 +266,20 @@ pub fn lay_run(
     writer.finish(&table)
 }
 
-/// The entry in a run's table for a pack that is gone.
+/// Returns the entry in a run's table for a lost pack.
 pub(super) fn lost_pack(set: SetId) -> RunPack {
     RunPack { set, data: 1, parity: 0, is_lost: true, bytes: 0 }
 }
 
-/// Extents of one set on the members that are present, written one strip after the other. A member
-/// that fails is done without, as long as parity replaces it.
+/// The extents of one set on the present members, which are written strip by strip. A member that
+/// fails is left out, as long as parity replaces it.
 struct RunExtents {
     writers: Vec<Option<Box<dyn ExtentWriter>>>,
     spare: usize,
 }
 
 impl RunExtents {
-    /// Takes what a member returned; `None` when it is done without.
+    /// Handles the result of a member's call; returns `None` when the member is left out.
     fn settle<T>(spare: &mut usize, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -303,11 +304,12 @@ impl StripSink for RunExtents {
     }
 }
 
-/// Writes a new run, durably, on the members that take one and are not full; `lay` writes its parts
+/// Durably writes a new run to the members that get sets and are not full; `lay` writes its parts
 /// for that number of members.
 ///
 /// # Errors
-/// The errors of `lay`; those of members, when more fail or are absent than parity replaces.
+/// Fails with the errors of `lay`, or with those of members when more fail or are absent than
+/// parity replaces.
 pub fn write_run<T>(
     store: &Store,
     lay: impl FnOnce(SetId, Geometry, &mut dyn StripSink) -> Result<T>,

@@ -1,15 +1,15 @@
-//! Whether the keys that this process has are the store's newest.
+//! Checks whether the keys of this process are the store's newest.
 //!
-//! A rotation puts a ring of the next generation. A process that opened the store before cannot open
-//! that ring, but the chain in it proves that a holder of the process's own keys made it. From then
-//! on such a process changes nothing: it ends with [`Kind::KeysChanged`].
+//! A rotation puts a ring of the next generation. A process that opened the store earlier cannot
+//! open that ring, but the chain in it proves that a holder of the process's own keys made it. From
+//! then on such a process changes nothing: it fails with [`Kind::KeysChanged`].
 //!
-//! Invariants: an object of a later generation counts as newer only where a ring of a later
-//! generation is proven, so a malicious member stops no process; the ring is on the members before
-//! any object that was made with it; an old ring is removed only after every session that was begun
-//! with older keys has ended or was ended.
+//! Invariants: an object of a later generation counts as newer only if a ring of a later generation
+//! is proven genuine, so a malicious member stops no process. The ring is on the members before any
+//! object that was made with it. An old ring is removed only after every session that began with
+//! older keys has ended or was ended.
 //!
-//! Not in this module: opening rings (`unlock`), making them (`keyring`).
+//! Not in this module: opening rings (`unlock`) and making them (`keyring`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,30 +24,31 @@ use pinstripe_member::session::{Session, Work};
 use pinstripe_member::{ExtentName, Room, envelope};
 use pinstripe_stripe::{keys_changed, succeeds};
 
-/// Time that a rotation gives writers to see the new ring, before it ends their sessions: several
-/// of the intervals at which a writer checks the keys, which are longer where members are remote.
+/// The time that a rotation gives writers to see the new ring before it ends their sessions:
+/// several of the intervals at which a writer checks the keys, which are longer with remote
+/// members.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 const ANSWER_WAIT_FAR: Duration = Duration::from_secs(150);
-/// The wait between two checks of a rotation: the file systems of members wake no waiter.
+/// The wait between two checks of a rotation, because the file systems of members wake no waiter.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 impl Store {
-    /// Makes sure that no ring of a later generation is on the members, and puts the ring of this
-    /// process on members that lack it: an object that is put next can be verified as long as it
-    /// can be read. Does nothing in a store that is not sealed, and without the keys.
+    /// Verifies that no member has a ring of a later generation, and puts the ring of this process
+    /// on members that lack it, so that as long as an object put next can be read, it can also be
+    /// verified. Does nothing in a store without encryption, or without the keys.
     ///
     /// # Errors
-    /// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; a
-    /// member's own when none can be listed.
+    /// Fails with [`Kind::KeysChanged`] when the keys were rotated since this process opened the
+    /// store, or with a member's own error when none can be listed.
     pub fn confirm_keys(&self) -> Result<()> {
         if self.refuse_older_keys()? { Ok(()) } else { self.spread_missing_keys() }
     }
 
-    /// The same without writing anything. Returns whether every member that can be listed has the ring
-    /// of this process.
+    /// Verifies that no member has a ring of a later generation, without writing anything. Returns
+    /// whether every member that can be listed has the ring of this process.
     ///
     /// # Errors
-    /// The errors of [`confirm_keys`](Self::confirm_keys).
+    /// Fails with the errors of [`confirm_keys`](Self::confirm_keys).
     pub(crate) fn refuse_older_keys(&self) -> Result<bool> {
         let Some(unlocked) = &self.unlocked else { return Ok(true) };
         let own = KeyRing::name(self.config.store, unlocked.generation);
@@ -70,7 +71,7 @@ impl Store {
         if self.is_any_proven(&found) { Err(keys_changed()) } else { Ok(is_everywhere) }
     }
 
-    /// Whether one of these rings was made by a holder of the keys of this process.
+    /// Whether a holder of the keys of this process made one of these rings.
     fn is_any_proven(&self, names: &BTreeSet<[u8; 16]>) -> bool {
         let Some(unlocked) = &self.unlocked else { return false };
         names.iter().any(|id| {
@@ -97,7 +98,7 @@ impl Store {
         })
     }
 
-    /// Whether a ring was made by a holder of the keys of this process, after its own.
+    /// Whether a holder of the keys of this process made the ring, after the ring of this process.
     pub(super) fn is_newer(&self, ring: &KeyRing) -> bool {
         self.unlocked.as_ref().is_some_and(|unlocked| {
             ring.generation > unlocked.generation && succeeds(ring, &unlocked.keys)
@@ -105,7 +106,8 @@ impl Store {
     }
 
     /// Returns the error for an object made with keys of a generation that this process does not
-    /// have: newer where a later ring is proven, else forged. Other errors are returned unchanged.
+    /// have: newer if a later ring is proven genuine, otherwise forged. Other errors are returned
+    /// unchanged.
     pub(crate) fn newer_or_forged(&self, error: Error) -> Error {
         if error.kind() != Kind::KeysChanged {
             return error;
@@ -114,17 +116,18 @@ impl Store {
             Err(newer) if newer.kind() == Kind::KeysChanged => newer,
             _ => Error::new(
                 Kind::Corrupt,
-                "this object claims a generation of keys that the store does not have",
+                "this object names a generation of keys that the store does not have",
             ),
         }
     }
 
-    /// Waits until the sessions that were begun with earlier keys have ended: their writers see the
-    /// new ring and end. Those that have not ended in time are ended from outside. Returns whether
-    /// none is left; while a member is absent, a session cannot be ended from outside.
+    /// Waits until the sessions that began with earlier keys have ended: their writers see the new
+    /// ring and stop. Sessions that have not ended in time are ended from outside. Returns whether
+    /// none of these sessions is left; while a member is absent, a session cannot be ended from
+    /// outside.
     ///
     /// # Errors
-    /// The errors of the members.
+    /// Fails with the errors of the members.
     pub(super) fn end_earlier_sessions(&self) -> Result<bool> {
         let patience = if self.is_far() { ANSWER_WAIT_FAR } else { ANSWER_WAIT };
         let began = clock::monotonic();
@@ -149,7 +152,7 @@ impl Store {
         }
     }
 
-    /// Returns sessions of writers that may run and that have earlier keys than this process.
+    /// Returns the sessions of writers that may be running and have earlier keys than this process.
     /// Claims are not included: only one claim exists at a time.
     fn earlier_sessions(&self) -> Result<Vec<Session>> {
         let Some(unlocked) = self.unlocked.as_ref().filter(|_| self.has_macs()) else {

@@ -1,10 +1,11 @@
-//! The contents of the members' key rooms taken together, and which of it counts.
+//! The contents of all members' key rooms together, and which objects in them count.
 //!
-//! Invariants: the ring that this store was opened through is the current one; without keys it is
-//! the one of the highest generation that has a slot, among those that as many members hold as any
-//! writer must have reached. Only its slots open the store, so a member that returns with slots
-//! from before a rotation revives none of them; a removed slot opens nothing, wherever it
-//! reappears. A ring, slot or removal that a single member forged never counts.
+//! Invariants: the current ring is the one through which this store was opened; without keys it is
+//! the ring of the highest generation that has a slot, among those that as many members have as any
+//! writer must have reached. Only the slots of the current ring open the store, so a member that
+//! returns with slots from before a rotation makes none of them valid again; a removed slot opens
+//! nothing, wherever it reappears. A ring, slot or removal that a single member forged never
+//! counts.
 
 use std::collections::BTreeMap;
 
@@ -19,20 +20,20 @@ use pinstripe_member::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Room, envelope};
 use pinstripe_stripe::keys_changed;
 
-/// How often a key room is read that changes meanwhile. A member that lists objects that it does
-/// not have causes this many reads.
+/// The largest number of times that a key room is read if it changes during the read. A member that
+/// lists objects that it does not have causes this many reads.
 const LOOKS: usize = 3;
 
-/// A key object as some members have it.
+/// A key object, and how many members have it.
 #[derive(Debug)]
 struct HeldKey<T> {
     object: T,
     bytes: Vec<u8>,
-    /// The number of members that have these bytes.
+    /// The number of members that have exactly these bytes.
     holders: usize,
 }
 
-/// The contents of the key rooms of the present members taken together.
+/// The contents of the key rooms of all present members together.
 #[derive(Debug, Default)]
 pub struct KeyRoom {
     rings: Vec<HeldKey<KeyRing>>,
@@ -40,37 +41,39 @@ pub struct KeyRoom {
     removed: Vec<HeldKey<RemovedSlot>>,
     /// Objects without an intact copy on any present member.
     pub damaged: Vec<(ExtentName, Error)>,
-    /// Objects that no holder of the keys made, or that too few members have, with what is wrong.
+    /// Objects that no holder of the keys made, or that too few members have, each with the defect.
     pub strays: Vec<(ExtentName, Error)>,
-    /// The root key's commitment of the ring through which the store was opened.
+    /// The commitment to the root key of the ring through which the store was opened.
     opened: Option<[u8; 32]>,
-    /// The number of members that have to hold an object without a verified MAC.
+    /// The number of members that must have an object without a verified MAC.
     votes: usize,
-    /// The objects held carry MACs that were verified.
+    /// Whether the objects carry MACs that were verified.
     is_verified: bool,
 }
 
-/// A slot to try on the way to opening a store.
+/// A slot that is tried to open a store.
 pub struct Try<'a> {
     /// The slot.
     pub slot: &'a KeySlot,
-    /// The rings with its commitment, the newest format first: more than one where some are forged.
+    /// The rings with the slot's commitment, the newest format first: there is more than one if
+    /// some are forged.
     pub rings: Vec<&'a KeyRing>,
     /// The number of members that have the slot.
     pub holders: usize,
-    /// An object records its removal; whether that is authentic is known when it was opened.
+    /// An object says that the slot was removed; whether that object is genuine is known only after
+    /// opening.
     pub may_be_removed: bool,
 }
 
 impl Store {
-    /// Reads the key rooms of an encrypted store: every copy, since members may differ. If an
-    /// object is removed between listing and reading, it reads them again: a rotation has put other
-    /// objects before.
+    /// Reads the key rooms of an encrypted store: every copy of each object, since members may
+    /// differ. If an object is removed between listing and reading, the rooms are read again,
+    /// because a rotation has put new objects before it removes old ones.
     ///
     /// # Errors
-    /// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; a
-    /// member's own when none can be listed; [`Kind::Unsupported`] when a newer version wrote something
-    /// there that counts.
+    /// Fails with [`Kind::KeysChanged`] when the keys were rotated since this process opened the
+    /// store, with a member's own error when none can be listed, or with [`Kind::Unsupported`] when
+    /// a newer version wrote an object that counts.
     pub fn key_room(&self) -> Result<KeyRoom> {
         for _ in 1..LOOKS {
             if let (room, false) = self.look_at_key_room()? {
@@ -82,7 +85,7 @@ impl Store {
         Ok(self.look_at_key_room()?.0)
     }
 
-    /// The key rooms, and whether an object was listed and could not be found.
+    /// Reads the key rooms once; also returns whether an object that was listed could not be found.
     fn look_at_key_room(&self) -> Result<(KeyRoom, bool)> {
         let mut is_changed = false;
         let opened = self.unlocked.as_ref().map(|unlocked| unlocked.root.commitment());
@@ -131,8 +134,8 @@ impl Store {
         Ok((room, is_changed))
     }
 
-    /// Which present members have each key object. All have all of them, so one that can be listed
-    /// is enough.
+    /// Returns the present members that have each key object. Every member has all key objects, so
+    /// one member that can be listed is enough.
     fn key_holders(&self) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
         let mut holders: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let (mut is_listed, mut last) = (false, None);
@@ -155,7 +158,8 @@ impl Store {
 }
 
 impl KeyRoom {
-    /// The ring that counts and its slots, oldest first. `None` when there is no pair of both.
+    /// Returns the ring that counts, with its slots, oldest first. Returns `None` when there is no
+    /// ring with a slot.
     pub fn current(&self) -> Option<(&KeyRing, Vec<&KeySlot>)> {
         let ring = &self.current_ring()?.object;
         let mut slots: Vec<_> = self.slots_of(ring).map(|slot| &slot.object).collect();
@@ -184,7 +188,7 @@ impl KeyRoom {
         }
     }
 
-    /// The slots that open a ring.
+    /// Returns the slots that open a ring.
     fn slots_of<'a>(&'a self, ring: &'a KeyRing) -> impl Iterator<Item = &'a HeldKey<KeySlot>> {
         let is_its = move |slot: &&HeldKey<KeySlot>| {
             slot.object.ring_commitment == ring.commitment && !self.is_removed(&slot.object)
@@ -197,8 +201,8 @@ impl KeyRoom {
         self.slots.iter().filter(is_its).filter(is_best)
     }
 
-    /// Returns every slot with the rings that it may open, in no order. Forged ones are included;
-    /// only an attempt to open them shows which.
+    /// Returns every slot with the rings that it may open, in no particular order. Forged slots and
+    /// rings are included, because only an attempt to open them shows that they are forged.
     pub(super) fn tries(&self) -> Vec<Try<'_>> {
         let of_slot = |slot: &HeldKey<KeySlot>| {
             let rings = self.rings.iter().map(|ring| &ring.object);
@@ -216,15 +220,15 @@ impl KeyRoom {
         tries.filter(|it| !it.rings.is_empty()).collect()
     }
 
-    /// Rings of a later generation than this one, each with whether as many members hold it as any
-    /// writer must have reached.
+    /// Returns the rings of a later generation than this one, and for each whether as many members
+    /// have it as any writer must have reached.
     pub(super) fn later_rings(&self, than: &KeyRing) -> impl Iterator<Item = (&KeyRing, bool)> {
         let is_later = move |it: &&HeldKey<KeyRing>| it.object.generation > than.generation;
         self.rings.iter().filter(is_later).map(|it| (&it.object, it.holders >= self.votes))
     }
 
-    /// Whether a slot was removed, as seen by the process that just opened it: it verifies the
-    /// store's MACs, if there are any.
+    /// Whether a slot was removed, as seen by the process that just opened it, which can verify the
+    /// store's MACs if there are any.
     pub(super) fn removes(
         &self,
         slot: &KeySlot,
@@ -239,14 +243,14 @@ impl KeyRoom {
         })
     }
 
-    /// Whether the slot was removed, by an object that a holder of the keys made or that as many
-    /// members have as any writer must have reached.
+    /// Whether the slot was removed, according to an object that a holder of the keys made or that
+    /// as many members have as any writer must have reached.
     fn is_removed(&self, slot: &KeySlot) -> bool {
         let mut removed = self.removed.iter().filter(|it| removes(&it.object, slot));
         removed.any(|it| self.is_verified || it.holders >= self.votes)
     }
 
-    /// The first number of a removal from this ring that is not taken, without a slot yet.
+    /// Returns a removal from this ring with the first free number, and with no slot set yet.
     pub(super) fn next_removal(&self, ring: &KeyRing) -> RemovedSlot {
         let is_damaged = |name| self.damaged.iter().any(|(damaged, _)| *damaged == name);
         let is_taken = |name| {
@@ -261,8 +265,8 @@ impl KeyRoom {
         removal
     }
 
-    /// Returns names and bytes of the objects that count and that every member must have: removed
-    /// slots first, the ring last.
+    /// Returns names and bytes of the objects that count and that every member must have: removals
+    /// of slots first, the ring last.
     pub fn wanted(&self) -> Vec<(ExtentName, &[u8])> {
         let Some(ring) = self.current_ring() else { return Vec::new() };
         let name = |id| ExtentName::In(Room::Keys, id);
@@ -282,8 +286,8 @@ impl KeyRoom {
         removed.chain(slots).chain(ring).collect()
     }
 
-    /// Names of what counts no more: other slots first, then the rings of earlier generations.
-    /// Nothing, unless the store was opened through the current ring.
+    /// Returns the names of objects that do not count any more: other slots first, then the rings
+    /// of earlier generations. Returns none, unless the store was opened through the current ring.
     pub(super) fn stale(&self) -> Vec<ExtentName> {
         let Some(ring) = self.current_ring().filter(|_| self.opened.is_some()) else {
             return Vec::new();
@@ -308,7 +312,7 @@ impl KeyRoom {
         names.into_iter().map(|id| ExtentName::In(Room::Keys, id)).collect()
     }
 
-    /// Whether some member has a ring that a rotation has replaced.
+    /// Whether any member has a ring that a rotation has replaced.
     pub(super) fn has_earlier_rings(&self) -> bool {
         let Some(ring) = self.current_ring().filter(|_| self.opened.is_some()) else {
             return false;
@@ -325,7 +329,7 @@ impl KeyRoom {
         ids.filter(move |&id| !is_ring(store, id))
     }
 
-    /// Keeps the bytes of an intact object.
+    /// Stores the bytes of an intact object.
     fn keep(&mut self, bytes: Vec<u8>) {
         if let Ok(slot) = KeySlot::decode(&bytes) {
             hold(&mut self.slots, slot, bytes);
@@ -348,13 +352,16 @@ fn removes(removed: &RemovedSlot, slot: &KeySlot) -> bool {
     (removed.slot, removed.generation) == (slot.id, slot.generation)
 }
 
-/// Whether these bytes are a key object of the store under this name; once the store was opened,
-/// whether a holder of its keys made it.
+/// Verifies that these bytes are a key object of the store with this name and, if the store was
+/// opened, that a holder of its keys made it.
 ///
 /// # Errors
-/// Those of decoding it; [`Kind::Corrupt`] for an object of another store or under another name.
+/// Fails with the errors of decoding it, or with [`Kind::Corrupt`] for an object of another store
+/// or with another name.
 pub(crate) fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()> {
-    let wrong = || Err(Error::new(Kind::Corrupt, "this key object belongs elsewhere"));
+    let wrong = || {
+        Err(Error::new(Kind::Corrupt, "this key object belongs to another name or another store"))
+    };
     let config = &store.config;
     if config.encryption == Encryption::None {
         let keys = Keys::decode(bytes)?;
@@ -377,7 +384,7 @@ pub(crate) fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Res
     store.verify(ExtentName::In(Room::Keys, id), bytes)
 }
 
-/// Whether an object of this name is a ring. Names of slots are random.
+/// Whether an object with this name is a ring. The names of slots are random.
 fn is_ring(store: StoreId, id: [u8; 16]) -> bool {
     // As many generations as a ring may hold.
     (0..GENERATIONS_MAX as u32).any(|generation| KeyRing::name(store, generation) == id)

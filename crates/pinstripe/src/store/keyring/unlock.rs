@@ -1,8 +1,8 @@
-//! Trying key slots: which ones, in which order, and at what cost.
+//! Tries key slots: decides which ones, in which order, and at what cost.
 //!
-//! Invariants: the cost of all tries together is bounded, so a process that can write slots but
-//! has no key cannot make an opening slow or large in memory; a slot that is not tried is named.
-//! The order affects only the cost of an opening, never whether a slot is right.
+//! Invariants: the total cost of all tries is bounded, so a process that can write slots but has no
+//! key cannot make opening slow or memory-hungry; a slot that is not tried is reported. The order
+//! affects only the cost of opening, never whether a slot is the right one.
 
 use super::super::Store;
 use super::Unlocked;
@@ -16,23 +16,24 @@ use pinstripe_member::label::{Encryption, Format};
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::{Credential, Opener, RootKey, Voucher, succeeds, unwrap_key};
 
-/// KiB of memory times passes over it that all tries may cost together, unless a caller says
-/// otherwise: a slot of the highest cost that `key add` sets, 4 GiB and three passes, and a third
-/// of that for others.
+/// The default limit on the cost of all tries together, as KiB of memory times passes over it:
+/// enough for one slot at the highest cost that `key add` sets, 4 GiB and three passes, and a third
+/// of that for other slots.
 pub(crate) const COST_DEFAULT_KIB: u64 = 16 * GIB / KIB;
-/// Slots named one by one; the rest is counted.
+/// The number of skipped slots that are listed one by one; the rest are only counted.
 const NAMED_MAX: usize = 8;
 
-/// Limits on the cost of trying a credential, and hints which slots to try.
+/// Limits on the cost of trying a credential, and hints about which slots to try.
 #[derive(Debug, Clone)]
 pub struct UnlockLimits {
-    /// Memory that one try may require.
+    /// The memory that a single try may require.
     pub memory_bytes: u64,
-    /// KiB of memory times passes over it, of all tries together.
+    /// The limit for all tries together, as KiB of memory times passes over it.
     pub cost_kib: u64,
-    /// The slot that opened the store before: it is tried first.
+    /// The slot that opened the store the last time, which is tried first.
     pub known: Option<[u8; 16]>,
-    /// Only the slot of this name is tried, its label or the beginning of its id, at any cost.
+    /// If set, only the slot with this name is tried, whatever its cost; the name is its label or
+    /// the beginning of its id.
     pub only: Option<String>,
 }
 
@@ -42,12 +43,12 @@ impl Default for UnlockLimits {
     }
 }
 
-/// The slot that opened a store, and the tries that it took.
+/// The slot that opened a store, and the number of tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// The slot that opened it.
+    /// The slot that opened the store.
     pub slot: [u8; 16],
-    /// Slots that were tried, this one included.
+    /// The number of slots that were tried, including the one that opened.
     pub tries: usize,
 }
 
@@ -55,25 +56,25 @@ pub struct Opened {
 type Skipped<'a> = (&'a KeySlot, String);
 
 impl Store {
-    /// Opens an encrypted store's secrets; of a store that is not encrypted they are open already.
-    /// Returns what is wrong with slots that could not be tried.
+    /// Opens the secrets of an encrypted store; those of a store without encryption are open
+    /// already. Returns the errors of slots that could not be tried.
     ///
     /// # Errors
-    /// The errors of [`unlock_within`](Self::unlock_within).
+    /// Fails with the errors of [`unlock_within`](Self::unlock_within).
     pub fn unlock(&mut self, credential: &Credential) -> Result<Vec<Error>> {
         let mut told = Vec::new();
         self.unlock_within(credential, &UnlockLimits::default(), &mut |error| told.push(error))?;
         Ok(told)
     }
 
-    /// [`unlock`](Self::unlock) within limits; `tell` gets each slot that was not tried or is
-    /// damaged. Returns `None` for a store that is not encrypted. From then on the members are
-    /// those in the newest label that a holder of the keys made.
+    /// Like [`unlock`](Self::unlock), but within limits; `tell` gets each slot that was not tried
+    /// or is damaged. Returns `None` for a store that is not encrypted. From then on the members
+    /// are those in the newest label that a holder of the keys made.
     ///
     /// # Errors
-    /// [`Kind::WrongKey`] when no slot opens with the credential; the error does not list the
-    /// slots. [`Kind::Corrupt`] when neither a slot nor a ring is intact, or no label was made with
-    /// the keys.
+    /// Fails with [`Kind::WrongKey`] when no slot opens with the credential; the error does not
+    /// list the slots. [`Kind::Corrupt`] when neither a slot nor a ring is intact, or no label was
+    /// made with the keys.
     pub fn unlock_within(
         &mut self,
         credential: &Credential,
@@ -129,8 +130,8 @@ impl Store {
         Ok(Some(opened))
     }
 
-    /// Opens the ring of a slot whose root key is known. `None` when a holder of its keys made a
-    /// later one, or removed the slot: it opens nothing any more.
+    /// Opens the ring of a slot whose root key is known. Returns `None` when a holder of the ring's
+    /// keys made a later ring, or removed the slot: the slot then opens nothing any more.
     fn open_ring(
         &self,
         room: &KeyRoom,
@@ -159,7 +160,7 @@ impl Store {
         refused.map_or(Ok(None), Err)
     }
 
-    /// The slots to try, in order, and those that are not to be tried, with the reason.
+    /// Returns the slots to try, in order, and those that are not tried, with the reason.
     fn chosen<'a>(
         &self,
         tries: Vec<Try<'a>>,
@@ -192,7 +193,7 @@ impl Store {
                 let at_hand = format_size(limits.memory_bytes);
                 skipped.push((
                     slot,
-                    format!("{} of memory, and {at_hand} are free", format_size(memory)),
+                    format!("{} of memory, but only {at_hand} are free", format_size(memory)),
                 ));
             } else if limits.only.is_none() && cost > limits.cost_kib.saturating_sub(spent) {
                 skipped.push((slot, "more time than the limit for all slots together".to_owned()));
@@ -205,9 +206,9 @@ impl Store {
     }
 }
 
-/// Whether a holder of the keys of a ring made a later one. The chain in the later ring proves it.
-/// Rings of format version 1 have no chain: there, as many members must hold it as any writer must
-/// have reached.
+/// Whether a holder of a ring's keys made a later ring. The chain in the later ring proves who made
+/// that ring. Rings of format version 1 have no chain: in this case as many members must have the
+/// later ring as any writer must have reached.
 fn is_followed(room: &KeyRoom, ring: &KeyRing, keys: &Keys) -> bool {
     room.later_rings(ring).any(|(later, is_held)| match (ring.format(), later.format()) {
         (Format::V1, Format::V1) => is_held,
@@ -237,7 +238,8 @@ fn tell_skipped(skipped: &[Skipped<'_>], tell: &mut dyn FnMut(Error)) {
     for (slot, why) in skipped.iter().take(NAMED_MAX) {
         let what = format!("this key slot was not tried: it asks for {why}");
         let advice = format!(
-            "if it is yours: --key-slot {}; if it is not: pinstripe key remove",
+            "if this key slot is yours, use --key-slot {}; if it is not, remove it with 'pinstripe \
+             key remove'",
             &hex(&slot.id)[..8]
         );
         tell(Error::new(Kind::Refused, what).at(slot_name(slot).path()).advice(advice));
@@ -246,7 +248,7 @@ fn tell_skipped(skipped: &[Skipped<'_>], tell: &mut dyn FnMut(Error)) {
         let more =
             pinstripe_base::units::counted(more as u64, "more key slot was", "more key slots were");
         let what = format!("{more} not tried: too much memory or time needed");
-        tell(Error::new(Kind::Refused, what).advice("list them with: pinstripe key list"));
+        tell(Error::new(Kind::Refused, what).advice("'pinstripe key list' lists the key slots"));
     }
 }
 
@@ -275,21 +277,24 @@ fn wrong_key(
     );
     if let Some((name, error)) = damaged {
         return wrong.advice(format!(
-            "a key slot or ring is damaged on all members ({}: {}): it may have been the matching \
-             one; try another password or key file",
+            "a key slot or key ring is damaged on all members ({}: {}): the damaged object may \
+             have been the matching one; try another password or key file",
             name.path(),
             error.what()
         ));
     }
     if limits.only.is_some() {
-        return wrong
-            .advice("the named slot does not match, or does not exist: pinstripe key list");
+        return wrong.advice(
+            "the named key slot does not match, or does not exist; 'pinstripe key list' lists the \
+             key slots",
+        );
     }
     match untried {
-        0 => wrong.advice("try another; list the slots with: pinstripe key list"),
+        0 => wrong
+            .advice("try another password or key file; 'pinstripe key list' lists the key slots"),
         count => wrong.advice(format!(
-            "key slots not tried, as named above: {count}; if one of them is yours, name it \
-             with --key-slot"
+            "some key slots were not tried, as named above: {count}; if one of these slots is \
+             yours, name it with --key-slot"
         )),
     }
 }

@@ -1,18 +1,19 @@
-//! Neighbouring records of a pack, fetched by one read.
+//! Adjacent records of a pack that are fetched with one read.
 //!
-//! A read from a remote member costs a round trip at any length, so the records that a plan wants
-//! from one part of a pack are read together. Each record in it is verified on its own, when it is
-//! taken out; one that is not intact is fetched alone, rebuilt from parity if necessary, without
-//! cost to the others.
+//! A read from a remote member costs a round trip at any length, so the records that a plan needs
+//! from one part of a pack are read together. Each record in a span is verified separately, when it
+//! is taken out; a damaged record is fetched alone, rebuilt from parity if necessary, without cost
+//! to the others.
 
 use super::{FetchedRecord, PackReader, RecordPlace, unknown_pack};
 use crate::store::index::Index;
 use pinstripe_base::error::Result;
 use pinstripe_member::is_remote;
 
-/// A part of a pack of pages, read as one, at most.
+/// The largest part of a pack of tree pages that is read at once.
 const WINDOW_MAX_BYTES: u64 = 4 << 20;
-/// Those that a reader keeps: of pages, of nodes above them, and one more.
+/// The number of such parts that a reader keeps: one for pages, one for nodes above them, and one
+/// more.
 const WINDOWS_MAX: usize = 3;
 
 /// How remote members are read.
@@ -20,29 +21,29 @@ const WINDOWS_MAX: usize = 3;
 pub struct Reach {
     /// The number of parallel reads.
     pub reads: usize,
-    /// The length of one read, if that much is wanted.
+    /// The length of one read, if that much is needed.
     pub span_bytes: u64,
 }
 
-/// Records, or one of them, as one read gave them.
+/// One or several records that one read returned.
 pub(crate) struct FetchedSpan {
     place: RecordPlace,
     content: SpanContent,
 }
 
 enum SpanContent {
-    /// The one record that it is.
+    /// A single record, already verified.
     Record(FetchedRecord),
-    /// Several as they are stored, and what lies between them; none where they could not be read
-    /// as one.
+    /// Several records in their stored form, with the bytes between them; empty if they could not
+    /// be read at once.
     Stored(Vec<u8>),
 }
 
 impl FetchedSpan {
-    /// Gives the record at a place within to `take`.
+    /// Passes the record at a place within the span to `take`.
     ///
     /// # Errors
-    /// The errors of [`PackReader::fetch`]; the errors of `take`.
+    /// Fails with the errors of [`PackReader::fetch`], or with the errors of `take`.
     pub(crate) fn take<T>(
         &self,
         (packs, index): (&PackReader<'_>, &Index<'_>),
@@ -61,7 +62,7 @@ impl FetchedSpan {
         }
     }
 
-    /// A record as it is stored, if it was fetched with others; not verified.
+    /// Returns a record in its stored form, unverified, if it was fetched together with others.
     pub(super) fn sealed(&self, place: RecordPlace) -> Option<&[u8]> {
         let SpanContent::Stored(bytes) = &self.content else { return None };
         let start = place.offset.checked_sub(self.place.offset)?;
@@ -71,8 +72,8 @@ impl FetchedSpan {
 }
 
 impl PackReader<'_> {
-    /// How the members that are read from are asked, if not enough near ones are present to be read
-    /// from instead.
+    /// Returns how the remote members are read, if there are not enough near members to read from
+    /// instead.
     pub fn reach(&self) -> Option<Reach> {
         *self.reach.get_or_init(|| self.find_reach())
     }
@@ -93,21 +94,21 @@ impl PackReader<'_> {
     /// Fetches one record and verifies it.
     ///
     /// # Errors
-    /// The errors of [`fetch`](Self::fetch).
+    /// Fails with the errors of [`fetch`](Self::fetch).
     pub(crate) fn fetch_one(&self, index: &Index<'_>, place: RecordPlace) -> Result<FetchedSpan> {
         let content = SpanContent::Record(self.fetch_place(index, place)?);
         Ok(FetchedSpan { place, content })
     }
 
-    /// Fetches the records within a place, which may be longer than a record, by one read. One that
-    /// fails costs nothing but time: the records are fetched alone then.
+    /// Fetches the records within a place, which may be longer than one record, with one read. A
+    /// failed read costs only time: the records are then fetched one by one.
     pub(crate) fn fetch_span(&self, index: &Index<'_>, place: RecordPlace) -> FetchedSpan {
         let stored = self.read_span(index, place).unwrap_or_default();
         FetchedSpan { place, content: SpanContent::Stored(stored) }
     }
 
-    /// Fetches the part of a pack around a record, for a reader that wants most of it: as long as
-    /// one request to a remote member should be. Returns `None` where members are near.
+    /// Fetches the part of a pack around a record, for a reader that needs most of it: as much as
+    /// one request to a remote member should return. Returns `None` if the members are near.
     pub(super) fn fetch_around(
         &self,
         index: &Index<'_>,
@@ -132,13 +133,13 @@ impl PackReader<'_> {
     }
 }
 
-/// Parts of packs of pages that were fetched as one, the last one behind.
+/// Parts of packs of tree pages that were fetched at once, the latest at the end.
 #[derive(Default)]
 pub(super) struct Windows(Vec<FetchedSpan>);
 
 impl Windows {
-    /// A record as it is stored, fetched with its neighbours if it was not yet; `None` where that
-    /// cannot be done.
+    /// Returns a record in its stored form, after fetching it with its neighbours if necessary, or
+    /// `None` if that is not possible.
     pub(super) fn sealed(
         &mut self,
         packs: &PackReader<'_>,

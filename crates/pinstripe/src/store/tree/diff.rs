@@ -1,10 +1,11 @@
-//! The differences between two trees, in path order, without reading what they share.
+//! Finds the differences between two trees, in path order, without reading what they share.
 //!
-//! Invariants: a page or node at the same position in both trees with the same id is skipped
-//! unread, so the work grows with the differences and not with the trees; memory is one page per
-//! level and tree. Where a page of one tree is lost, the paths that it may have held are skipped,
-//! and the comparison continues behind them. Entries that differ in any field are reported, even in
-//! one that no restore gives back (inode, ctime): the caller decides what counts as a change.
+//! Invariants: a page or node that is at the same position in both trees with the same id is
+//! skipped without reading, so the work grows with the differences and not with the trees; memory
+//! is one page per level and tree. If a page of one tree is lost, the paths that it may have held
+//! are skipped, and the comparison continues after them. Entries that differ in any field are
+//! reported, even in a field that no restore sets (inode, ctime): the caller decides what counts as
+//! a change.
 
 use std::cmp::Ordering;
 
@@ -18,15 +19,15 @@ use pinstripe_member::tree::{Child, compare_paths};
 /// One path at which two trees differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
-    /// The new tree alone has it.
+    /// Only the new tree has the entry.
     Added(Box<Entry>),
-    /// The old tree alone has it.
+    /// Only the old tree has the entry.
     Removed(Box<Entry>),
-    /// Both have it, the old and the new.
+    /// Both trees have the path, with different entries: the old one, then the new one.
     Changed(Box<Entry>, Box<Entry>),
 }
 
-/// The item that a reader would give next: an entry, or a page or node with its height.
+/// What a reader would return next: an entry, or a page or node with its height.
 enum DiffNext<'t> {
     Entry(&'t [u8]),
     Child(u8, &'t Child),
@@ -40,7 +41,7 @@ impl DiffNext<'_> {
         }
     }
 
-    /// The number of levels between it and an entry.
+    /// The number of levels between this item and an entry.
     fn height(&self) -> u8 {
         match self {
             DiffNext::Entry(_) => 0,
@@ -50,7 +51,7 @@ impl DiffNext<'_> {
 }
 
 impl TreeReader<'_> {
-    /// Returns the next item; none of it has been read yet.
+    /// Returns the next item without reading any of it.
     fn peek(&mut self) -> Option<DiffNext<'_>> {
         while self.pending.last().is_some_and(|(_, children)| children.is_empty()) {
             self.pending.pop();
@@ -64,14 +65,14 @@ impl TreeReader<'_> {
         }
     }
 
-    /// Takes the child that comes next without reading it.
+    /// Skips the next child without reading it.
     fn pass_over(&mut self) {
         if let Some((_, children)) = self.pending.last_mut() {
             children.pop_front();
         }
     }
 
-    /// Reads the child that comes next.
+    /// Reads the next child.
     fn enter(&mut self) -> Result<()> {
         let Some((height, children)) = self.pending.last_mut() else { return Ok(()) };
         let height = *height;
@@ -81,7 +82,7 @@ impl TreeReader<'_> {
         }
     }
 
-    /// The start of what comes behind the next child; `None` when that is the end.
+    /// Returns where the item after the next child begins, or `None` when there is none.
     fn behind_next_child(&self) -> Option<&[u8]> {
         let mut passed = 1;
         for (_, children) in self.pending.iter().rev() {
@@ -93,7 +94,7 @@ impl TreeReader<'_> {
         None
     }
 
-    /// Skips everything before `until`, unread where possible.
+    /// Skips everything before `until`, without reading where possible.
     fn pass_until(&mut self, until: &PassUntil) -> Result<()> {
         loop {
             let is_child = match self.peek() {
@@ -117,7 +118,7 @@ impl TreeReader<'_> {
     }
 }
 
-/// The extent to which paths are passed over.
+/// Up to where paths are skipped.
 #[derive(Clone, PartialEq, Eq)]
 enum PassUntil {
     Path(Vec<u8>),
@@ -141,11 +142,11 @@ impl PassUntil {
     }
 }
 
-/// Goes through two trees side by side.
+/// Walks through two trees side by side.
 pub(crate) struct TreeDiff<'a> {
     old: Option<TreeReader<'a>>,
     new: TreeReader<'a>,
-    /// Up to where nothing can be said, because a page of one of them is lost.
+    /// Up to where nothing can be compared, because a page of one tree is lost.
     blind: Option<PassUntil>,
     lost_entries: u64,
 }
@@ -167,10 +168,10 @@ enum DiffStep {
 }
 
 impl<'a> TreeDiff<'a> {
-    /// From `old` to `new`; without an old tree all of the new one is added.
+    /// Compares `old` with `new`; without an old tree, everything in the new one is added.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for an impossible root.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for an impossible root.
     pub fn new(
         old: Option<(ChunkReader<'a>, &TreeRoot)>,
         new: (ChunkReader<'a>, &TreeRoot),
@@ -180,12 +181,12 @@ impl<'a> TreeDiff<'a> {
         Ok(TreeDiff { old, new, blind: None, lost_entries: 0 })
     }
 
-    /// The next difference in path order, `None` at the end.
+    /// Returns the next difference in path order, or `None` at the end.
     ///
     /// # Errors
-    /// When a page or node cannot be read. The paths that it may have held are then passed over in
-    /// both trees, and a caller who reports the loss can take the rest:
-    /// [`lost_entries`](Self::lost_entries) says how much that was.
+    /// Fails when a page or node cannot be read. The paths that the page may have held are then
+    /// skipped in both trees, and a caller that reports the loss can compare the rest:
+    /// [`lost_entries`](Self::lost_entries) returns how many entries were lost.
     pub(crate) fn next_difference(&mut self) -> Result<Option<Difference>> {
         loop {
             if let Some(until) = self.blind.take() {
@@ -229,7 +230,7 @@ impl<'a> TreeDiff<'a> {
         }
     }
 
-    /// The number of entries below the page or node that the last error was about.
+    /// The number of entries below the page or node for which the comparison last failed.
     pub fn lost_entries(&self) -> u64 {
         self.lost_entries
     }
@@ -243,7 +244,8 @@ impl<'a> TreeDiff<'a> {
         passed
     }
 
-    /// Reads on one side. The other side skips what this one cannot read.
+    /// Reads from one of the two trees. Paths that cannot be read in this tree are skipped in the
+    /// other one.
     fn read(
         &mut self,
         side: DiffSide,
@@ -261,8 +263,9 @@ impl<'a> TreeDiff<'a> {
         })
     }
 
-    /// Whatever begins first is dealt with first; of two that begin alike, the higher is entered,
-    /// until both are of one height and can be compared.
+    /// Decides the next step: the item that begins first is processed first; of two that begin at
+    /// the same path, the higher one is entered, until both have the same height and can be
+    /// compared.
     fn step(&mut self) -> DiffStep {
         let old = self.old.as_mut().and_then(TreeReader::peek);
         let new = self.new.peek();
@@ -292,7 +295,7 @@ impl<'a> TreeDiff<'a> {
     }
 }
 
-/// Whether one end comes before another.
+/// Whether one limit comes before another.
 fn is_before(one: &PassUntil, other: &PassUntil) -> bool {
     match one {
         PassUntil::Path(path) => other.is_behind(path),

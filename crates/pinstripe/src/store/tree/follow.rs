@@ -1,4 +1,4 @@
-//! Following a tree from its root down to the chunks of its files, page by page.
+//! Follows a tree from its root down to the chunks of its files, page by page.
 
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
@@ -8,30 +8,30 @@ use pinstripe_member::record::ChunkRow;
 use pinstripe_member::snapshot::TreeRoot;
 use pinstripe_member::tree::decode_node;
 
-/// A visitor of the chunks of a tree.
+/// Visits the chunks of a tree.
 pub trait Follow {
-    /// A node, a page of entries or a list of chunks, and the path that it begins with; its bytes,
-    /// unless it is not to be entered.
+    /// Visits a node, a page of entries or a list of chunks, with the first path in it; returns its
+    /// bytes, or `None` if it must not be followed.
     ///
     /// # Errors
-    /// Any error that ends the traversal.
+    /// Fails with any error that must end the traversal.
     fn page(&mut self, id: &ChunkId, path: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// Chunks of the content of the entry at a path: all of them, or those of one list.
+    /// Visits chunks of the content of the entry at a path: all of them, or those of one list.
     ///
     /// # Errors
-    /// Any error that ends the traversal.
+    /// Fails with any error that must end the traversal.
     fn content(&mut self, path: &[u8], rows: Vec<ChunkRow>) -> Result<()>;
 
-    /// The content of one more entry was shown.
+    /// The content of one more entry was visited.
     fn entry_done(&mut self) {}
 }
 
-/// Shows `to` everything that a tree needs, each page before what is below it.
+/// Passes everything that a tree needs to `to`, each page before what is below it.
 ///
 /// # Errors
-/// The errors of `to`; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a malformed
-/// page.
+/// Fails with the errors of `to`, or with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt)
+/// for a malformed page.
 pub fn follow(root: &TreeRoot, to: &mut impl Follow) -> Result<()> {
     node(&root.id, root.height, b"", to)
 }

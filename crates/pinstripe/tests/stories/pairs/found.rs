@@ -625,3 +625,15 @@ fn a_mark_that_an_upgrade_left_behind_blocks_no_forget() {
     ];
     holds(7001299, Shape { origin: Origin::Old, ..shape(3, 1, true) }, scenes);
 }
+
+/// The only member of a store was replaced during a check, which found nothing any more and reported
+/// that as losses.
+#[test]
+fn a_check_reports_no_loss_when_the_only_member_is_replaced() {
+    let acts = [
+        act(Verb::ReplaceLiving, 11338954765542996012, 0),
+        act(Verb::Check, 15069070515688499257, 0),
+        act(Verb::Undelete, 11598731559580014123, 0),
+    ];
+    holds(7006055, shape(1, 0, true), vec![scene(Trouble::Nothing, &acts)]);
+}

@@ -348,7 +348,8 @@ impl World {
         let mut dice = Dice::new(seed);
         let mut files = std::collections::BTreeMap::new();
         read_files(&self.seats[at].place.join(Room::Packs.dir()), &mut files);
-        let files: Vec<_> = files.into_iter().collect();
+        // Junk may be empty.
+        let files: Vec<_> = files.into_iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
         if files.is_empty() {
             return;
         }

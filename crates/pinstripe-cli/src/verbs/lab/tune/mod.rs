@@ -1,4 +1,5 @@
-//! `pinstripe lab tune`: settings by measurement, in a file that other verbs read.
+//! `pinstripe lab tune`: finds settings by measurement, and writes them to a file that other verbs
+//! read.
 
 mod step;
 
@@ -90,11 +91,11 @@ pub struct LabTuneArgs {
 }
 
 impl LabTuneArgs {
-    /// Measures, and writes the file.
+    /// Measures, and writes the file of settings.
     ///
     /// # Errors
-    /// The errors of the cases and of the file; [`Kind::Interrupted`] after an interrupt: nothing
-    /// is written then.
+    /// Fails with the errors of the cases and of the file; with [`Kind::Interrupted`] after an
+    /// interrupt, when nothing is written.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let dirs = self.places(run)?;
         self.check_files()?;
@@ -120,8 +121,8 @@ impl LabTuneArgs {
         self.conclude(run, &dirs, &knobs(&advice), &undecided_knobs(&cases, &advice))
     }
 
-    /// Checks early what would otherwise fail minutes later: that the sample can be read and the
-    /// output file written.
+    /// Checks in advance that the sample can be read and the output file written, which would
+    /// otherwise fail after minutes.
     fn check_files(&self) -> Result<()> {
         if let Some(sample) = &self.sample {
             rustix::fs::access(sample, Access::READ_OK)
@@ -130,10 +131,10 @@ impl LabTuneArgs {
         let folder = self.out.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)
-            .map_err(|errno| Error::io("cannot be written to", folder, errno))
+            .map_err(|errno| Error::io("this directory cannot be written", folder, errno))
     }
 
-    /// Runs one case, and keeps what it found.
+    /// Runs one case, and keeps its advice.
     fn measure(&self, run: &Run, step: &Step, budget: Duration) -> Result<Vec<Advice>> {
         let name = step.case.name();
         let place = carry::usual_place(&format!("tune-{name}"))?;
@@ -152,7 +153,7 @@ impl LabTuneArgs {
         Ok(advice)
     }
 
-    /// Writes the file, and says what is in it and what is not.
+    /// Writes the file, and reports which settings it has and which were not decided.
     fn conclude(
         &self,
         run: &Run,
@@ -163,7 +164,7 @@ impl LabTuneArgs {
         if knobs.is_empty() {
             let error = Error::new(
                 Kind::Changed,
-                "too few rounds count, or nothing was decided: no setting can be chosen",
+                "no setting can be chosen: too few rounds count, or no difference is certain",
             );
             return Err(
                 error.advice("measure again when the machine is quiet, or with a larger --time")
@@ -180,19 +181,23 @@ impl LabTuneArgs {
             ));
         }
         let out = escape::path(&self.out);
-        run.screen.say(&format!("written to {out}: use it with --knobs {out}"));
+        run.screen
+            .say(&format!("the settings were written to {out}; to use them, add --knobs {out}"));
         let set = |knob: &Knob| format!("{} --{}={}", knob.verb, knob.option, knob.value);
         let set: Vec<String> = knobs.iter().map(set).collect();
         let facts = Event::default().with_path("path", &self.out);
         Ok(Ending::done(facts.with("knobs", set).with("undecided", open)))
     }
 
-    /// The directories that were named, or the members of the store.
+    /// The named directories, or the members of the store.
     fn places(&self, run: &Run) -> Result<Vec<PathBuf>> {
         let dirs = match (&self.dirs[..], &run.common.store[..]) {
             ([], [_, ..]) => members_of_store(run)?,
             ([], []) => {
-                return Err(Error::new(Kind::Usage, "name directories, or a store with --store"));
+                return Err(Error::new(
+                    Kind::Usage,
+                    "name directories, or name a store with --store",
+                ));
             }
             (dirs, _) => dirs.to_vec(),
         };
@@ -203,7 +208,8 @@ impl LabTuneArgs {
         let places: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
         let (seconds, nanos) = clock::now();
         let when = time::utc(seconds, nanos).unwrap_or_default();
-        let about = [format!("what 'pinstripe lab tune' found in {}, {when}", places.join(", "))];
+        let about =
+            [format!("settings that 'pinstripe lab tune' found in {}, {when}", places.join(", "))];
         let text = knobs_to_toml(knobs, &about);
         put_file(text.as_bytes(), &self.out)
     }
@@ -215,8 +221,8 @@ fn members_of_store(run: &Run) -> Result<Vec<PathBuf>> {
     Ok(states.into_iter().filter(|it| it.present).map(|it| it.place).collect())
 }
 
-/// For each setting, the most frequent advice of the places that decided; with a tie, that of the
-/// first place.
+/// For each setting, the most frequent advice of the places that came to a decision; if several are
+/// equally frequent, that of the first place.
 fn agree(found: &[Vec<Advice>]) -> Vec<Advice> {
     let decided = |all: &Vec<Advice>| -> Vec<Advice> {
         all.iter().filter(|it| it.is_decided).cloned().collect()
@@ -233,7 +239,8 @@ fn agree(found: &[Vec<Advice>]) -> Vec<Advice> {
         let most = all.iter().map(|it| votes(&it)).max().unwrap_or(0);
         agreed.extend(all.iter().find(|it| votes(it) == most).map(|it| (*it).clone()));
         if let Some(last) = agreed.last_mut().filter(|_| all.len() > 1) {
-            last.evidence += &format!("; the same in {most} of {} places", all.len());
+            last.evidence +=
+                &format!("; the same setting is best in {most} of {} places", all.len());
         }
     }
     agreed
@@ -263,7 +270,7 @@ mod tests {
         ring.setting = "ring".into();
         let found = [&found[..], &[vec![ring]]].concat();
         let agreed = agree(&found);
-        assert_eq!(agreed[0].evidence, "; the same in 2 of 3 places");
+        assert_eq!(agreed[0].evidence, "; the same setting is best in 2 of 3 places");
         let values: Vec<String> = agreed.into_iter().map(|it| it.value).collect();
         assert_eq!(values, ["4", "8", "128K"]);
     }

@@ -1,4 +1,4 @@
-//! The measurements of `tune`: which case in which places, with which options, for how long.
+//! The measurements of `tune`: which case, in which places, with which options, for how long.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use pinstripe_lab::Effort;
 use super::super::quick;
 use super::LabTuneArgs;
 
-/// A case that answers what to set.
+/// A case whose results determine settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Case {
     /// Measures policy, depth, strip size and chunk.
@@ -22,30 +22,32 @@ pub enum Case {
     RecordProbe,
 }
 
-/// A case in its places.
+/// A case with the places in which it is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub case: Case,
     pub dirs: Vec<PathBuf>,
 }
 
-/// The number of members of an array over `places` places: enough for RAID 5, equally many in each.
+/// The number of members of an array over `places` places: enough for RAID 5, and the same number
+/// in each place.
 fn members(places: usize) -> usize {
     if places < 3 { 4 } else { places }
 }
 
-/// Codecs to try. The first is the default of `split`, with which the others are compared.
+/// Codecs to try. The codecs to compare; the first one is the default of `split`, with which the
+/// others are compared.
 const CODECS: &str = "auto,raw,lz4,snappy,zstd:-5,zstd:1";
-/// Seconds of a run of `quick`, if there is time: many short rounds decide more than a few long
+/// Seconds of one run of `quick`, if there is time: many short rounds decide more than a few long
 /// ones.
 const QUICK_SECONDS: f64 = 0.3;
 /// Seconds of a recording, if there is time.
 const RECORD_SECONDS: f64 = 4.0;
-/// The share of the budget that one recording takes: this many fit into it.
+/// The number of recordings that fit into the time budget; this determines the length of one.
 const RECORDINGS: f64 = 22.0;
 
 impl Case {
-    /// The name as a case.
+    /// The name of the case.
     pub fn name(self) -> &'static str {
         match self {
             Case::Quick => "quick",
@@ -55,7 +57,7 @@ impl Case {
         }
     }
 
-    /// The time until its answers are reliable, on a disk of 2 GB/s.
+    /// The seconds until the case's answers are reliable, on a disk of 2 GB/s.
     pub fn usual_seconds(self) -> u64 {
         match self {
             Case::Quick => 150,
@@ -81,7 +83,7 @@ impl Case {
     }
 }
 
-/// The steps, in this order: `quick` in each place, an array and a split over all of them, and a
+/// The steps, in this order: `quick` in each place, an array and a split over all places, and a
 /// recording in the first.
 pub fn steps(cases: &[Case], dirs: &[PathBuf]) -> Vec<Step> {
     let of_case = |case: &Case| -> Vec<Step> {
@@ -97,7 +99,7 @@ pub fn steps(cases: &[Case], dirs: &[PathBuf]) -> Vec<Step> {
 }
 
 impl Step {
-    /// The options for its case.
+    /// The options for the case of this step.
     pub fn given(&self, args: &LabTuneArgs, budget: Duration) -> Vec<(&'static str, String)> {
         let bytes = args.total_size.0;
         let text = |text: &str| text.to_owned();
@@ -138,15 +140,15 @@ impl Step {
         }
     }
 
-    /// The places, for people.
+    /// The places as text for people.
     pub fn places(&self) -> String {
         let places: Vec<String> = self.dirs.iter().map(|it| it.display().to_string()).collect();
         places.join(", ")
     }
 }
 
-/// The time of the first of these steps: its share of the remaining time, so that time saved by one
-/// step is available to the next.
+/// The time for the first of these steps: its share of the remaining time, so that time saved by
+/// one step is available to the next.
 pub fn share(steps: &[Step], left: Duration) -> Duration {
     let all: u64 = steps.iter().map(|it| it.case.usual_seconds()).sum();
     let own = steps.first().map_or(0, |it| it.case.usual_seconds());

@@ -1,4 +1,4 @@
-//! The terminal of the screen: rows of coloured texts. Only rows that changed are written.
+//! The terminal of the live screen: rows of coloured texts. Only rows that changed are written.
 
 use std::io::{self, Write as _};
 
@@ -13,16 +13,16 @@ use unicode_width::UnicodeWidthChar as _;
 /// The texts of a row from left to right, each with its colour.
 pub type StyledRow = Vec<StyledContent<String>>;
 
-/// The terminal, given back when this is dropped.
+/// The terminal while it is used; it is restored when this object is dropped.
 #[derive(Default)]
 pub struct TakenTerminal {
     size: (u16, u16),
-    /// The rows that it shows.
+    /// The rows that the terminal shows.
     rows: Vec<String>,
 }
 
 impl TakenTerminal {
-    /// Takes the terminal over.
+    /// Takes control of the terminal.
     pub fn new() -> io::Result<Self> {
         enable_raw_mode()?;
         let taken = TakenTerminal::default();
@@ -31,7 +31,7 @@ impl TakenTerminal {
         Ok(taken)
     }
 
-    /// Writes the rows that differ from those that are shown.
+    /// Writes the rows that differ from the shown ones.
     pub fn draw(&mut self, size: (u16, u16), lines: &[StyledRow]) -> io::Result<()> {
         let mut out = Vec::new();
         queue!(out, BeginSynchronizedUpdate)?;

@@ -1,5 +1,5 @@
-//! The numbers of directories of `versions`: hashes of their paths, so that a path always has the
-//! same number. Paths are kept as long as the kernel knows their numbers.
+//! The inode numbers of directories of `versions`: hashes of their paths, so that a path always has
+//! the same number. Paths are kept as long as the kernel knows their inode numbers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use super::super::inode::OF_VERSIONS;
 use pinstripe_base::checksum::checksum;
 use pinstripe_base::sync::lock;
 
-/// The number of `versions` itself, which is always known.
+/// The number of the directory `versions` itself, which is always known.
 pub(in super::super) const ROOT_OF_VERSIONS: u64 = OF_VERSIONS;
 
 /// Directories that the kernel knows.
@@ -17,16 +17,17 @@ pub(in super::super) struct UnionDirectories {
     known: Mutex<PathsByNumber>,
 }
 
-/// Paths with their mentions.
+/// Paths with their lookup counts.
 type PathsByNumber = HashMap<u64, (Arc<[u8]>, u64)>;
 
 impl UnionDirectories {
-    /// The number of a path, with one more mention.
+    /// Returns the number of a path, and adds one to its lookup count.
     pub(super) fn mention(&self, path: &[u8]) -> u64 {
         self.mention_from(hash(path), path)
     }
 
-    /// The same, where the search begins at this number.
+    /// Returns the number of a path as [`mention`](Self::mention) does, but searches from `number`
+    /// on.
     fn mention_from(&self, mut number: u64, path: &[u8]) -> u64 {
         if path.is_empty() {
             return ROOT_OF_VERSIONS;
@@ -43,7 +44,7 @@ impl UnionDirectories {
         }
     }
 
-    /// The path of a number.
+    /// Returns the path that has a number.
     pub(super) fn path(&self, number: u64) -> Option<Arc<[u8]>> {
         if number == ROOT_OF_VERSIONS {
             return Some(Arc::from(&b""[..]));

@@ -6,23 +6,23 @@ use pinstripe_base::checksum::checksum;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SnapshotId;
 
-/// Bytes that the name of a file may have (NAME_MAX in linux/limits.h).
+/// The largest length of a file name (NAME_MAX in linux/limits.h).
 const NAME_MAX: usize = 255;
-/// The longest of what is put behind a name: '@', a time, '_', a part of an id.
+/// The largest length of the suffix of a name: '@', a time, '_', part of an id.
 const BEHIND_BYTES: usize = 1 + 32 + 1 + 8;
-/// Bytes of a long name that are kept; a hash of all of it follows.
+/// The number of bytes of a long name that are kept; a hash of the complete name follows.
 const KEPT_BYTES: usize = NAME_MAX - BEHIND_BYTES - HASH_BYTES - 1;
 /// Separates the two.
 const CUT: u8 = b'~';
 /// Digits of the hash.
 const HASH_BYTES: usize = 16;
 
-/// Whether this can be the name of an entry of a directory.
+/// Whether this can be the name of a directory entry.
 pub(super) fn is_name(name: &[u8]) -> bool {
     super::super::listing::is_name(name) && !name.contains(&b'/')
 }
 
-/// A name below a directory as a path.
+/// Returns the path of a name in a directory.
 pub(super) fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
     match directory.is_empty() {
         true => name.to_vec(),
@@ -30,14 +30,15 @@ pub(super) fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The name of a version of a file: `NAME@TIME`, or with the id of its snapshot behind it.
+/// Returns the name of a version of a file: `NAME@TIME`, or `NAME@TIME_ID` with part of the id of
+/// its snapshot.
 pub(super) fn with_time(name: &[u8], time: &str, id: Option<SnapshotId>) -> Vec<u8> {
     let id = id.map_or_else(String::new, |id| format!("_{}", id.short()));
     [&shortened(name)[..], b"@", time.as_bytes(), id.as_bytes()].concat()
 }
 
-/// Shortens a name to leave room for a suffix. A name that looks shortened is shortened too:
-/// otherwise it could be confused with another one.
+/// Shortens a name to leave space for a suffix. A name that looks shortened is shortened as well:
+/// otherwise it could be confused with a shortened one.
 fn shortened(name: &[u8]) -> Vec<u8> {
     if name.len() + BEHIND_BYTES <= NAME_MAX && !looks_cut(name) {
         return name.to_vec();
@@ -58,7 +59,8 @@ pub(super) fn bases(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     ends.map(|(at, _)| &name[..at]).filter(|base| !base.is_empty())
 }
 
-/// Gives the names of a directory that are shown with this beginning, until `take` returns false.
+/// Passes the names of a directory that are shown with this beginning to `take`, until it returns
+/// false.
 pub(super) fn with_base(
     catalog: &Catalog,
     view: &View,

@@ -1,4 +1,4 @@
-//! The source of `versions`: the catalog as of its last update.
+//! The view that `versions` shows: the catalog as of its last update.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use pinstripe_base::id::{SnapshotId, StoreId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Wake, lock, wait_timeout};
 
-/// The time for which programs wait for a catalog that is being brought up to date, from the first
-/// request on: small ones are ready by then, and the rest of the mount is not delayed longer.
+/// How long programs wait, from the first request on, for a catalog that is being brought up to
+/// date: a small catalog is ready by then, and the rest of the mount is not delayed longer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Names from which a listing can continue at once.
+/// The number of positions from which listings can continue.
 const CURSORS: usize = 1024;
-/// Connections that are kept for the next request.
+/// The number of database connections that are kept for later requests.
 const CONNECTIONS: usize = 8;
 
-/// Whether there is a view, and who waits for one.
+/// The current view, and the requests that wait for one.
 pub(in super::super) struct VersionsState {
     place: PathBuf,
     asked: Mutex<ViewRequest>,
@@ -33,13 +33,13 @@ pub(in super::super) struct VersionsState {
 #[derive(Default)]
 struct ViewRequest {
     view: Option<Arc<View>>,
-    /// Why there is none.
+    /// Why there is no view.
     failed: Option<Error>,
     /// A program has requested a view that does not exist.
     is_wanted: bool,
     /// The catalog must be rebuilt.
     is_damaged: bool,
-    /// The time at which the programs that wait for it get EAGAIN.
+    /// The time at which the programs that wait for a view get EAGAIN.
     until: Option<Instant>,
     /// Views so far.
     views: u32,
@@ -50,12 +50,12 @@ impl VersionsState {
         VersionsState { place, asked: Mutex::default(), answered: Condvar::new() }
     }
 
-    /// Where the catalog is.
+    /// The path of the catalog.
     pub(super) fn place(&self) -> &Path {
         &self.place
     }
 
-    /// The view that there is.
+    /// Returns the current view, if there is one.
     pub(super) fn known(&self) -> Option<Arc<View>> {
         lock(&self.asked).view.clone()
     }
@@ -85,7 +85,7 @@ impl VersionsState {
         }
     }
 
-    /// Returns the work that is due, with the top after `changes` changes.
+    /// Returns the work that is due, if the top directories have changed `changes` times.
     pub(super) fn due(&self, changes: u32) -> Option<Due> {
         let asked = lock(&self.asked);
         let is_due = match &asked.view {
@@ -96,7 +96,7 @@ impl VersionsState {
         is_due.then_some(if asked.is_damaged { Due::Rebuild } else { Due::Update })
     }
 
-    /// Takes a view that was made, or why it could not be.
+    /// Stores a new view, or the reason why it could not be made.
     pub(super) fn arrived(&self, made: Result<View>) -> Result<()> {
         let mut asked = lock(&self.asked);
         (asked.is_wanted, asked.until) = (false, None);
@@ -119,7 +119,7 @@ impl VersionsState {
         told
     }
 
-    /// Discards a view that cannot be used: the next request has another one made.
+    /// Discards an unusable view: the next request has a new one made.
     pub(super) fn mistrust(&self, view: &View, is_damaged: bool) {
         let mut asked = lock(&self.asked);
         if asked.view.as_ref().is_some_and(|known| known.number == view.number) {
@@ -129,23 +129,23 @@ impl VersionsState {
     }
 }
 
-/// The work that the catalog needs.
+/// The work that the catalog needs: an update or a rebuild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// It is brought up to date.
+    /// Bring the catalog up to date.
     Update,
-    /// It is damaged, and must be rebuilt.
+    /// The catalog is damaged and must be rebuilt.
     Rebuild,
 }
 
 /// One state of the catalog.
 pub(in super::super) struct View {
     number: u32,
-    /// The number of changes of the top when it was made.
+    /// The number of changes of the top directories when the view was made.
     changes: u32,
     place: PathBuf,
     file: Option<(u64, u64)>,
-    /// Each with only the snapshots that are shown.
+    /// The series of the catalog, each with only the snapshots that are shown.
     series: Vec<Series>,
     ordinals: HashMap<SnapshotId, u64>,
     newest: i64,
@@ -153,7 +153,7 @@ pub(in super::super) struct View {
     cursors: Mutex<Cursors>,
 }
 
-/// A version of a file and the snapshots shown that hold it.
+/// A version of a file, and the shown snapshots that hold it.
 pub(super) struct VersionOfFile<'v> {
     pub(super) row: &'v VersionRow,
     pub(super) holders: &'v [Holder],
@@ -195,7 +195,7 @@ impl View {
         })
     }
 
-    /// Uses a connection that no other thread uses.
+    /// Runs a query on a connection that no other thread is using.
     pub(super) fn ask<T>(
         &self,
         store: StoreId,
@@ -225,7 +225,7 @@ impl View {
         &self.series
     }
 
-    /// The ordinal of a snapshot in the mount.
+    /// Returns the ordinal of a snapshot in the mount.
     pub(super) fn ordinal(&self, id: SnapshotId) -> Option<u64> {
         self.ordinals.get(&id).copied()
     }
@@ -239,12 +239,12 @@ impl View {
         self.series[row.series].holders(row.first, row.last)
     }
 
-    /// Whether a snapshot that is shown has a directory there.
+    /// Whether any shown snapshot has a directory at this path.
     pub(super) fn has_directory(&self, rows: &[VersionRow]) -> bool {
         rows.iter().any(|row| row.is_directory() && !self.holders(row).is_empty())
     }
 
-    /// The versions of a file that snapshots hold which are shown.
+    /// Returns the versions of a file that shown snapshots hold.
     pub(super) fn files<'v>(&'v self, rows: &'v [VersionRow]) -> Vec<VersionOfFile<'v>> {
         let files = rows.iter().filter(|row| !row.is_directory());
         let versions = files.filter_map(|row| {
@@ -262,7 +262,7 @@ impl View {
 /// A position from which a listing can continue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
-    /// Entries before the name.
+    /// The number of entries before the name.
     pub(super) place: u64,
     pub(super) name: Vec<u8>,
 }
@@ -270,13 +270,13 @@ pub(super) struct Cursor {
 /// The names at which listings stopped.
 #[derive(Default)]
 pub(super) struct Cursors {
-    /// By directory and place.
+    /// The names, by directory and position.
     names: BTreeMap<(u64, u64), Vec<u8>>,
     oldest: VecDeque<(u64, u64)>,
 }
 
 impl Cursors {
-    /// The last known name of a directory that begins at or before a place.
+    /// Returns the last remembered name of a directory at or before a position.
     pub(super) fn before(&self, directory: u64, place: u64) -> Cursor {
         let mut before = self.names.range((directory, 0)..=(directory, place));
         let last = before.next_back();
@@ -286,7 +286,7 @@ impl Cursors {
         })
     }
 
-    /// Remembers that a name of a directory has `place` entries before it.
+    /// Remembers that `place` entries precede a name in a directory.
     pub(super) fn keep(&mut self, directory: u64, place: u64, name: &[u8]) {
         if self.names.insert((directory, place), name.to_vec()).is_none() {
             self.oldest.push_back((directory, place));

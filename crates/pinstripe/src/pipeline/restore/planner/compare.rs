@@ -1,4 +1,4 @@
-//! Finding chunks of a file that are on the disk already, in their right places.
+//! Finds chunks of a file that are in the target already, at their right offsets.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use pinstripe_member::entry::Entry;
 use pinstripe_member::keys::Keys;
 use pinstripe_member::record::ChunkRow;
 
-/// Pieces that one thread compares before it takes others.
+/// The number of pieces that one thread compares before it takes more.
 const JOB_PIECES: usize = 64;
 
-/// A chunk that may be on the disk already.
+/// A chunk that may be in the existing file already.
 pub(super) type Doubtful = (Arc<Existing>, Unplaced);
 
-/// Compares each chunk's range of the existing file with its id, on `threads` threads. A range that
-/// cannot be read counts as different.
+/// Computes the id of each chunk's range in the existing file, on `threads` threads, and compares
+/// it with the chunk's id. A range that cannot be read counts as different.
 pub(super) fn are_there(threads: usize, keys: &Keys, pieces: &[Doubtful]) -> Result<Vec<bool>> {
     let jobs: Vec<_> = pieces.chunks(JOB_PIECES).collect();
     let looked = each(threads, &jobs, |job| {
@@ -31,7 +31,7 @@ pub(super) fn are_there(threads: usize, keys: &Keys, pieces: &[Doubtful]) -> Res
     Ok(looked.into_iter().flatten().collect())
 }
 
-/// Content bytes of a file that differ from the existing one.
+/// Returns the number of content bytes of a file that differ from the existing one.
 pub(crate) fn differing_bytes(
     plan: &RestorePlan<'_>,
     existing: &Existing,

@@ -1,4 +1,5 @@
-//! The actors of the model: writers, collectors, undelete, forget, and a fence of sessions.
+//! The actors of the model: writers, collectors, undelete, forget, and a process that ends
+//! sessions.
 
 mod collector;
 mod fence;
@@ -18,7 +19,7 @@ pub enum Actor {
     Writer(Writer),
     Collector(Collector),
     Undelete(Undelete),
-    /// Forgets a snapshot; whether it has.
+    /// Forgets a snapshot; the flag says whether it has done so.
     Forget(SnapshotId, bool),
     Fence(Fence),
 }

@@ -1,4 +1,5 @@
-//! A gc: the leavings of dead collectors, roots, plan, the steps of deletion, or the withdrawal.
+//! A gc: it settles what dead collectors left, determines roots and plan, and takes the steps of
+//! deletion or withdraws.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -17,11 +18,11 @@ use pinstripe_member::session::{Session, Work};
 pub struct Collector {
     id: SessionId,
     case: CondemnationId,
-    /// Which of several copies it takes for the one to keep.
+    /// Which of several copies the gc chooses to keep.
     is_mirrored: bool,
     repack: Option<SetId>,
     at: At,
-    /// The condemnation at work on, own or a dead one's.
+    /// The condemnation in progress, the gc's own or that of a dead gc.
     target: CondemnationId,
     lists: Lists,
     marks: Marks,
@@ -227,7 +228,7 @@ impl Collector {
         }
     }
 
-    /// Looks for what dead ones left.
+    /// Looks for what dead gcs left.
     fn inherit(&mut self, world: &World) -> At {
         for (id, case) in &world.cases.0 {
             let is_left = case.condemned.is_some() || case.reaping.is_some();
@@ -285,8 +286,8 @@ impl Collector {
         }
     }
 
-    /// Acknowledgements are read before sessions, sessions before snapshots. A writer that began
-    /// after the first reading has seen the condemned object.
+    /// Acknowledgements are read before sessions, and sessions before snapshots. A writer that
+    /// began after the first read has seen the condemned object.
     fn wait(&mut self, world: &World) -> At {
         match self.at {
             _ if world.flaw == Flaw::NoWait => At::BeforeAgain,

@@ -1,4 +1,4 @@
-//! A process that ends the session of another one.
+//! A process that ends the session of another process.
 
 use super::super::{Flaw, World};
 use super::{Actor, Next};
@@ -23,8 +23,9 @@ impl Fence {
         Fence { session: SessionId([50 + number; 16]), is_done: false }
     }
 
-    /// The void is put and the session removed as two steps; when the snapshot is present already,
-    /// nothing happens, and of a collector past its point of no return only the session goes.
+    /// Putting the void and removing the session are two steps; if the snapshot exists already,
+    /// nothing happens, and if the session is that of a collector past its point of no return, only
+    /// the session is removed.
     pub(super) fn steps(&self, world: &World) -> Next {
         let Some(session) = world.sessions.get(&self.session).filter(|_| !self.is_done) else {
             return Vec::new();

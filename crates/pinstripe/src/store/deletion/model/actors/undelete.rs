@@ -1,4 +1,4 @@
-//! An undelete: its session first, then the check whether it is too late.
+//! An undelete: it puts its session first, then checks whether it is too late.
 
 use super::super::{Flaw, World};
 use super::{Actor, Next};
@@ -6,7 +6,7 @@ use crate::store::deletion::decide::is_too_late;
 use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_member::session::Work;
 
-/// Brings a forgotten snapshot back.
+/// Makes a forgotten snapshot wanted again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Undelete {
     id: SessionId,

@@ -1,4 +1,5 @@
-//! A backup: a session, the chunks it may rely on, one chunk, a snapshot; and its concurrent watch.
+//! A backup: it puts a session, determines the chunks on which it may rely, stores one chunk, and
+//! puts a snapshot; concurrently it watches for condemnations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +58,7 @@ impl Writer {
         }
     }
 
-    /// One that never answers.
+    /// Makes a writer that never answers.
     pub fn deaf(number: u8, chunk: u8) -> Self {
         Writer { is_deaf: true, ..Writer::new(number, chunk, None) }
     }
@@ -153,7 +154,8 @@ impl Writer {
         }
     }
 
-    /// One half of an answer: flag the condemned packs, or report the packs used.
+    /// Takes one of the two steps of an answer: it flags the condemned packs, or reports the packs
+    /// that it uses.
     fn watch(&self, world: &World) -> Option<(World, Actor)> {
         let answer_first = world.flaw == Flaw::AnswerFirst;
         let (mut ahead, mut writer) = (world.clone(), self.clone());
