@@ -373,6 +373,7 @@ no value
         AwsSettings {
             args: BucketArgs::default(),
             profiles,
+            files: Vec::new(),
             profile: lookup("AWS_PROFILE").unwrap_or_else(|| "default".to_owned()),
             variable: Variable(Box::new(lookup)),
         }
