@@ -115,9 +115,18 @@ impl EngineWriter<'_> {
             let spent = time - std::mem::replace(&mut told, time);
             self.lane.figures.writer_cpu_nanos.fetch_add(spent, Ordering::Relaxed);
             if is_idle {
-                std::thread::sleep(self.until_due(&copies));
+                self.sleep(self.until_due(&copies));
             }
         }
+    }
+
+    /// Waits, and notes how late the thread ran again: a process that is stopped, or gets no
+    /// processor, is not blamed on the disk.
+    fn sleep(&self, time: Duration) {
+        let began = clock::monotonic();
+        std::thread::sleep(time);
+        let late = clock::since(began).saturating_sub(time).as_nanos() as u64;
+        self.lane.figures.longest_absence_nanos.fetch_max(late, Ordering::Relaxed);
     }
 
     /// The time until a stream with the usual rate has produced a chunk.
