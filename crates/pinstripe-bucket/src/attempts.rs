@@ -32,6 +32,8 @@ pub(crate) struct Attempts {
     pause: Duration,
     /// The number of answers so far that were not S3.
     odd: usize,
+    /// The credentials were read again since the endpoint called them expired.
+    is_renewed: bool,
 }
 
 impl Attempts {
@@ -42,7 +44,9 @@ impl Attempts {
             Some(fault) => Err(fault),
             None => {
                 let call = if has_answered { CALL } else { FIRST_CALL } + data;
-                Ok(Attempts { began: clock::monotonic(), call, has_answered, pause: PAUSE, odd: 0 })
+                let began = clock::monotonic();
+                let (pause, is_renewed) = (PAUSE, false);
+                Ok(Attempts { began, call, has_answered, pause, odd: 0, is_renewed })
             }
         }
     }
@@ -74,8 +78,11 @@ impl Attempts {
         halved: u64,
     ) -> Result<(), Fault> {
         let is_silence = fault.is_silence();
-        if !is_silence {
-            endpoint.health.answered();
+        match &fault {
+            // A proxy answers for a server that is down: a rest that another call began goes on.
+            Fault::Refused(refusal) if refusal.is_transient() => endpoint.health.spoke(),
+            _ if is_silence => {}
+            _ => endpoint.health.answered(),
         }
         let throttle = match &fault {
             Fault::Refused(refusal) if refusal.is_throttle() => Some(refusal.retry_after),
@@ -86,14 +93,19 @@ impl Attempts {
         }
         let asked_for = throttle.unwrap_or_default().min(PAUSE_MAX);
         self.odd += usize::from(matches!(fault, Fault::Odd(_)));
+        // Each request is signed with the credentials that the profile has then.
+        let is_expired = matches!(&fault, Fault::Refused(refusal) if refusal.is_expired());
+        if is_expired && !std::mem::replace(&mut self.is_renewed, true) {
+            return Ok(());
+        }
         if !fault.is_transient() || self.odd == ODD_MAX {
             return Err(fault);
         }
         let is_refused = matches!(fault, Fault::Cut(_)) && !self.has_answered;
         let is_over = is_refused && clock::since(self.began) >= FIRST_CONNECT;
         if is_over || self.left() <= self.pause {
-            // The endpoint was silent or throttled the entire call: later calls back off, too.
-            if is_silence || throttle.is_some() {
+            // The endpoint was silent, or refused the call until its end: later calls back off, too.
+            if is_silence || matches!(fault, Fault::Refused(_)) {
                 endpoint.health.leave_alone(&fault);
             }
             return Err(fault);
@@ -141,15 +153,36 @@ mod tests {
     use crate::refusal::Refusal;
 
     #[test]
-    fn an_endpoint_that_was_asked_too_much_for_a_whole_call_is_left_alone() {
-        let endpoint = Endpoint::new(Bandwidth::default());
-        let busy = Fault::Refused(Box::new(Refusal { status: 503, ..Refusal::default() }));
-        let mut attempts = Attempts::of(&endpoint, Duration::ZERO).ok().unwrap();
-        attempts.call = Duration::ZERO;
+    fn an_endpoint_that_refuses_a_whole_call_for_now_is_left_alone() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        assert_eq!(runtime.block_on(attempts.next(&endpoint, busy.clone(), 0)), Err(busy.clone()));
-        assert_eq!(Attempts::of(&endpoint, Duration::ZERO).err(), Some(busy));
-        endpoint.health.answered();
-        assert!(Attempts::of(&endpoint, Duration::ZERO).is_ok());
+        for status in [429, 500, 502, 503, 504] {
+            let endpoint = Endpoint::new(Bandwidth::default());
+            let refusal = Refusal { status, ..Refusal::default() };
+            let busy = Fault::Refused(Box::new(refusal));
+            let mut attempts = Attempts::of(&endpoint, Duration::ZERO).ok().unwrap();
+            let mut other = Attempts::of(&endpoint, Duration::ZERO).ok().unwrap();
+            attempts.call = Duration::ZERO;
+            let ended = runtime.block_on(attempts.next(&endpoint, busy.clone(), 0));
+            assert_eq!(ended, Err(busy.clone()));
+            assert_eq!(Attempts::of(&endpoint, Duration::ZERO).err(), Some(busy.clone()));
+            // A call that began before and gets the same answer does not end the rest.
+            assert_eq!(runtime.block_on(other.next(&endpoint, busy.clone(), 0)), Ok(()));
+            assert_eq!(Attempts::of(&endpoint, Duration::ZERO).err(), Some(busy));
+            endpoint.health.answered();
+            assert!(Attempts::of(&endpoint, Duration::ZERO).is_ok());
+        }
+    }
+
+    #[test]
+    fn an_expired_token_is_sent_again_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let endpoint = Endpoint::new(Bandwidth::default());
+        let refusal = Refusal { status: 400, code: "ExpiredToken".into(), ..Refusal::default() };
+        let expired = Fault::Refused(Box::new(refusal));
+        let mut attempts = Attempts::of(&endpoint, Duration::ZERO).ok().unwrap();
+        assert_eq!(runtime.block_on(attempts.next(&endpoint, expired.clone(), 0)), Ok(()));
+        let again = runtime.block_on(attempts.next(&endpoint, expired.clone(), 0));
+        assert_eq!(again, Err(expired));
+        assert!(Attempts::of(&endpoint, Duration::ZERO).is_ok(), "the endpoint does not rest");
     }
 }

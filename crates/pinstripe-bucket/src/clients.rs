@@ -14,6 +14,7 @@ use reqwest::Certificate;
 
 use crate::endpoint::Endpoint;
 use crate::place::{BucketPlace, Provider};
+use crate::renewed::{Renewal, RenewedCredentials};
 use crate::session::BucketClient;
 use crate::signed::Signed;
 use crate::traffic::CountingConnector;
@@ -27,6 +28,8 @@ pub struct Access {
     /// Options of `object_store` with the credentials, by option name, such as `aws_access_key_id`.
     /// Without credentials, requests to an endpoint with Google's protocol are not signed.
     pub credentials: Vec<(String, String)>,
+    /// Returns newer credentials, if another program may renew them during a run. Only for S3.
+    pub renewal: Option<Renewal>,
     /// Certificates of additional authorities that are trusted besides the system's, as PEM; may be
     /// empty.
     pub authorities: Vec<u8>,
@@ -175,9 +178,14 @@ fn s3(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened
         .with_client_options(options)
         .with_http_connector(connector)
         .with_endpoint(place.endpoint());
-    for (name, value) in access.credentials {
-        let key: AmazonS3ConfigKey = option(&name)?;
-        builder = builder.with_config(key, value);
+    if let Some(renewal) = access.renewal {
+        let renewed = RenewedCredentials::new(renewal, &access.credentials);
+        builder = builder.with_credentials(Arc::new(renewed));
+    } else {
+        for (name, value) in access.credentials {
+            let key: AmazonS3ConfigKey = option(&name)?;
+            builder = builder.with_config(key, value);
+        }
     }
     let client = builder.build().map_err(|error| unusable(place, &error))?;
     let signed = Signed {

@@ -111,7 +111,12 @@ impl Health {
         *self.0.lock() = LastHeard { has_answered: true, rests: None };
     }
 
-    /// Lets the endpoint rest after it was silent, or throttled requests, for an entire call.
+    /// Records that the endpoint answered, but not to this request.
+    pub(crate) fn spoke(&self) {
+        self.0.lock().has_answered = true;
+    }
+
+    /// Lets the endpoint rest after it was silent, or refused requests, for an entire call.
     pub(crate) fn leave_alone(&self, fault: &Fault) {
         let mut heard = self.0.lock();
         let rest = heard.rests.as_ref().map_or(REST, |(_, rest, _)| (*rest * 2).min(REST_MAX));

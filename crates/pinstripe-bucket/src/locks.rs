@@ -40,6 +40,8 @@ pinstripe_base::lock_ranks! {
         Window,
         /// Protects the limit of bytes per second.
         RateLimit,
+        /// Protects the credentials in force.
+        Credentials,
         /// Protects the latency of an endpoint.
         Latency,
         /// Protects the state whether an endpoint answers.

@@ -64,15 +64,18 @@ pub fn survey(member: &Inner, allows_one_writer: bool) -> Result<MemberFacts> {
     let trial = Trial::of(member);
     let tried = member.runtime.block_on(async {
         let (raced, listed) = (trial.races(ROUNDS_SHORT), trial.listing(LOOKS_SHORT));
-        let all = join5(raced, listed, trial.suffix(), versions(member), locks(member));
-        let (raced, listed, ended, versions, locks) = all.await;
-        Ok((raced?.0, listed?, ended?, versions?, locks?))
+        let all = join5(raced, listed, trial.ranges(), versions(member), locks(member));
+        let (raced, listed, ranges, versions, locks) = all.await;
+        Ok((raced?.0, listed?, ranges?, versions?, locks?))
     });
     let tried = tried.map_err(|fault: Fault| trial.failed(&fault))?;
     if let Some(refused) = trial.refused() {
         return Err(refused);
     }
-    let (raced, [put, delete], ended, versions, locks) = tried;
+    let (raced, [put, delete], [plain, ended], versions, locks) = tried;
+    if !plain.is_there {
+        return Err(no_ranges(member));
+    }
     let has_one_winner = raced == ROUNDS_SHORT;
     if !has_one_winner && !allows_one_writer {
         return Err(no_one_winner(member, raced));
@@ -101,6 +104,17 @@ fn no_one_winner(member: &Inner, raced: usize) -> Error {
         .advice(
             "backups of two writers could overwrite each other at this endpoint: use another \
              endpoint, or allow only one writer at a time with --one-writer",
+        )
+}
+
+fn no_ranges(member: &Inner) -> Error {
+    let what = "this endpoint does not return the requested part of an object";
+    Error::new(Kind::NoOneWinner, what)
+        .at(member.place.path())
+        .expected("4 bytes of an object of 10", "another answer")
+        .advice(
+            "backups there could not be restored: use another endpoint, or check the cache or proxy \
+             in front of it",
         )
 }
 
@@ -160,8 +174,13 @@ pub fn run(member: &Inner) -> Result<ProbeReport> {
                 abilities.push(trial.line(LISTED, true, line)?);
             }
         }
-        let ended = trial.suffix().await;
-        abilities.push(trial.line(ENDED, false, ended)?);
+        match trial.ranges().await {
+            Ok(both) => abilities.extend(both),
+            refused => {
+                let line = refused.map(|[plain, _]| plain);
+                abilities.push(trial.line(PLAIN, true, line)?);
+            }
+        }
         abilities.push(setting("old versions", versions(member).await?));
         abilities.push(setting("object lock", locks(member).await?));
         Ok(abilities)
@@ -172,6 +191,7 @@ pub fn run(member: &Inner) -> Result<ProbeReport> {
 
 const RACED: &str = "create-if-absent with 8 concurrent writers";
 const LISTED: &str = "list after put";
+const PLAIN: &str = "ranges of an object";
 const ENDED: &str = "ranges counted from the end of an object";
 
 /// The tests on a member, and the objects that they left behind because nothing may be deleted.
@@ -299,15 +319,28 @@ impl<'a> Trial<'a> {
         Ok([ability(LISTED, seen_put, puts), deleted])
     }
 
-    async fn suffix(&self) -> Result<Ability, Fault> {
+    /// Whether a request gets a range of an object, and one counted from its end.
+    async fn ranges(&self) -> Result<[Ability; 2], Fault> {
         let session = &self.member.session;
         let key = key::fresh(&self.member.place);
         session.put(&key, &PutPayload::from(b"0123456789".to_vec()), None).await?;
-        let got = session.get(&key, Some(GetRange::Suffix(4)), 4).await;
+        let plain = session.get(&key, Some(GetRange::Bounded(2..6)), 4).await;
+        let ended = session.get(&key, Some(GetRange::Suffix(4)), 4).await;
         self.remove(&key).await?;
-        let is_there = got.is_ok_and(|got| got.bytes == b"6789" && got.object_bytes == 10);
-        let seen = if is_there { "the end of an object in one request" } else { "refused" };
-        Ok(Ability { what: ENDED, is_there, is_needed: false, seen: seen.to_owned() })
+        if let Err(fault) = &plain
+            && (fault.is_silence() || matches!(fault, Fault::Refused(_)))
+        {
+            return Err(fault.clone());
+        }
+        let is_plain = plain.is_ok_and(|got| got.bytes == b"2345" && got.object_bytes == 10);
+        let is_ended = ended.is_ok_and(|got| got.bytes == b"6789" && got.object_bytes == 10);
+        let seen = if is_plain { "the requested bytes" } else { "other bytes, or no answer" };
+        let plain =
+            Ability { what: PLAIN, is_there: is_plain, is_needed: true, seen: seen.to_owned() };
+        let seen = if is_ended { "the end of an object in one request" } else { "refused" };
+        let ended =
+            Ability { what: ENDED, is_there: is_ended, is_needed: false, seen: seen.to_owned() };
+        Ok([plain, ended])
     }
 }
 

@@ -70,6 +70,11 @@ impl Refusal {
         matches!(self.status, 408 | 409 | 425 | 429 | 500 | 502 | 503 | 504)
     }
 
+    /// Whether the session token has expired: the owner of the profile may have a new one already.
+    pub(crate) fn is_expired(&self) -> bool {
+        matches!(&*self.code, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired")
+    }
+
     /// Whether the endpoint does not support a header, such as that of a condition.
     pub(crate) fn is_not_implemented(&self) -> bool {
         self.status == 501 || self.code == "NotImplemented"
@@ -105,9 +110,7 @@ impl Refusal {
                 "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile, for this \
                  endpoint"
             }
-            "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => {
-                "the session token has expired: get new credentials"
-            }
+            _ if self.is_expired() => "the session token has expired: get new credentials",
             "RequestTimeTooSkewed" | "RequestExpired" => {
                 "this host's clock differs too much from the endpoint's: correct this host's clock"
             }

@@ -190,7 +190,10 @@ impl HttpService for CountedService {
         let (has_body, is_delete) = (request.method() != "HEAD", request.method() == "DELETE");
         let right = right(&request);
         let (parts, body) = self.inner.execute(request).await?.into_parts();
-        if parts.status.is_success() && is_page(&parts.headers) {
+        if parts.status.is_success()
+            && is_page(&parts.headers)
+            && !is_empty(parts.status.as_u16(), &parts.headers)
+        {
             return Err(odd("the answer is a web page"));
         }
         if parts.status.is_success() && is_object {
@@ -251,6 +254,11 @@ fn right(request: &HttpRequest) -> &'static str {
         _ if is_listing(request) => "ListBucket",
         _ => "GetObject",
     }
+}
+
+/// Whether an answer has no body, as that to a deletion, which some servers label as a page.
+fn is_empty(status: u16, headers: &HeaderMap) -> bool {
+    status == 204 || headers.get("content-length").is_some_and(|length| length == "0")
 }
 
 /// Whether an answer is an HTML page for people instead of an object; if an object is itself a

@@ -5,11 +5,13 @@
 //! only read: no command that a file names is run.
 
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
-use pinstripe_bucket::{Access, BucketPlace, EndpointDefaults, Provider};
+use pinstripe_bucket::{Access, BucketPlace, EndpointDefaults, Provider, Renewal};
 
 use crate::bucket_args::BucketArgs;
 use crate::xdg;
@@ -53,6 +55,8 @@ const AZURE: [&str; 9] = [
 pub struct AwsSettings {
     args: BucketArgs,
     profiles: Vec<Profile>,
+    /// The files of the profiles.
+    files: Vec<PathBuf>,
     /// The name of the profile that is used if no profile belongs to the endpoint.
     profile: String,
     variable: Variable,
@@ -109,14 +113,11 @@ impl AwsSettings {
             file("AWS_CONFIG_FILE", ".aws/config"),
             file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
         ];
-        let mut profiles = Vec::new();
-        let text = |path: PathBuf| String::from_utf8(read(&path).ok()?).ok();
-        for text in files.into_iter().flatten().filter_map(text) {
-            merge(&mut profiles, parse(&text));
-        }
+        let files: Vec<PathBuf> = files.into_iter().flatten().collect();
+        let profiles = read_profiles(&files);
         let profile = (variable.0)("AWS_PROFILE").or_else(|| (variable.0)("AWS_DEFAULT_PROFILE"));
         let profile = profile.unwrap_or_else(|| "default".to_owned());
-        AwsSettings { args: args.clone(), profiles, profile, variable }
+        AwsSettings { args: args.clone(), profiles, files, profile, variable }
     }
 
     /// The values that complete a place without an endpoint.
@@ -197,13 +198,18 @@ impl AwsSettings {
         let region = place.region().map(str::to_owned);
         let region = region.or_else(|| self.region(own.or_else(|| self.chosen())));
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
-        let credentials = own
-            .and_then(Profile::credentials)
-            .or_else(|| self.of_variables())
-            .or_else(|| self.chosen().and_then(Profile::credentials))
-            .or_else(|| self.of_machine(place));
+        let of_profile = |profile: Option<&Profile>| {
+            let profile = profile?;
+            Some((profile.credentials()?, Some(self.renewal(&profile.name))))
+        };
+        let credentials = of_profile(own)
+            .or_else(|| Some((self.of_variables()?, None)))
+            .or_else(|| of_profile(self.chosen()))
+            .or_else(|| Some((self.of_machine(place)?, None)));
         match credentials {
-            Some(credentials) => Ok(Access { region, credentials, ..Access::default() }),
+            Some((credentials, renewal)) => {
+                Ok(Access { region, credentials, renewal, ..Access::default() })
+            }
             None => Err(Error::new(Kind::Io, "there are no credentials for this endpoint")
                 .at(place.path())
                 .advice(
@@ -211,6 +217,22 @@ impl AwsSettings {
                      AWS_PROFILE, or write a profile with this endpoint_url to ~/.aws/config",
                 )),
         }
+    }
+
+    /// Reads the credentials of a profile again when its files have changed, as another program does
+    /// that renews a session token.
+    fn renewal(&self, name: &str) -> Renewal {
+        let (files, name) = (self.files.clone(), name.to_owned());
+        let seen = Mutex::new(stamps(&files));
+        Box::new(move || {
+            let now = stamps(&files);
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if std::mem::replace(&mut *seen, now.clone()) == now {
+                return None;
+            }
+            let profiles = read_profiles(&files);
+            profiles.iter().find(|profile| profile.name == name)?.credentials()
+        })
     }
 
     /// The profile that was made for an endpoint, with its keys.
@@ -263,6 +285,23 @@ impl AwsSettings {
             .or_else(|| self.pairs(&pod, &[]))
             .or_else(|| (place.is_aws() && !is_disabled()).then(Vec::new))
     }
+}
+
+/// The profiles of these files, those that can be read.
+fn read_profiles(files: &[PathBuf]) -> Vec<Profile> {
+    let text = |path: &PathBuf| String::from_utf8(read(path).ok()?).ok();
+    let mut profiles = Vec::new();
+    files.iter().filter_map(text).for_each(|text| merge(&mut profiles, parse(&text)));
+    profiles
+}
+
+/// What changes when a file is written: its inode, its length, and the time of its last change.
+fn stamps(files: &[PathBuf]) -> Vec<Option<(u64, u64, i64, i64)>> {
+    let stamp = |path: &PathBuf| {
+        let there = std::fs::metadata(path).ok()?;
+        Some((there.ino(), there.len(), there.mtime(), there.mtime_nsec()))
+    };
+    files.iter().map(stamp).collect()
 }
 
 /// Reads a file, up to one byte more than a settings file may have.
@@ -334,6 +373,7 @@ no value
         AwsSettings {
             args: BucketArgs::default(),
             profiles,
+            files: Vec::new(),
             profile: lookup("AWS_PROFILE").unwrap_or_else(|| "default".to_owned()),
             variable: Variable(Box::new(lookup)),
         }

@@ -64,6 +64,7 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     system::forbid_dumps();
     system::raise_file_limit();
+    signals::survive_size_limit();
     let words: Vec<_> = std::env::args_os().collect();
     if let Some(refused) = cli::empty_argument(&words) {
         return refuse(&refused);

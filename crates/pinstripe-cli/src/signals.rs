@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::Stop;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag as hook;
 use signal_hook::low_level;
 
@@ -39,6 +39,13 @@ static DEAF: AtomicU64 = AtomicU64::new(0);
 /// of a recording. Called before [`catch`].
 pub fn ignore_doubles() {
     DEAF.store(2_000_000_000, Ordering::Relaxed);
+}
+
+/// Keeps the process running when a file reaches the limit of `ulimit -f`: the write fails with EFBIG,
+/// as on a file system with that limit.
+pub fn survive_size_limit() {
+    // If the system refuses the handler, the signal ends the process as before.
+    let _ = hook::register(SIGXFSZ, Arc::default());
 }
 
 /// Reads the monotonic clock, with a system call that a signal handler may make.

@@ -3,6 +3,7 @@
 //!
 //! The modules:
 //! * `calibrate` measures a directory and computes the size of the rings.
+//! * `ring_size` chooses the size of the rings from earlier takes and measurements.
 //! * `overdub` records one take while another is played.
 //! * `recorder` records a take from its beginning to its end.
 //! * `play` plays a take.
@@ -53,6 +54,7 @@ mod realtime;
 mod recorder;
 mod recover;
 mod ring;
+mod ring_size;
 mod sample;
 mod shares;
 mod start;
@@ -77,6 +79,7 @@ pub use recorder::{
     TakeStatus, check_armed, memory_of, record,
 };
 pub use recover::recover;
+pub use ring_size::{RingObservation, RingSource, choose_ring, observe, share};
 pub use sample::{SampleFormat, StreamShape, fill_test};
 pub use take::{
     CommitStages, DiskFolder, JOURNAL as JOURNAL_FILE, Journal, JournalEvent, JournalRecord,

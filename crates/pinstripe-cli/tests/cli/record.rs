@@ -71,7 +71,7 @@ pub fn manifest(stand: &Stand, take: &str) -> Value {
 fn a_take_is_recorded_measured_and_verified() {
     let stand = Stand::new();
     fs::create_dir(stand.path("a")).unwrap();
-    let line = "record one --to a test:streams=4,rate=48000 --duration 1s --calibrate-for 200ms \
+    let line = "record one --to a test:streams=4,rate=48000 --duration 1s --measure=200ms \
                 --no-realtime --json";
     let ran = stand.run(line);
     assert_eq!(ran.code, 0, "{}", ran.err);
@@ -88,6 +88,34 @@ fn a_take_is_recorded_measured_and_verified() {
     assert_eq!(stand.run("record one --to a --ring 64K test: --json").code, 1);
     let recovered = stand.run("recover a/one --json");
     assert_eq!(recovered.summary()["was_complete"], true);
+}
+
+/// Without a ring size a take begins at once. What it saw of the disk decides for the next one.
+#[test]
+fn a_take_begins_without_a_measurement_and_the_next_one_uses_what_it_saw() {
+    let stand = Stand::new();
+    let take = |name: &str, options: &str| {
+        let input = "test:streams=2,rate=48000,frames=9600,pace=free";
+        let ran =
+            stand.run(&format!("record {name} --to . {options} --no-realtime --json {input}"));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        assert_eq!(ran.events_of("calibration").len(), usize::from(options.contains("measure")));
+        let rings = ran.events_of("rings")[0].clone();
+        assert_eq!(ran.events_of("take")[0]["ring_bytes"], rings["ring_bytes"]);
+        (rings["source"].as_str().unwrap().to_owned(), rings["ring_bytes"].as_u64().unwrap())
+    };
+    // 4 s of 48 kHz and 24 bits.
+    assert_eq!(take("a", ""), ("default".to_owned(), 1 << 20));
+    assert_eq!(take("b", "--ring 64K"), ("option".to_owned(), 64 << 10));
+    assert_eq!(take("c", "--measure=200ms").0, "measurement");
+    assert_eq!(take("d", "").0, "measurement", "the last measurement of this disk");
+    let files = stand.state().join("record").read_dir().unwrap().map(|it| it.unwrap().path());
+    let file = files.last().expect("the observations of a disk");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("\"is_measured\": true", "\"is_measured\": false")).unwrap();
+    let (source, ring) = take("e", "");
+    assert_eq!(source, "takes");
+    assert!(ring >= 144_000, "a second of the stream: {ring}");
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn what_cannot_be_is_refused_before_anything_is_measured_or_made() {
     let stand = Stand::new();
     let line = format!("record t --to . {FAST} test:streams=2,frames=9000,pace=free");
     assert_eq!(stand.run(&line).code, 0);
-    let ran = stand.run("record t --to . --calibrate-for 1h test:");
+    let ran = stand.run("record t --to . --measure=1h test:");
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.err.contains("never overwrites a take"), "{}", ran.err);
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -107,7 +107,7 @@ fn what_cannot_be_is_refused_before_anything_is_measured_or_made() {
         "pcm:nowhere,rate=48000,channels=2,format=s16".to_owned(),
         "raw:unix:nowhere".to_owned(),
     ] {
-        let ran = stand.run(&format!("record u --to . --calibrate-for 1h {input}"));
+        let ran = stand.run(&format!("record u --to . --measure=1h {input}"));
         assert!([1, 11].contains(&ran.code), "{input}: {} {}", ran.code, ran.err);
         assert!(!stand.path("u").exists(), "{input}");
     }
@@ -264,4 +264,45 @@ fn takes_of_others_are_refused_with_a_word_by_every_verb() {
             ran.err
         );
     }
+}
+
+/// A file system, or `ulimit -f`, limits the size of a file. SIGXFSZ ended the recorder, and EFBIG the
+/// take.
+#[test]
+fn a_file_that_may_not_grow_is_continued_in_a_new_one() {
+    let stand = Stand::new();
+    let line = "record t --to . --ring 1M --no-realtime --poly --json \
+                test:streams=2,rate=48000,channels=2,frames=480000,pace=free";
+    let recorder = stand.command(line);
+    let mut limited = Command::new("prlimit");
+    limited.arg("--fsize=1000000").arg(recorder.get_program()).args(recorder.get_args());
+    limited.env("HOME", stand.path("home")).current_dir(stand.path("."));
+    let output = limited.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let files = fs::read_dir(stand.path("t")).unwrap().map(|it| it.unwrap().file_name());
+    let files = files.filter(|it| it.to_string_lossy().ends_with(".wav")).count();
+    assert!(files >= 6, "{files} files of 2 streams with 2.9 MB each");
+    let verified = stand.run("verify t --json");
+    assert_eq!(verified.code, 0, "{}", verified.err);
+    assert_eq!(verified.summary()["right_frames"], 2 * 480_000);
+}
+
+/// The process was stopped: the disk is not blamed.
+#[test]
+fn a_recorder_that_was_stopped_says_so() {
+    let stand = Stand::new();
+    let line = format!("record t --to . {FAST} test:streams=1,rate=96000 --duration 6s");
+    let mut recorder = Recorder::start(&stand, &line);
+    recorder.await_event("recording");
+    let id = recorder.child.id().to_string();
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    };
+    signal("-STOP");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    signal("-CONT");
+    let problem = recorder.await_problem("frames were lost");
+    let advice = problem["advice"].as_str().unwrap();
+    assert!(advice.contains("the recorder did not run for"), "{problem}");
 }

@@ -115,9 +115,18 @@ impl EngineWriter<'_> {
             let spent = time - std::mem::replace(&mut told, time);
             self.lane.figures.writer_cpu_nanos.fetch_add(spent, Ordering::Relaxed);
             if is_idle {
-                std::thread::sleep(self.until_due(&copies));
+                self.sleep(self.until_due(&copies));
             }
         }
+    }
+
+    /// Waits, and notes how late the thread ran again: a process that is stopped, or gets no
+    /// processor, is not blamed on the disk.
+    fn sleep(&self, time: Duration) {
+        let began = clock::monotonic();
+        std::thread::sleep(time);
+        let late = clock::since(began).saturating_sub(time).as_nanos() as u64;
+        self.lane.figures.longest_absence_nanos.fetch_max(late, Ordering::Relaxed);
     }
 
     /// The time until a stream with the usual rate has produced a chunk.
@@ -151,7 +160,10 @@ impl EngineWriter<'_> {
         match span.fate {
             Fate::Recorded => {
                 self.enter(copy, span)?;
-                self.write_bytes(copy, bytes.min(span.left), all || span.left <= bytes)
+                match self.write_bytes(copy, bytes.min(span.left), all || span.left <= bytes) {
+                    Err(error) if is_at_size_limit(&error, &copy.piece) => self.go_on_here(copy),
+                    written => written,
+                }
             }
             Fate::Waiting | Fate::Dropped => {
                 self.leave_span(copy, span);
@@ -174,6 +186,17 @@ impl EngineWriter<'_> {
         copy.piece.end(None);
         copy.piece = next;
         Ok(())
+    }
+
+    /// Begins a new file in the same directory, because the current one may not grow.
+    fn go_on_here(&self, copy: &mut StreamCopy) -> Result<CopyTurn> {
+        keep_for_file(self.shared, self.lane)?;
+        let left = copy.piece.give_back().unwrap_or_else(|| copy.partial.clone());
+        let frame = copy.piece.position() / copy.piece.facts.shape.frame_bytes();
+        let next = self.go_on(self.lane, copy, (frame, &left))?;
+        copy.piece.end(None);
+        copy.piece = next;
+        Ok(CopyTurn::Worked)
     }
 
     fn write_bytes(&self, copy: &mut StreamCopy, bytes: u64, all: bool) -> Result<CopyTurn> {
@@ -326,6 +349,12 @@ impl EngineWriter<'_> {
         let error = Error::new(Kind::NoSpace, what).advice(advice);
         self.shared.monitor.loss(self.lane.folder.path(), error);
     }
+}
+
+/// Whether a write failed because the file has the greatest size that its file system (4 GiB on
+/// FAT32) or the limit of the process allows. A file that can take nothing at all is a failure.
+fn is_at_size_limit(error: &Error, piece: &Piece) -> bool {
+    error.raw_os_error() == Some(libc::EFBIG) && piece.written_bytes() > 0
 }
 
 /// Keeps the bytes after the last complete frame of the data that is about to be consumed.

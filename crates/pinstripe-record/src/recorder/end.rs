@@ -146,19 +146,30 @@ fn figures(shared: &SharedTake, last: &TakeStatus) -> TakeFigures {
     }
 }
 
+/// The advice about lost frames: the disk was slow, or the recorder did not run.
+fn lost_advice(last: &TakeStatus) -> String {
+    let places = "take.json lists the positions of the lost frames";
+    if last.longest_absence_ms <= last.longest_write_ms {
+        return format!("{places}; larger rings (--ring) bridge longer stalls of the disk");
+    }
+    format!(
+        "{places}; the recorder did not run for {:.1} s, because it was stopped or the processors \
+         were busy: the disk was not the cause",
+        last.longest_absence_ms / 1e3
+    )
+}
+
 /// Reports streams that lost frames; many streams are reported together.
 fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
     let hurt: Vec<_> = last.by_stream.iter().filter(|it| it.lost_frames > 0).collect();
+    let advice = lost_advice(last);
     let tell = |name: &str, overruns: u64, frames: u64| {
         let what = format!(
             "{} frames were lost in {} and replaced by silence",
             format_count(frames),
             counted(overruns, "overrun", "overruns"),
         );
-        let error = Error::new(Kind::Io, what).advice(
-            "take.json lists the positions of the lost frames; larger rings (--ring) bridge longer \
-             stalls of the disk",
-        );
+        let error = Error::new(Kind::Io, what).advice(advice.as_str());
         take.shared.monitor.loss(name, error);
     };
     if last.missing_frames > 0 {

@@ -112,6 +112,9 @@ pub struct TakeStatus {
     pub missing_frames: u64,
     /// The longest write.
     pub longest_write_ms: f64,
+    /// The longest time that the recorder did not run although it could have, because it was stopped
+    /// or got no processor.
+    pub longest_absence_ms: f64,
     /// All writes together.
     pub writing_seconds: f64,
     /// The slowest sync of a file so far.
@@ -232,6 +235,7 @@ impl RunningTake {
             lost_frames: by_stream.iter().map(|it| it.lost_frames).sum(),
             missing_frames: by_stream.iter().map(|it| it.missing_frames).sum(),
             longest_write_ms: most(|it| &it.longest_write_nanos),
+            longest_absence_ms: most(|it| &it.longest_absence_nanos),
             writing_seconds: sum(|it| &it.writing_nanos) as f64 / 1e9,
             slowest_sync,
             slowest_commit,

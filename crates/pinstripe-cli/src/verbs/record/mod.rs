@@ -44,8 +44,8 @@ const COMMIT_EVERY: Duration = Duration::from_secs(1);
 
 /// Record many streams at once to plain disks, and report what is durable
 ///
-/// Each stream goes through a ring buffer in memory to a file of its own. Unless --ring is given,
-/// the directory is measured first (20 s) to choose the size of the rings. Every second, the
+/// Each stream goes through a ring buffer in memory to a file of its own. The recording begins at
+/// once; --measure measures the disk first to choose the size of the rings. Every second, the
 /// written data is made durable, then the journal is extended to cover that data, then the headers
 /// are updated. The durable lag is the age of the oldest sample that a power failure would lose.
 /// Frames that do not fit into a ring are replaced by silence of the same length, counted and
@@ -116,14 +116,19 @@ pub struct RecordArgs {
     #[arg(long)]
     mirror: bool,
 
-    /// Ring buffer of each stream in bytes, a power of two from 8K to 64M [default: measured]
+    /// Ring buffer of each stream in bytes, a power of two from 8K to 64M [default: by earlier takes on
+    /// the disk, or 4 seconds]
+    ///
+    /// Without this option, the size comes from what the last takes or the last measurement on the same
+    /// disk needed, for as many streams. On a new disk, a ring holds 4 seconds, and all rings together
+    /// use at most a quarter of --memory.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     ring: Option<Size>,
 
-    /// Without --ring, how long to measure the directory to choose the size of the rings
-    #[arg(long, value_name = "TIME", value_parser = duration,
-          default_value_t = Time(Duration::from_secs(20)))]
-    calibrate_for: Time,
+    /// Measure the disk before the take, for 20 s or the given time, and size the rings by the result
+    #[arg(long, value_name = "TIME", value_parser = duration, num_args = 0..=1,
+          require_equals = true, default_missing_value = "20s", conflicts_with = "ring")]
+    measure: Option<Time>,
 
     /// Minimum size of a write, 4K to 1M, at most half of a ring [default: 32K, or half of a
     /// smaller ring]
@@ -284,10 +289,10 @@ impl RecordArgs {
         self.warn_of_disks(run);
         signals::ignore_doubles();
         let stop = signals::catch()?;
-        plan.ring_bytes = match self.ring {
-            Some(ring) => ring.0,
-            None => rings::measured(run, &self.to, &shapes, &plan, self.calibrate_for.0, stop)?,
-        };
+        if let Some(length) = self.measure {
+            rings::measure(run, &self.to, &shapes, &plan, length.0, stop)?;
+        }
+        plan.ring_bytes = rings::choose(run, self.ring, &self.to, &shapes, &plan)?;
         plan.engine.chunk_bytes = self.chunk_of(plan.ring_bytes);
         if stop.is_set() {
             return Err(Error::new(
@@ -339,6 +344,7 @@ impl RecordArgs {
         drop(screen);
         drop(line);
         let (recorded, played) = outcome?;
+        rings::learn(run, &self.to, &shapes, &plan, &recorded);
         ending(run, &plan.take, &recorded, played.as_ref())
     }
 

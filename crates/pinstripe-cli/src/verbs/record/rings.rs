@@ -1,35 +1,50 @@
-//! Determines the size of the ring buffers by measuring the directories, and shows the formula with
-//! its values.
+//! The size of rings: from the option, a measurement, or what this host saw of the disk before.
 
-use std::path::PathBuf;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::Stop;
 use pinstripe_base::units::format_size;
-use pinstripe_record::{Calibration, StreamShape, TakePlan, calibrate, memory_of};
+use pinstripe_record::{
+    Calibration, RingObservation, RingSource, StreamShape, TakeOutcome, TakePlan, calibrate,
+    choose_ring, memory_of, observe, share,
+};
+use serde::{Deserialize, Serialize};
 
+use crate::args::Size;
 use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
 use crate::run::Run;
 use crate::time;
+use crate::xdg;
 
-/// Measures each directory with its share of the streams; the largest result is used.
-pub fn measured(
+/// Changes when an older version could misread the file of a disk.
+const VERSION: u32 = 1;
+
+/// The observations of one disk, as they are stored.
+#[derive(Serialize, Deserialize)]
+struct DiskFile {
+    version: u32,
+    observations: Vec<RingObservation>,
+}
+
+/// Measures each directory with its share of the streams, and stores what was found.
+pub fn measure(
     run: &Run,
     directories: &[PathBuf],
     shapes: &[StreamShape],
     plan: &TakePlan,
     length: Duration,
     stop: &Stop,
-) -> Result<u64> {
-    let copies = 1 + usize::from(plan.is_mirrored);
-    let share = (shapes.len() * copies).div_ceil(directories.len()).min(shapes.len());
-    let mut ring = 0;
+) -> Result<()> {
+    let share = share(shapes.len(), plan.is_mirrored, directories.len());
     for directory in directories {
         run.screen.say(&format!(
-            "measuring {} for {} with {}; --ring SIZE skips this measurement",
+            "measuring {} for {} with {}",
             escape::path(directory),
             time::span(length),
             counted(share as u64, "stream"),
@@ -37,14 +52,87 @@ pub fn measured(
         run.screen.flush();
         let found = calibrate(directory, &shapes[..share], plan, length, stop)?;
         tell(run, directory, &found)?;
-        ring = ring.max(found.ring_bytes());
+        keep(run, directory, RingObservation::of_measurement(&found));
     }
+    Ok(())
+}
+
+/// The size of each ring of a take, which is reported with its source.
+pub fn choose(
+    run: &Run,
+    given: Option<Size>,
+    directories: &[PathBuf],
+    shapes: &[StreamShape],
+    plan: &TakePlan,
+) -> Result<u64> {
+    let (ring, source) = match given {
+        Some(ring) => (ring.0, RingSource::Option),
+        None => {
+            let known: Vec<_> = directories.iter().map(|it| known(it)).collect();
+            let sizes = (plan.engine.chunk_bytes, run.common.memory.0);
+            choose_ring(shapes, plan.is_mirrored, &known, sizes)
+        }
+    };
     let all = memory_of(shapes.len(), ring)?;
-    run.screen.say(&format!("rings of {}, {} in all", format_size(ring), format_size(all)));
+    let why = match source {
+        RingSource::Option => "as given",
+        RingSource::Default => "a default; --measure measures the disk first",
+        RingSource::Measurement => "from the last measurement of this disk",
+        RingSource::Takes => "from earlier takes on this disk",
+    };
+    run.screen.say(&format!("rings of {}, {} in all: {why}", format_size(ring), format_size(all)));
+    let event = Event::new("rings").with("ring_bytes", ring).with("memory_bytes", all);
+    run.screen.event(&event.with("source", source.name()))?;
     Ok(ring)
 }
 
-fn tell(run: &Run, directory: &std::path::Path, found: &Calibration) -> Result<()> {
+/// Stores what a take saw of its disks, for the next take.
+pub fn learn(
+    run: &Run,
+    directories: &[PathBuf],
+    shapes: &[StreamShape],
+    plan: &TakePlan,
+    outcome: &TakeOutcome,
+) {
+    if let Some(seen) = RingObservation::of_take(outcome, plan, shapes, directories.len()) {
+        directories.iter().for_each(|directory| keep(run, directory, seen.clone()));
+    }
+}
+
+/// The file with the observations of the disk of a directory. File systems keep their id when they
+/// are mounted elsewhere.
+fn file_of(directory: &Path) -> Option<PathBuf> {
+    let disk = rustix::fs::statvfs(directory).ok()?.f_fsid;
+    Some(xdg::state().ok()?.join("record").join(format!("{disk:016x}.json")))
+}
+
+/// The observations of the disk of a directory; none if they cannot be read.
+fn known(directory: &Path) -> Vec<RingObservation> {
+    let bytes = file_of(directory).and_then(|file| fs::read(file).ok()).unwrap_or_default();
+    let stored = serde_json::from_slice::<DiskFile>(&bytes);
+    stored.ok().filter(|it| it.version == VERSION).map_or_else(Vec::new, |it| it.observations)
+}
+
+/// Adds an observation. A failure only costs the next take its better ring size.
+fn keep(run: &Run, directory: &Path, new: RingObservation) {
+    let Some(file) = file_of(directory) else { return };
+    let mut observations = known(directory);
+    observe(&mut observations, new);
+    if let Err(error) = store(&file, &DiskFile { version: VERSION, observations }) {
+        run.monitor.note(&format!("cannot save what this take saw of its disk: {error}"));
+    }
+}
+
+/// Replaces a file: a reader sees the old or the new one.
+fn store(file: &Path, content: &DiskFile) -> io::Result<()> {
+    let directory = file.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(directory)?;
+    let new = directory.join(format!(".new.{}", std::process::id()));
+    fs::write(&new, serde_json::to_vec_pretty(content)?)?;
+    fs::rename(&new, file)
+}
+
+fn tell(run: &Run, directory: &Path, found: &Calibration) -> Result<()> {
     let ms = |it: f64| format!("{:.1} ms", it * 1e3);
     let longest = found.longest_write.as_secs_f64();
     run.screen.say(&format!(

@@ -31,6 +31,7 @@ fn status(streams: usize) -> TakeStatus {
         lost_frames: 0,
         missing_frames: 0,
         longest_write_ms: 3.0,
+        longest_absence_ms: 0.0,
         writing_seconds: 1.0,
         slowest_sync: SlowSync { file: "a".to_owned(), at_seconds: 1.0, ms: 70.0 },
         slowest_commit: CommitStages::default(),
