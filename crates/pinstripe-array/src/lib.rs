@@ -88,6 +88,7 @@ pub use ops::detail::{
     Detail, ReportDetail, Served, SlotDetail, SlotStateDetail, WorkDetail,
     consistency as consistency_text, of_devices as detail_of_devices,
 };
+pub use ops::devices::set_device_timeout;
 pub use ops::events::{ArrayEvent, between as events_between};
 pub use ops::examine::{Examined, FoundSuperblock, examine};
 pub use ops::forget::forget;

@@ -8,6 +8,7 @@
 //! This module knows no other members.
 
 mod extent;
+mod failure;
 mod forget;
 pub mod replacement;
 mod tables;
@@ -16,8 +17,10 @@ mod unsure;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use self::failure::NotedDevice;
+pub(crate) use self::failure::{Failure, reason_of};
 use self::replacement::ReplacementMember;
 use self::tables::{Tables, check_of};
 use super::sums::SumCache;
@@ -42,6 +45,7 @@ const SUMS_AT_ONCE: usize = 64;
 /// A member that is present.
 pub(crate) struct ArrayMember {
     device: SharedDevice,
+    failure: Failure,
     array: ArrayId,
     id: MemberId,
     slot: u16,
@@ -113,8 +117,10 @@ impl ArrayMember {
         let sums = SumCache::new(PAGES_KEPT);
         let tables =
             Tables { sums, regions, changed, recent, is_urgent, checks, unsure, unread, doubtful };
+        let failure = Failure::default();
         ArrayMember {
-            device,
+            device: Arc::new(NotedDevice::new(device, failure.clone())),
+            failure,
             array: superblock.array,
             id: superblock.member,
             slot: superblock.slot,
@@ -131,6 +137,11 @@ impl ArrayMember {
     /// The path of the device, for messages.
     pub fn path(&self) -> &Path {
         self.device.place()
+    }
+
+    /// The last error of its device.
+    pub fn failure(&self) -> &Failure {
+        &self.failure
     }
 
     /// The device.

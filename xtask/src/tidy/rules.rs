@@ -200,7 +200,6 @@ pub const ROOMS: &[Rooms] = &[
         floors: &[
             &["beneath", "fault", "lane"],
             &[
-                "calls",
                 "control",
                 "descriptors",
                 "device",
@@ -212,7 +211,7 @@ pub const ROOMS: &[Rooms] = &[
                 "process",
                 "remove",
             ],
-            &["mounts"],
+            &["calls", "mounts"],
         ],
         neighbours: &[],
         narrow: &[],

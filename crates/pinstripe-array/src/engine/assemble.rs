@@ -13,7 +13,7 @@ use crate::format::superblock::{
     Consistency, PLACES, SPARE, SUPERBLOCK_BYTES, Slot, Superblock, Work,
 };
 use crate::geometry::{ArrayGeometry, Layout, Level, Shape};
-use crate::member::ArrayMember;
+use crate::member::{ArrayMember, reason_of};
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::MemberId;
@@ -114,12 +114,12 @@ fn find(
 ) -> Result<Vec<FoundDevice>> {
     let mut found: Vec<FoundDevice> = Vec::with_capacity(devices.len());
     for device in devices {
-        let own = match examine(&device).and_then(|own| check_length(&device, own)) {
+        let own = match examine_member(&device) {
             Ok(own) => own,
             Err(error) if options.force && error.kind() != Kind::Unsupported => {
                 left_out.push(LeftOut {
                     path: device.place().to_owned(),
-                    why: error.what().to_owned(),
+                    why: reason_of(&error),
                     is_replaced: false,
                 });
                 continue;
@@ -148,19 +148,14 @@ fn name_of(superblock: &Superblock) -> String {
     format!("'{}', {}", superblock.name, superblock.array)
 }
 
-fn check_length(device: &SharedDevice, own: Superblock) -> Result<Superblock> {
-    let (needed, len) = (own.areas.data_at.saturating_add(own.data_bytes), device.len()?);
-    match len >= needed {
-        true => Ok(own),
-        false => {
-            Err(Error::corrupt("the device is shorter than its superblock says", device.place())
-                .expected(format!("a length of {needed} bytes or more"), len)
-                .advice(
-                    "restore the full length of the device, or use --force to leave it out of the \
-                     array",
-                ))
-        }
-    }
+/// The superblock of a device that is as long as the superblock says.
+///
+/// # Errors
+/// Fails with the errors of [`examine`]; with [`Kind::Corrupt`] for a shorter device.
+pub(crate) fn examine_member(device: &SharedDevice) -> Result<Superblock> {
+    let own = examine(device)?;
+    own.check_length(device.len()?).map_err(|error| error.at(device.place()))?;
+    Ok(own)
 }
 
 /// The newest superblock, if all superblocks of the newest generation agree.
@@ -265,7 +260,7 @@ fn open(
         Ok(member) => Some(Arc::new(member)),
         Err(error) => {
             let advice = error.advice_text().map(|advice| format!("; {advice}"));
-            let why = format!("{}{}", error.what(), advice.unwrap_or_default());
+            let why = format!("{}{}", reason_of(&error), advice.unwrap_or_default());
             left_out.push(LeftOut { path, why, is_replaced: false });
             None
         }

@@ -60,6 +60,9 @@ impl Flusher {
         self.check_slot(slot)?;
         let array = &self.logged.array;
         array.check_failing(slot, array.absent())?;
+        if let Some(member) = array.member(slot) {
+            member.failure().set("it was marked as failed".to_owned());
+        }
         array.fail(slot)
     }
 

@@ -37,6 +37,8 @@ struct MembersState {
     slots: MemberSlots,
     /// By slot, the path of its member, or of its last member if it has none now.
     paths: Vec<Option<PathBuf>>,
+    /// By slot, why its last member failed; `None` while it has one, and if that is not known.
+    reasons: Vec<Option<String>>,
     /// Spares, which wait for a member to fail.
     spares: Vec<Arc<ArrayMember>>,
     /// The newest superblock that all present members have.
@@ -55,6 +57,7 @@ impl Members {
         let newest = RankedMutex::new(Rank::Publishing, superblock.clone());
         let state = MembersState {
             paths: slots.iter().map(path).collect(),
+            reasons: vec![None; slots.len()],
             slots: Arc::new(slots),
             spares,
             superblock,
@@ -83,6 +86,11 @@ impl Members {
         self.state.read().paths.clone()
     }
 
+    /// By slot, why its last member failed, if that is known.
+    pub fn reasons(&self) -> Vec<Option<String>> {
+        self.state.read().reasons.clone()
+    }
+
     /// The path of one slot's member, or of its last member if it has none now.
     pub fn path(&self, slot: usize) -> Option<PathBuf> {
         self.state.read().paths[slot].clone()
@@ -97,6 +105,7 @@ impl Members {
     pub fn put(&self, slot: usize, member: Arc<ArrayMember>) {
         let mut state = self.state.write();
         state.paths[slot] = Some(member.path().to_owned());
+        state.reasons[slot] = None;
         Arc::make_mut(&mut state.slots)[slot] = Some(member);
     }
 
@@ -104,6 +113,7 @@ impl Members {
     pub fn push(&self, member: Option<Arc<ArrayMember>>) {
         let mut state = self.state.write();
         state.paths.push(member.as_ref().map(|member| member.path().to_owned()));
+        state.reasons.push(None);
         Arc::make_mut(&mut state.slots).push(member);
     }
 
@@ -112,6 +122,7 @@ impl Members {
     pub fn pop(&self) -> Option<Arc<ArrayMember>> {
         let mut state = self.state.write();
         state.paths.pop();
+        state.reasons.pop();
         Arc::make_mut(&mut state.slots).pop().flatten()
     }
 }
@@ -242,7 +253,7 @@ impl Members {
             // state that it had.
             if !survives() {
                 let what = "more members failed than parity or copies can replace";
-                return Err(Error::new(Kind::TooManyLosses, what)
+                return Err(Error::new(Kind::TooManyLosses, format!("{what}{}", self.failures()))
                     .advice("attach the missing members, and assemble the array again"));
             }
             // A number of its own for each attempt: members with one generation and different
@@ -254,6 +265,14 @@ impl Members {
             }
             failed.into_iter().for_each(|slot| self.mark_failed(slot, newest));
         }
+    }
+
+    /// The members that failed, with the reasons that are known.
+    fn failures(&self) -> String {
+        let state = self.state.read();
+        let known = state.paths.iter().zip(&state.reasons);
+        let known = known.filter_map(|(path, reason)| Some((path.as_ref()?, reason.as_ref()?)));
+        known.map(|(path, reason)| format!("; {}: {reason}", path.display())).collect()
     }
 
     /// Writes the superblocks in parallel, durably, except to the slot in `has_it`. Returns the
@@ -289,7 +308,9 @@ impl Members {
     pub(crate) fn mark_failed(&self, slot: usize, superblock: &mut Superblock) {
         // Before the lock, since it waits until transfers to the replacement have ended. Only the
         // flusher writes to members, and it is here.
-        let replacement = self.get(slot).and_then(|member| member.replacement().set(None));
+        let member = self.get(slot);
+        let reason = member.as_ref().and_then(|member| member.failure().reason());
+        let replacement = member.and_then(|member| member.replacement().set(None));
         superblock.slots[slot] = failed_slot(superblock.slots[slot], &superblock.work);
         let mut successor = None;
         match superblock.work {
@@ -312,6 +333,7 @@ impl Members {
             if let Some(successor) = &successor {
                 state.paths[slot] = Some(successor.path().to_owned());
             }
+            state.reasons[slot] = reason;
             Arc::make_mut(&mut state.slots)[slot] = successor;
             Arc::clone(&state.slots)
         };

@@ -71,6 +71,7 @@ mod write;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
+pub(crate) use assemble::examine_member;
 pub use assemble::{AssembleOptions, Assembly, assemble, probe, shape_of};
 pub(crate) use create::create_with;
 pub use create::{CreateOptions, check_create, check_room, create};

@@ -22,7 +22,7 @@ use super::step::{PASSED_MAX, Step, WorkReport};
 use crate::executor::{TaskKind, each_of};
 use crate::format::superblock::{Slot, Superblock, Work};
 use crate::geometry::{ArrayGeometry, RowMap};
-use crate::member::ArrayMember;
+use crate::member::{ArrayMember, Failure};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::MemberId;
 
@@ -44,6 +44,8 @@ pub(super) struct Fill {
     pub slot: usize,
     /// The member that is filled.
     id: MemberId,
+    /// The last error of its device.
+    failure: Failure,
     /// Bytes of the member's data that are filled.
     pub done_bytes: u64,
     /// The point up to which the filled bytes are durable and used.
@@ -60,12 +62,14 @@ impl Fill {
     fn new(kind: WorkKind, slot: usize, id: MemberId, done_bytes: u64) -> Self {
         let report = WorkReport::new(kind, Some(slot));
         let (durable_bytes, stale_from, busy_slices) = (done_bytes, None, 0);
-        Fill { kind, slot, id, done_bytes, durable_bytes, stale_from, busy_slices, report }
+        let failure = Failure::default();
+        Fill { kind, slot, id, failure, done_bytes, durable_bytes, stale_from, busy_slices, report }
     }
 
     fn of(kind: WorkKind, slot: usize, member: &ArrayMember) -> Self {
         let mut fill = Fill::new(kind, slot, member.id(), 0);
         fill.report.path = Some(member.path().to_owned());
+        fill.failure = member.failure().clone();
         fill
     }
 
@@ -75,7 +79,10 @@ impl Fill {
         if let Some(member) = array.member(fill.slot) {
             let filled =
                 if member.id() == fill.id { Some(member) } else { member.replacement().member() };
-            fill.report.path = filled.map(|it| it.path().to_owned());
+            if let Some(filled) = filled {
+                fill.report.path = Some(filled.path().to_owned());
+                fill.failure = filled.failure().clone();
+            }
         }
         Some(fill)
     }
@@ -128,6 +135,11 @@ impl Fill {
         replacement.set_filled(Some(self.done_bytes));
         let work = self.work();
         array.update_superblocks(|superblock| superblock.work = work)
+    }
+
+    /// The report of a fill that is not complete.
+    fn failed(self) -> WorkReport {
+        WorkReport { reason: self.failure.reason(), ..self.report }
     }
 
     fn work(&self) -> Work {
@@ -190,7 +202,7 @@ impl Fill {
         let array = Arc::clone(&logged.array);
         let end = array.geometry().member_bytes();
         let Some(member) = self.member(&array) else {
-            return Ok((Step::Done(self.report), None));
+            return Ok((Step::Done(self.failed()), None));
         };
         self.drop_stale();
         let (mut bytes, mut passed) = (0, 0);
@@ -203,7 +215,7 @@ impl Fill {
             for (chunk, filled) in group.iter().zip(filled) {
                 let Ok(filled) = filled else {
                     array.stop_filling(&self)?;
-                    return Ok((Step::Done(self.report), None));
+                    return Ok((Step::Done(self.failed()), None));
                 };
                 passed += u64::from(filled.bytes == 0);
                 bytes += filled.bytes;
@@ -233,7 +245,7 @@ impl Fill {
         // The checkpoint makes data and tables durable before the superblock below says so.
         logged.checkpoint()?;
         let Some(member) = self.member(&array) else {
-            return Ok((Step::Done(self.report), None));
+            return Ok((Step::Done(self.failed()), None));
         };
         if self.kind != kind {
             // The member to be replaced failed in the checkpoint: its replacement is filled as a
@@ -251,7 +263,8 @@ impl Fill {
         array.take_place(self.slot, &member)?;
         // It fails there if it does not take the superblock that says that it is complete.
         let is_finished = array.member(self.slot).is_some_and(|it| it.id() == self.id);
-        Ok((Step::Done(WorkReport { is_finished, ..self.report }), None))
+        let report = if is_finished { self.report } else { self.failed() };
+        Ok((Step::Done(WorkReport { is_finished, ..report }), None))
     }
 }
 

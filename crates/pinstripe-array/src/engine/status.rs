@@ -55,6 +55,8 @@ pub struct SlotStatus {
     pub path: Option<PathBuf>,
     /// The path of the device that is being filled to replace the member.
     pub replacement: Option<PathBuf>,
+    /// Why the last member of the slot failed, if that is known.
+    pub reason: Option<String>,
     /// Errors since the array was assembled.
     pub errors: Errors,
 }
@@ -118,7 +120,7 @@ pub enum WorkKind {
 }
 
 /// The part of the status that is not in the superblock.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Live {
     pub errors: Vec<Errors>,
     pub work: Option<WorkStatus>,
@@ -130,22 +132,28 @@ pub(super) struct Live {
 impl Array {
     /// The status now.
     pub fn status(&self) -> ArrayStatus {
-        let superblock = self.superblock();
         let spares: Vec<PathBuf> =
             self.members.spares().iter().map(|spare| spare.path().to_owned()).collect();
+        // After the spares: a spare that has left their list now is announced as work.
+        let live = self.live.lock().clone();
+        // After the work: where no work is left, the superblock has the slot that was filled.
+        let superblock = self.superblock();
         let (members, paths) = (self.members(), self.members.paths());
-        // After the spares: one that has left their list now is announced as work.
-        let live = self.live.lock();
+        let reasons = self.members.reasons();
         let replacement = |slot: usize| members.get(slot)?.as_ref()?.replacement().member();
         let slot = |slot: usize| SlotStatus {
-            errors: live.errors[slot],
-            path: paths[slot].clone(),
+            errors: live.errors.get(slot).copied().unwrap_or_default(),
+            path: paths.get(slot).cloned().flatten(),
+            reason: reasons.get(slot).cloned().flatten(),
             replacement: replacement(slot).map(|it| it.path().to_owned()),
             ..slot_status(&superblock, slot)
         };
         let slots: Vec<_> = (0..superblock.slots.len()).map(slot).collect();
-        let empty = slots.iter().position(|slot| is_empty(slot.state));
-        let pending = empty.filter(|_| !spares.is_empty()).map(|slot| self.fill_not_begun(slot));
+        let is_pending = |slot: &SlotStatus| match slot.state {
+            SlotState::Rebuilding => true,
+            state => is_empty(state) && !spares.is_empty(),
+        };
+        let pending = slots.iter().position(is_pending).map(|slot| self.fill_not_begun(slot));
         ArrayStatus {
             name: superblock.name.clone(),
             array: superblock.array,
@@ -182,7 +190,8 @@ fn slot_status(superblock: &Superblock, slot: usize) -> SlotStatus {
         Slot::Failed(member) => (SlotState::Failed, Some(member)),
         Slot::Rebuilding(member) => (SlotState::Rebuilding, Some(member)),
     };
-    SlotStatus { state, member, path: None, replacement: None, errors: Errors::default() }
+    let (path, replacement, reason) = (None, None, None);
+    SlotStatus { state, member, path, replacement, reason, errors: Errors::default() }
 }
 
 /// Whether a slot has no member and waits for one.

@@ -30,6 +30,8 @@ pub struct WorkReport {
     pub slot: Option<usize>,
     /// The path of the device that the work filled, if it filled one.
     pub path: Option<PathBuf>,
+    /// Why the device that the work filled failed, if it failed.
+    pub reason: Option<String>,
     /// Whether the work reached its end; if not, a member failed, or the work was cancelled.
     pub is_finished: bool,
     /// Bytes of each member that were moved.
@@ -43,8 +45,8 @@ pub struct WorkReport {
 impl WorkReport {
     pub(super) fn new(kind: WorkKind, slot: Option<usize>) -> Self {
         let mismatches = Vec::new();
-        let (path, is_finished, bytes, lost_blocks) = (None, false, 0, 0);
-        WorkReport { kind, slot, path, is_finished, bytes, lost_blocks, mismatches }
+        let (path, reason, is_finished, bytes, lost_blocks) = (None, None, false, 0, 0);
+        WorkReport { kind, slot, path, reason, is_finished, bytes, lost_blocks, mismatches }
     }
 }
 

@@ -20,6 +20,24 @@ impl Array {
         self.update_superblocks(|superblock| self.members.mark_failed(slot, superblock))
     }
 
+    /// Marks the members failed that do not answer.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`fail`](Self::fail).
+    pub(super) fn fail_silent(&self) -> Result<()> {
+        for (slot, member) in self.members().iter().enumerate() {
+            if member.as_ref().is_some_and(|member| member.failure().is_silent()) {
+                self.fail(slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a member that is in use does not answer.
+    pub(super) fn has_silent(&self) -> bool {
+        self.members().iter().flatten().any(|member| member.failure().is_silent())
+    }
+
     /// Changes the superblock, durably on all present members.
     ///
     /// # Errors

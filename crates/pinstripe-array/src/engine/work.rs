@@ -56,6 +56,8 @@ impl LongWork {
     }
 
     fn step_first(&mut self, logged: &mut LoggedArray, most_bytes: u64) -> Result<Step> {
+        // A member that does not answer fails reads, which alone do not mark it failed.
+        logged.array.fail_silent()?;
         let step;
         // Resync comes first because all other kinds rely on parity. A scrub waits for a fill,
         // which would change what it compares.
@@ -146,6 +148,6 @@ impl Array {
         let has_spare = self.members.has_spare();
         let has_bad_blocks = !self.bad_blocks.lock().is_empty();
         let is_working = self.live.lock().work.is_some();
-        is_working || has_bad_blocks || is_degraded && has_spare
+        is_working || has_bad_blocks || self.has_silent() || is_degraded && has_spare
     }
 }

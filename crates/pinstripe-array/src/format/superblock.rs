@@ -336,6 +336,24 @@ impl Superblock {
             && newest.slots.get(usize::from(self.slot)) == Some(&Slot::Failed(self.member))
     }
 
+    /// Checks that a device of this length has all of the member.
+    ///
+    /// # Errors
+    /// Fails with [`Kind::Corrupt`].
+    pub(crate) fn check_length(&self, device_bytes: u64) -> Result<()> {
+        let needed = self.areas.data_at.saturating_add(self.data_bytes);
+        match device_bytes >= needed {
+            true => Ok(()),
+            false => {
+                Err(Error::new(Kind::Corrupt, "the device is shorter than its superblock says")
+                    .expected(format!("a length of {needed} bytes or more"), device_bytes)
+                    .advice(
+                        "restore the full length of the device, or add it again as a new device",
+                    ))
+            }
+        }
+    }
+
     /// The place to which this superblock is to be written.
     pub fn place(&self) -> u64 {
         PLACES[(self.generation % 2) as usize]

@@ -71,6 +71,10 @@ pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Resul
                 let why = "the device has no md superblock".to_owned();
                 strangers.push(MdLeftOut { place: device.place().to_path_buf(), why });
             }
+            Err(error) if options.force && error.kind() != Kind::Unsupported => {
+                let why = crate::member::reason_of(&error);
+                strangers.push(MdLeftOut { place: device.place().to_path_buf(), why });
+            }
             Err(error) if error.kind() == Kind::NotFound => return Err(error.advice(LEAVE_OUT)),
             Err(error) => return Err(error),
         }

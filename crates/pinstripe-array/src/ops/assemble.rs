@@ -1,49 +1,108 @@
 //! Assembles an array from its devices.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::{Entry, Register, devices};
+use super::devices::{self, SeenDevices};
+use super::examine::examine;
+use super::register::Metadata;
+use super::{Entry, Register};
 use crate::engine::{self, AssembleOptions, Flusher};
+use crate::member::reason_of;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::SharedDevice;
 use pinstripe_io::fault::Plan;
-use pinstripe_io::paths;
 
-/// Opens the devices that exist. A missing device is reported, and left out.
+/// Opens the devices that exist. A missing device is reported, and left out; so is a device of a
+/// registered array that cannot be opened, unless another process has a member of the array open.
 ///
 /// # Errors
-/// Fails with the errors of [`devices::open`], except for devices that are missing.
+/// Fails with the errors of [`devices::open`], except for devices that are left out; with
+/// [`Kind::Usage`] for a device that is named twice.
 pub(crate) fn open_all(
     paths: &[PathBuf],
+    registered: Option<&Entry>,
     faults: &Plan,
     monitor: &Monitor,
 ) -> Result<Vec<SharedDevice>> {
     let mut opened = Vec::with_capacity(paths.len());
+    let mut seen = SeenDevices::default();
     for (number, path) in paths.iter().enumerate() {
-        match devices::open(path, number, faults) {
+        match seen.add(path).and_then(|()| devices::open(path, number, faults)) {
             Ok(device) => opened.push(device),
             Err(error) if error.kind() == Kind::NotFound => monitor.warning(path, error),
-            Err(error) => return Err(error),
+            Err(error) => match registered.filter(|entry| is_absent(path, &error, entry)) {
+                Some(entry) => tell_absent(path, &error, entry, monitor),
+                None => return Err(error),
+            },
         }
     }
     Ok(opened)
 }
 
-/// Whether a registered device of an array still belongs to the array; reports a device that
-/// belongs to another array.
-fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool {
-    let Some(own) = engine::probe(device).filter(|own| own.array.to_string() != entry.array) else {
+/// Whether a registered device that cannot be opened counts as absent. A device that is in use does
+/// if it is not a member of the array.
+fn is_absent(path: &Path, error: &Error, entry: &Entry) -> bool {
+    if error.kind() != Kind::Busy {
         return true;
+    }
+    match examine(path) {
+        Ok(found) => found.found.array() != entry.array,
+        Err(error) => error.kind() == Kind::NotFound,
+    }
+}
+
+/// Reports a device at a registered path that is not used.
+pub(crate) fn tell_absent(path: &Path, error: &Error, entry: &Entry, monitor: &Monitor) {
+    let told = Error::new(error.kind(), format!("counts as absent: {}", reason_of(error)));
+    let advice = match entry.metadata {
+        Metadata::Md => "the array continues without it; manage its members with mdadm".to_owned(),
+        Metadata::Pinstripe => format!(
+            "the array continues without it; to rebuild a device there: 'pinstripe array manage \
+             {name} --add {path}'; to forget the path: 'pinstripe array manage {name} --remove \
+             {path}'",
+            name = entry.name,
+            path = path.display()
+        ),
     };
-    let what = format!("this device now belongs to another array: '{}'", own.name);
-    let error = Error::new(Kind::WrongMember, what).advice(format!(
-        "to remove the device from this array, run 'pinstripe array manage {} --remove {}'",
-        entry.name,
-        device.place().display()
-    ));
-    monitor.warning(device.place(), error);
-    false
+    monitor.warning(path, told.advice(advice));
+}
+
+/// Whether a registered device is a member of the array. Reports a device that is not, which counts
+/// as absent.
+///
+/// # Errors
+/// Fails with [`Kind::Unsupported`] for a superblock of a newer version.
+fn is_usable(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> Result<bool> {
+    let error = match engine::examine_member(device) {
+        Ok(own) if own.array.to_string() == entry.array => return Ok(true),
+        Ok(own) => Error::new(
+            Kind::WrongMember,
+            format!("this device now belongs to another array: '{}'", own.name),
+        ),
+        Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+        Err(error) => error,
+    };
+    tell_absent(device.place(), &error, entry, monitor);
+    Ok(false)
+}
+
+/// Refuses a name under which another array than this one is registered.
+///
+/// # Errors
+/// Fails with [`Kind::Exists`].
+pub(crate) fn refuse_name_of_other(known: Option<&Entry>, array: &str) -> Result<()> {
+    match known.filter(|known| known.array != array) {
+        None => Ok(()),
+        Some(known) => {
+            let what = format!("another array is registered as '{}'", known.name);
+            Err(Error::new(Kind::Exists, what).expected(&known.array, array).advice(format!(
+                "choose another name: 'pinstripe array assemble NAME DEVICE...'; or forget the \
+                 other array first: 'pinstripe array forget {}'",
+                known.name
+            )))
+        }
+    }
 }
 
 /// Refuses members that are older than the last state of their array that this host saw, because
@@ -93,11 +152,15 @@ pub fn assemble(
         Some(entry) if paths.is_empty() => entry.devices.clone(),
         _ => paths.to_vec(),
     };
-    let present: Vec<_> = paths.iter().filter(|path| paths::exists(path)).cloned().collect();
-    devices::refuse_twice(&present)?;
-    let mut opened = open_all(&paths, faults, monitor)?;
-    if let Some(entry) = known.as_ref().filter(|entry| entry.devices == paths) {
-        opened.retain(|device| is_still_of(device, entry, monitor));
+    let registered = known.as_ref().filter(|entry| entry.devices == paths);
+    let mut opened = open_all(&paths, registered, faults, monitor)?;
+    if let Some(entry) = registered {
+        let usable = opened.iter().map(|device| is_usable(device, entry, monitor));
+        let mut usable = usable.collect::<Result<Vec<_>>>()?.into_iter();
+        opened.retain(|_| usable.next().unwrap_or(false));
+    }
+    if let Some(own) = opened.iter().find_map(engine::probe) {
+        refuse_name_of_other(known.as_ref(), &own.array.to_string())?;
     }
     if opened.is_empty() {
         return Err(Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"))

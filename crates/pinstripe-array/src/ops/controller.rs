@@ -1,7 +1,7 @@
 //! Handles control requests for an array open in this process.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -100,8 +100,7 @@ impl ArrayController {
 
     /// Whether the register lists a device as one of this array.
     pub(super) fn knows(&self, device: &Path) -> Result<bool> {
-        let entry = self.register.read(&self.name)?;
-        Ok(entry.devices.iter().any(|known| is_same(known, device)))
+        Ok(knows_device(&self.register.read(&self.name)?.devices, device))
     }
 
     /// Records a removed device and an added one in the register.
@@ -109,10 +108,13 @@ impl ArrayController {
         let _turn = lock(&self.turn);
         let mut entry = self.register.read(&self.name)?;
         if let Some(gone) = gone {
-            entry.devices.retain(|known| !is_same(known, gone));
+            // Other devices, which may not answer, are examined only if no path is this one.
+            match entry.devices.iter().any(|known| known == gone) {
+                true => entry.devices.retain(|known| known != gone),
+                false => entry.devices.retain(|known| !is_same(known, gone)),
+            }
         }
-        if let Some(came) = came.filter(|it| !entry.devices.iter().any(|known| is_same(known, it)))
-        {
+        if let Some(came) = came.filter(|it| !knows_device(&entry.devices, it)) {
             entry.devices.push(came.to_path_buf());
         }
         self.register.write(&entry)
@@ -291,6 +293,11 @@ impl ControlHandler for ArrayController {
     }
 }
 
+/// Whether one of these devices is this one. They are examined only if no path is equal.
+fn knows_device(known: &[PathBuf], device: &Path) -> bool {
+    known.iter().any(|it| it == device) || known.iter().any(|it| is_same(it, device))
+}
+
 fn report((number, it): (u64, WorkReport)) -> ReportDetail {
     let mismatch = |it: Mismatch| MismatchDetail {
         slot: it.slot,
@@ -303,6 +310,7 @@ fn report((number, it): (u64, WorkReport)) -> ReportDetail {
         kind: work_word(it.kind).to_owned(),
         slot: it.slot,
         device: it.path,
+        reason: it.reason,
         is_finished: it.is_finished,
         bytes: it.bytes,
         lost_blocks: it.lost_blocks,
@@ -339,6 +347,7 @@ fn slot_detail((number, slot): (usize, &SlotStatus)) -> SlotDetail {
         member: slot.member.map(|it| it.to_string()),
         device: slot.path.clone(),
         replacement: slot.replacement.clone(),
+        reason: slot.reason.clone(),
         errors: ErrorCounts { reads, checksums, healed, bad_blocks },
     }
 }

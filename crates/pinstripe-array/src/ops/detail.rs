@@ -98,6 +98,9 @@ pub struct SlotDetail {
     /// The device that is being filled to replace the member.
     #[serde(default)]
     pub replacement: Option<PathBuf>,
+    /// Why the last member of the slot failed, if that is known.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// Errors since the array has been served.
     pub errors: ErrorCounts,
 }
@@ -154,6 +157,9 @@ pub struct ReportDetail {
     /// The path of the device that the work filled, if it filled one.
     #[serde(default)]
     pub device: Option<PathBuf>,
+    /// Why that device failed, if it did.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// Whether the work was completed; if not, a member failed, or the work was cancelled.
     pub is_finished: bool,
     /// Bytes of each member that were moved or compared.
@@ -242,6 +248,7 @@ pub(super) mod testing {
             member: Some(format!("{slot:032x}")),
             device: Some(PathBuf::from(format!("/dev/{slot}"))),
             replacement: None,
+            reason: None,
             errors: ErrorCounts::default(),
         };
         Detail {

@@ -3,22 +3,56 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::signature::signature;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice, refuse_held};
+use pinstripe_io::device::{
+    Access, Device, FileDevice, Policy, SharedDevice, Unwatched, WatchedDevice, refuse_held, within,
+};
 use pinstripe_io::disk::disk_of;
 use pinstripe_io::fault::{FaultyDevice, Plan};
 use pinstripe_io::paths;
 
+/// The deadline of calls of a device, unless [`set_device_timeout`] sets another one.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+static CHOSEN_TIMEOUT: OnceLock<Duration> = OnceLock::new();
+
+/// Sets the deadline of every call of a device, once for this process. A call that moves data gets a
+/// second more for each MiB.
+pub fn set_device_timeout(timeout: Duration) {
+    // The first one stays.
+    let _ = CHOSEN_TIMEOUT.set(timeout);
+}
+
+fn timeout() -> Duration {
+    CHOSEN_TIMEOUT.get().copied().unwrap_or(TIMEOUT)
+}
+
+/// Does `work`, which asks about a device, within the deadline.
+///
+/// # Errors
+/// Fails with [`Kind::Unanswered`] after the deadline; with the error of `work`.
+pub(crate) fn in_time<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce(&Path) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let own = path.to_path_buf();
+    within(path, timeout(), move || work(&own))
+}
+
 /// Identifies the file or disk that a path leads to: the result is equal for paths to the same one.
 pub fn identity(path: &Path) -> Result<(u64, u64)> {
-    let found = paths::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
-    Ok(match found.file_type().is_block_device() {
-        true => (u64::MAX, found.rdev()),
-        false => (found.dev(), found.ino()),
+    in_time(path, |path| {
+        let found = paths::metadata(path);
+        let found = found.map_err(|error| Error::io("cannot examine", path, error))?;
+        Ok(match found.file_type().is_block_device() {
+            true => (u64::MAX, found.rdev()),
+            false => (found.dev(), found.ino()),
+        })
     })
 }
 
@@ -27,37 +61,60 @@ pub fn identity(path: &Path) -> Result<(u64, u64)> {
 /// # Errors
 /// Fails with [`Kind::Usage`].
 pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
-    let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
-    for path in paths {
+    let mut seen = SeenDevices::default();
+    paths.iter().try_for_each(|path| seen.add(path))
+}
+
+/// Devices, to find one that is named twice.
+#[derive(Default)]
+pub(crate) struct SeenDevices(Vec<((u64, u64), PathBuf)>);
+
+impl SeenDevices {
+    /// Adds a device.
+    ///
+    /// # Errors
+    /// Fails with [`Kind::Usage`] if another path leads to the device; with the errors of
+    /// [`identity`].
+    pub fn add(&mut self, path: &Path) -> Result<()> {
         let own = identity(path)?;
-        if let Some((_, other)) = seen.iter().find(|(known, _)| *known == own) {
-            return Err(Error::new(
-                Kind::Usage,
-                format!("this is the same device as {}", other.display()),
-            )
-            .at(path)
-            .advice("name each device once"));
+        if let Some((_, other)) = self.0.iter().find(|(known, _)| *known == own) {
+            let what = format!("this is the same device as {}", other.display());
+            return Err(Error::new(Kind::Usage, what).at(path).advice("name each device once"));
         }
-        seen.push((own, path));
+        self.0.push((own, path.to_path_buf()));
+        Ok(())
     }
-    Ok(())
 }
 
 /// Opens a device exclusively, with the faults that are planned for the `number`th.
 ///
 /// # Errors
-/// Fails with [`Kind::Busy`] if the device is in use (the error names the user); with the errors of
-/// [`FileDevice::open`].
+/// Fails with [`Kind::Busy`] if the device is in use (the error names the user); with
+/// [`Kind::Unanswered`] if the device does not answer; with the errors of [`FileDevice::open`].
 pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
-    refuse_held(path)?;
-    let device = FileDevice::open(path, Access::Write, Policy::Buffered)?;
-    device.lock()?;
-    let device = device.with_direct_long_writes()?;
-    let plan = faults.for_member(number as u32);
-    Ok(match plan.faults.is_empty() {
-        true => Arc::new(device),
-        false => Arc::new(FaultyDevice::new(device, plan)),
-    })
+    let (own, plan) = (path.to_path_buf(), faults.for_member(number as u32));
+    let open = move || {
+        refuse_held(&own)?;
+        let device = FileDevice::open(&own, Access::Write, Policy::Buffered)?;
+        device.lock()?;
+        let device = device.with_direct_long_writes()?;
+        Ok(match plan.faults.is_empty() {
+            true => Unwatched::File(device),
+            false => Unwatched::Other(Arc::new(FaultyDevice::new(device, plan))),
+        })
+    };
+    Ok(Arc::new(WatchedDevice::open(path, timeout(), open)?))
+}
+
+/// Opens a device that is only read, and may be in use.
+///
+/// # Errors
+/// Fails with the errors of [`FileDevice::open`]; with [`Kind::Unanswered`] if the device does not
+/// answer.
+pub(crate) fn open_to_read(path: &Path) -> Result<SharedDevice> {
+    let own = path.to_path_buf();
+    let open = move || FileDevice::open(own, Access::Read, Policy::Buffered).map(Unwatched::File);
+    Ok(Arc::new(WatchedDevice::open(path, timeout(), open)?))
 }
 
 /// Opens a device whose content will be lost.

@@ -19,12 +19,16 @@ pub struct ArrayEvent {
     pub slot: Option<usize>,
     /// The number that belongs to the event: a number of blocks, or percent.
     pub count: Option<u64>,
+    /// Why the device failed, if that is known.
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
 impl ArrayEvent {
     /// An event that concerns the entire array.
     pub(super) fn new(what: impl Into<String>) -> Self {
-        ArrayEvent { what: what.into(), device: None, slot: None, count: None }
+        let (device, slot, count, reason) = Default::default();
+        ArrayEvent { what: what.into(), device, slot, count, reason }
     }
 
     fn of(what: &str, slot: &SlotDetail) -> Self {
@@ -51,13 +55,16 @@ pub fn between(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
             }
             // It failed, and was added again or replaced before this observation.
             (SlotStateDetail::InSync, SlotStateDetail::Rebuilding) => {
-                events.push(ArrayEvent::of("Fail", old));
+                let reason = new.reason.clone();
+                events.push(ArrayEvent { reason, ..ArrayEvent::of("Fail", old) });
                 continue;
             }
             (_, SlotStateDetail::InSync) if old.state != SlotStateDetail::InSync => "SpareActive",
             _ => continue,
         };
-        events.push(ArrayEvent { slot: Some(new.slot), ..ArrayEvent::of(what, named) });
+        let (slot, is_failed) = (Some(new.slot), what != "SpareActive");
+        let reason = new.reason.clone().filter(|_| is_failed);
+        events.push(ArrayEvent { slot, reason, ..ArrayEvent::of(what, named) });
     }
     for spare in now.spares.iter().filter(|spare| !before.spares.contains(spare)) {
         events.push(ArrayEvent { device: Some(spare.clone()), ..ArrayEvent::new("NewSpare") });

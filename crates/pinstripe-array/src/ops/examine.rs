@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use super::devices::open_to_read;
 use crate::format::md;
 use crate::format::superblock::{MAGIC, PLACES, SUPERBLOCK_BYTES, Superblock};
 use crate::signature::{md_superblock, signature};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::device::{Access, Device, FileDevice, Policy};
+use pinstripe_base::id::ArrayId;
+use pinstripe_io::device::Device;
 
 /// The findings about a device.
 #[derive(Debug, Clone)]
@@ -29,6 +31,16 @@ pub enum FoundSuperblock {
     Md(Box<md::MdSuperblock>),
 }
 
+impl FoundSuperblock {
+    /// The id of the array.
+    pub(crate) fn array(&self) -> String {
+        match self {
+            FoundSuperblock::Ours(superblock, _) => superblock.array.to_string(),
+            FoundSuperblock::Md(superblock) => ArrayId(superblock.array.set_uuid).to_string(),
+        }
+    }
+}
+
 /// Reads the superblock of a device, which may be in use.
 ///
 /// # Errors
@@ -36,9 +48,9 @@ pub enum FoundSuperblock {
 /// instead); with [`Kind::Corrupt`] and [`Kind::Unsupported`] for an unreadable superblock; with
 /// the errors of the device.
 pub fn examine(path: &Path) -> Result<Examined> {
-    let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;
+    let device = open_to_read(path)?;
     let bytes = device.len()?;
-    let found = find(&device)?;
+    let found = find(&*device)?;
     Ok(Examined { path: path.to_path_buf(), bytes, found })
 }
 

@@ -10,7 +10,7 @@ use crate::engine::{self, AddedAs, DeviceRole, FailedAs, SlotState, not_used};
 use crate::geometry::Level;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
-use pinstripe_io::device::SharedDevice;
+use pinstripe_io::device::{SharedDevice, give_up_overdue, is_overdue};
 
 impl ArrayController {
     /// Carries out a change of members, and registers the devices. Returns a text for people about
@@ -23,7 +23,7 @@ impl ArrayController {
         match act {
             ManageAction::Fail { device } => self.fail(device),
             ManageAction::Remove { device } => {
-                let is_it = |known: &Path| register::is_same(known, device);
+                let is_it = self.is_device(device);
                 let removed = self.volume.with(|it| it.remove_device(&is_it));
                 self.or_left_out(device, removed)?;
                 self.note(Some(device), None)?;
@@ -34,7 +34,7 @@ impl ArrayController {
             }
             ManageAction::Replace { device, with, force } => {
                 let opened = self.open(with, *force)?;
-                let is_it = |known: &Path| register::is_same(known, device);
+                let is_it = self.is_device(device);
                 let begun = self.volume.with(|it| it.replace_device(&is_it, opened));
                 if self.or_left_out(device, begun)?.is_none() {
                     return Err(not_used().at(device));
@@ -47,7 +47,8 @@ impl ArrayController {
 
     fn fail(&self, device: &Path) -> Result<String> {
         let place = device.display();
-        let is_it = |known: &Path| register::is_same(known, device);
+        self.give_up_overdue(device);
+        let is_it = self.is_device(device);
         let failed = self.volume.with(|it| it.fail_device(&is_it));
         Ok(match self.or_left_out(device, failed)? {
             Some(FailedAs::Member) => format!("{place} is marked as failed"),
@@ -250,10 +251,35 @@ impl ArrayController {
     }
 
     /// Returns the role of a device; runs between two slices of work, so that no device changes its
-    /// role meanwhile.
+    /// role meanwhile, except while a member does not answer: a slice may wait for that member.
     fn role(&self, device: &Path) -> Option<DeviceRole> {
-        let is_it = |known: &Path| register::is_same(known, device);
-        self.volume.with(|it| it.array().role_of(&is_it))
+        let is_it = self.is_device(device);
+        let array = self.volume.array();
+        match array.status().slots.iter().flat_map(|slot| &slot.path).any(|it| is_overdue(it)) {
+            true => array.role_of(&is_it),
+            false => self.volume.with(|it| it.array().role_of(&is_it)),
+        }
+    }
+
+    /// Says which path is this device. Where one is equal, no other device is examined: it may not
+    /// answer.
+    fn is_device<'a>(&self, device: &'a Path) -> impl Fn(&Path) -> bool + Sync + use<'a> {
+        let is_known = self.volume.array().role_of(&|known| known == device).is_some();
+        move |known: &Path| match is_known {
+            true => known == device,
+            false => register::is_same(known, device),
+        }
+    }
+
+    /// Has a member that does not answer fail at once, if the array can do without it: the flusher
+    /// may be waiting for it.
+    fn give_up_overdue(&self, device: &Path) {
+        let array = self.volume.array();
+        let Some(DeviceRole::Member(slot)) = array.role_of(&self.is_device(device)) else { return };
+        let path = array.status().slots.get(slot).and_then(|slot| slot.path.clone());
+        if let Some(path) = path.filter(|_| array.check_failing(slot, array.absent()).is_ok()) {
+            give_up_overdue(&path);
+        }
     }
 }
 

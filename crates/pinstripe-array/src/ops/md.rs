@@ -12,13 +12,13 @@ use super::register::Metadata;
 use super::request::{Reply, Request};
 use super::{Entry, Register};
 use crate::md::{MdArray, MdAssembleOptions, MdAssembly, MdLeftOut, assemble};
+use crate::signature::md_superblock;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ArrayId, hex};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
+use pinstripe_io::device::SharedDevice;
 use pinstripe_io::fault::Plan;
-use pinstripe_io::paths;
 
 /// An open md array.
 pub struct MdController {
@@ -34,12 +34,31 @@ pub struct MdController {
 /// # Errors
 /// Fails with the errors of [`open_all`](super::assemble::open_all) and of [`assemble`].
 pub fn open(entry: &Entry, write: bool, faults: &Plan, monitor: &Monitor) -> Result<MdController> {
-    let opened = super::assemble::open_all(&entry.devices, faults, monitor)?;
+    let mut opened = super::assemble::open_all(&entry.devices, Some(entry), faults, monitor)?;
+    opened.retain(|device| is_usable(device, entry, monitor));
+    if opened.is_empty() {
+        return Err(none_present(entry));
+    }
     let write = write.then(|| clock::now().0 as u64);
     let options = MdAssembleOptions { write, force: entry.force };
     let MdAssembly { array, left_out } = assemble(opened, options)?;
     tell_left_out(left_out, monitor);
     Ok(MdController { array: Arc::new(array), name: entry.name.clone(), served: OnceLock::new() })
+}
+
+/// Whether a registered device is a member of the array. Reports a device that is not, which counts
+/// as absent.
+fn is_usable(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool {
+    let error = match md_superblock(&**device) {
+        Ok(own) if ArrayId(own.array.set_uuid).to_string() == entry.array => return true,
+        Ok(own) => Error::new(
+            Kind::WrongMember,
+            format!("this device now belongs to another array: '{}'", own.name()),
+        ),
+        Err(error) => error,
+    };
+    super::assemble::tell_absent(device.place(), &error, entry, monitor);
+    false
 }
 
 fn tell_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
@@ -51,13 +70,31 @@ fn tell_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
     }
 }
 
-/// Refuses an md array that could not be served; reports devices that would be left out.
+/// Refuses an md array that could not be served; reports devices that would be left out. A device
+/// of a registered array that cannot be used counts as absent.
 ///
 /// # Errors
 /// Fails with the errors of [`open`].
-pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
+pub fn check(entry: &Entry, is_registered: bool, monitor: &Monitor) -> Result<()> {
     let options = MdAssembleOptions { write: None, force: entry.force };
-    let MdAssembly { array, left_out } = assemble(opened_to_read(entry)?, options)?;
+    let mut opened = Vec::with_capacity(entry.devices.len());
+    for path in &entry.devices {
+        match devices::open_to_read(path) {
+            Ok(device) => opened.push(device),
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) if is_registered => {
+                super::assemble::tell_absent(path, &error, entry, monitor);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if is_registered {
+        opened.retain(|device| is_usable(device, entry, monitor));
+    }
+    if opened.is_empty() {
+        return Err(none_present(entry));
+    }
+    let MdAssembly { array, left_out } = assemble(opened, options)?;
     tell_left_out(left_out, monitor);
     drop(array);
     Ok(())
@@ -73,27 +110,24 @@ pub fn look(entry: &Entry) -> Result<Detail> {
     Ok(detail(&entry.name, &found.array, None))
 }
 
-/// Opens the devices that exist.
+/// Opens the devices that can be opened and have a superblock of md.
 fn opened_to_read(entry: &Entry) -> Result<Vec<SharedDevice>> {
-    let there = entry.devices.iter().filter(|path| paths::exists(path));
-    let opened = there
-        .map(|path| {
-            let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;
-            Ok(Arc::new(device) as SharedDevice)
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let opened = entry.devices.iter().filter_map(|path| devices::open_to_read(path).ok());
+    let opened: Vec<_> = opened.filter(|device| md_superblock(&**device).is_ok()).collect();
     if opened.is_empty() {
-        return Err(Error::new(
-            Kind::TooManyLosses,
-            format!("no device of '{}' is present", entry.name),
-        )
-        .advice(format!(
-            "attach the devices, or assemble the array from their present paths; if the array is \
-             gone for good, run 'pinstripe array forget {}'",
-            entry.name
-        )));
+        return Err(none_present(entry));
     }
     Ok(opened)
+}
+
+/// The error for an array without any device.
+fn none_present(entry: &Entry) -> Error {
+    let what = format!("no device of '{}' is present", entry.name);
+    Error::new(Kind::TooManyLosses, what).advice(format!(
+        "attach the devices, or assemble the array from their present paths; if the array is gone \
+         for good, run 'pinstripe array forget {}'",
+        entry.name
+    ))
 }
 
 fn detail(name: &str, array: &MdArray, served: Option<Served>) -> Detail {
@@ -105,6 +139,7 @@ fn detail(name: &str, array: &MdArray, served: Option<Served>) -> Detail {
         member: None,
         device: array.member_place(slot).map(PathBuf::from),
         replacement: None,
+        reason: None,
         errors: ErrorCounts::default(),
     };
     // Seconds are the low 40 bits.
@@ -177,24 +212,30 @@ pub fn assemble_md(
         Some(entry) if paths.is_empty() => &entry.devices,
         _ => paths,
     };
-    let there: Vec<_> = paths.iter().filter(|path| paths::exists(path)).cloned().collect();
-    let mut examined = Vec::with_capacity(there.len());
-    for path in &there {
+    let is_registered = known.as_ref().is_some_and(|entry| entry.devices == *paths);
+    let (mut examined, mut there) = (Vec::with_capacity(paths.len()), Vec::new());
+    for path in paths {
         match examine(path) {
-            Ok(found) => examined.push(found.found),
+            Ok(found) => {
+                examined.push(found.found);
+                there.push(path.clone());
+            }
             // A blank device among them is distinguished when the others are known.
             Err(error) if error.kind() == Kind::NotFound => {}
-            Err(error) if examined.is_empty() => return Err(error),
+            Err(error) if examined.is_empty() && !is_registered && !force => return Err(error),
             Err(_) => {}
         }
     }
     let Some(FoundSuperblock::Md(superblock)) = examined.first() else {
         return Ok(false);
     };
-    devices::refuse_twice(&there)?;
+    if !is_registered {
+        devices::refuse_twice(&there)?;
+    }
     let mut entry = Entry::new(name, ArrayId(superblock.array.set_uuid), paths)?;
     entry.metadata = Metadata::Md;
     entry.force = force;
-    check(&entry, monitor)?;
+    super::assemble::refuse_name_of_other(register.read(name).ok().as_ref(), &entry.array)?;
+    check(&entry, is_registered, monitor)?;
     register.write(&entry).map(|()| true)
 }

@@ -95,6 +95,13 @@ impl Screen {
         }
     }
 
+    /// Prints the same on standard error, for verbs whose standard output is data.
+    pub fn remark(&self, line: &str) {
+        if !self.json && !self.quiet {
+            self.complain(line);
+        }
+    }
+
     /// Prints the error that ended the run.
     pub fn error(&self, error: &Error) {
         self.complain(&message("error", None, error));

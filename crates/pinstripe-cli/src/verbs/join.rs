@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pinstripe_array::signature;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::Counter;
@@ -52,7 +53,7 @@ pub struct JoinArgs {
     #[arg(long)]
     best_effort: bool,
 
-    /// Overwrite an existing file
+    /// Overwrite an existing file, or a device that carries a file system or other known content
     #[arg(long)]
     force: bool,
 
@@ -109,6 +110,9 @@ impl JoinArgs {
             false => (unfinished(&self.output), Access::Create),
         };
         let device = Arc::new(FileDevice::open(&path, access, self.policy)?);
+        if device.caps().is_block_device {
+            refuse_disk(&device, range.end - range.start, self.force)?;
+        }
         let written = self.write(run, reader, options, &device, is_device, &range);
         let joined = match written {
             Ok(joined) => joined,
@@ -169,6 +173,26 @@ pub fn to_stdout(run: &Run, reader: &Reader, options: &JoinOptions) -> Result<Jo
     let joined = join(reader, options, JoinTarget::Stream(&mut write), &run.monitor)?;
     drop(ticker);
     Ok(joined)
+}
+
+/// Refuses a disk that is too short, or that carries known content, before the first byte is
+/// written.
+fn refuse_disk(device: &FileDevice, bytes: u64, force: bool) -> Result<()> {
+    let len = device.len()?;
+    if len < bytes {
+        return Err(Error::new(Kind::NoSpace, "the device is too small")
+            .at(device.place())
+            .expected(format!("{bytes} bytes or more"), len)
+            .advice("nothing was written; name a larger device, or a part with --range"));
+    }
+    match signature(device)? {
+        Some(found) if !force => {
+            Err(Error::new(Kind::Refused, format!("the device carries {found}"))
+                .at(device.place())
+                .advice("nothing was written; name another device, or overwrite it with --force"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The temporary name of a file that is not complete.

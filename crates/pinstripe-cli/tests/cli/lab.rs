@@ -521,3 +521,43 @@ fn check_lines(stand: &Stand, what: &str) {
     let runs = dry.out.lines().filter(|it| it.starts_with("would run ")).count();
     assert_eq!(runs, shown.events_of("lab_variant").len(), "{all}");
 }
+
+#[test]
+fn standard_output_in_a_form_for_programs_has_nothing_else() {
+    let stand = Stand::new();
+    for form in ["json", "fio", "csv", "table-csv"] {
+        let line = format!("lab run fileio {QUICK} --modes rndwr --runs 1 --form {form}");
+        let ran = stand.run(&line);
+        assert_eq!(ran.code, 0, "{form}: {}", ran.err);
+        assert!(!ran.out.contains("saved in") && ran.err.contains("saved in"), "{form}");
+        if matches!(form, "json" | "fio") {
+            serde_json::from_str::<Value>(&ran.out).unwrap();
+        }
+    }
+}
+
+#[test]
+fn memory_is_labelled() {
+    let stand = Stand::in_memory();
+    if !stand.path("").starts_with("/dev/shm") {
+        return skipped("memory_is_labelled", "no memory file system");
+    }
+    let ran = stand.run(&format!("lab run fileio {QUICK} --modes seqwr,rndrd --runs 1"));
+    assert_eq!(ran.out.matches("memory, no disk").count(), 2, "{}", ran.out);
+}
+
+/// Parts of pages go through the page cache.
+#[test]
+fn direct_requests_of_parts_of_pages_are_labelled() {
+    let stand = Stand::new();
+    for (bytes, is_labelled) in [("4K", false), ("512", true), ("6000", true)] {
+        let quick = QUICK.replace("--block-size 4K", &format!("--block-size {bytes}"));
+        let ran =
+            stand.run(&format!("lab run fileio {quick} --modes rndwr --runs 1 --policy direct"));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        if !is_labelled && ran.out.contains("not direct") {
+            return skipped("direct_requests_of_parts_of_pages_are_labelled", "no direct I/O here");
+        }
+        assert_eq!(ran.out.contains("not direct"), is_labelled, "{bytes}: {}", ran.out);
+    }
+}

@@ -28,6 +28,7 @@ pub mod policy;
 pub mod ring;
 mod shared;
 mod sparse;
+mod watched;
 
 pub mod conformance;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use pattern::PatternDevice;
 pub use policy::{Fallback, Policy};
 pub use ring::{Completion, Ring};
 pub use sparse::{Run, Space, Sparse};
+pub use watched::{Unwatched, WatchedDevice, give_up_overdue, is_overdue, within};
 
 use std::ops::Range;
 use std::path::Path;

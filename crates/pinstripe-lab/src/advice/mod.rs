@@ -153,7 +153,8 @@ fn unrest(counting: Counting) -> &'static str {
 }
 
 fn is_durable(variant: &Variant) -> bool {
-    let is_believed = |note: &Note| !matches!(note, Note::AcceptedNotDurable | Note::NotDirect);
+    let is_believed =
+        |note: &Note| !matches!(note, Note::AcceptedNotDurable | Note::NotDirect | Note::Memory);
     variant.notes().iter().all(is_believed)
 }
 

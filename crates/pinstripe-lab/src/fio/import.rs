@@ -172,7 +172,9 @@ pub(super) fn histogram(side: &Value, operations: u64) -> Option<Histogram> {
     percentiles.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut counted = 0;
     for (percent, nanos) in percentiles {
-        let so_far = ((percent / 100.0 * count as f64) as u64).min(count);
+        // As fio counts them: the first request with which at least this part is done. A whole number
+        // may come out a little above itself.
+        let so_far = ((percent / 100.0 * count as f64 - 1e-6).ceil() as u64).min(count);
         histogram.record_many(nanos, so_far.saturating_sub(counted));
         counted = counted.max(so_far);
     }

@@ -188,3 +188,19 @@ fn fio_does_the_same_job() {
     let error = check::run(&mixed, &paths, 65_536, Policy::Buffered, &stopped).unwrap_err();
     assert_eq!(error.kind(), Kind::Interrupted);
 }
+
+/// Where a percentile is between two requests, it is the later one, as fio counts.
+#[test]
+fn percentiles_are_those_of_fio() {
+    for count in [200_u64, 512, 1000, 3188, 17_602] {
+        let percentile = r#"{"1.0":1000,"50.0":2000,"99.0":10000,"99.5":20000,"99.9":40000}"#;
+        let text =
+            format!(r#"{{"clat_ns":{{"N":{count},"max":90000,"percentile":{percentile}}}}}"#);
+        let times = import::histogram(&serde_json::from_str(&text).unwrap(), count).unwrap();
+        assert_eq!(times.count(), count);
+        for (part, nanos) in [(0.5, 2000.0), (0.99, 10000.0), (0.995, 20000.0), (0.999, 40000.0)] {
+            let found = times.quantile(part).unwrap().as_nanos() as f64;
+            assert!((found / nanos - 1.0).abs() < 0.05, "{count} {part}: {found}");
+        }
+    }
+}

@@ -182,7 +182,8 @@ impl<'a> Member<'a> {
 }
 
 /// Notes that make a figure misleading, with the reason.
-const SEEMS: [(Note, &str); 3] = [
+const SEEMS: [(Note, &str); 4] = [
+    (Note::Memory, "the files are in memory, or come from another process, not from a disk"),
     (Note::AcceptedNotDurable, "no request waited until its bytes were on the disk"),
     (Note::PageCache, "the run read from the page cache, not from the disk"),
     (

@@ -99,8 +99,10 @@ pub enum Note {
     PageCache,
     /// Written bytes may still be lost, because nothing waited for the disk.
     AcceptedNotDurable,
-    /// Direct I/O was requested, but refused.
+    /// Direct I/O was requested, but not all requests bypassed the page cache.
     NotDirect,
+    /// The files are in memory, or come from another process.
+    Memory,
     /// The run accessed the same blocks more than once.
     Wrapped,
     /// The run was measured by another program.
@@ -115,7 +117,8 @@ impl Note {
         match self {
             Note::PageCache => "page cache",
             Note::AcceptedNotDurable => "accepted, not durable",
-            Note::NotDirect => "not direct: direct I/O was refused there",
+            Note::NotDirect => "not direct",
+            Note::Memory => "memory, no disk",
             Note::Wrapped => "wrapped around",
             Note::OtherProgram => "by another program",
             Note::BesideOthers => "during other load",

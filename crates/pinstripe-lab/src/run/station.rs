@@ -3,10 +3,12 @@
 //!
 //! This module does not decide which variant comes next, or how many runs are enough.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinstripe_base::error::Result;
+use pinstripe_io::mounts;
 
 use super::mood::MoodProbe;
 use super::sampler::Sampler;
@@ -24,6 +26,8 @@ pub(crate) struct Station {
     guards: Vec<Guard>,
     /// The index of the place of each variant.
     on: Vec<usize>,
+    /// Whether the files are in memory, by place.
+    in_memory: Vec<bool>,
     /// The disk probe of each place; `None` if the measured values are not times.
     moods: Vec<Option<MoodProbe>>,
     patience: Duration,
@@ -51,6 +55,7 @@ impl Station {
         Station {
             guards: specs.iter().map(guard).collect(),
             on: specs.iter().map(|spec| spec.place.0).collect(),
+            in_memory: places.iter().map(|place| is_in_memory(place)).collect(),
             moods: Vec::new(),
             patience: effort.patience,
             accepts_noise: effort.accepts_noise,
@@ -114,7 +119,10 @@ impl Station {
         }
         let mood_after = self.mood(variant);
         let moved = after.transfer_since(&before);
-        let notes = notes(&outcome, moved.map(|it| it.read_bytes));
+        let mut notes = notes(&outcome, moved.map(|it| it.read_bytes));
+        if self.in_memory.get(self.on[variant.0]) == Some(&true) {
+            notes.push(Note::Memory);
+        }
         let mut measured = outcome.measured;
         measured.figures.extend(before.load.map(|load| ("load_before".to_owned(), load)));
         let mood_before = readied.mood_us;
@@ -177,6 +185,21 @@ pub(super) fn notes(outcome: &Outcome, from_disk: Option<u64>) -> Vec<Note> {
         notes.push(Note::PageCache);
     }
     notes
+}
+
+/// Whether a directory is in memory, or comes from another process: tmpfs and its like, FUSE, and an
+/// overlay that writes to one of them.
+fn is_in_memory(place: &Path) -> bool {
+    let Some(mount) = mounts::of_path(place).filter(|_| place.is_dir()) else { return false };
+    match &*mount.kind {
+        "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" | "fuse" => true,
+        "overlay" => {
+            let mut options = mount.super_options.split(',');
+            let upper = options.find_map(|it| it.strip_prefix("upperdir="));
+            upper.is_some_and(|upper| is_in_memory(Path::new(upper)))
+        }
+        kind => kind.starts_with("fuse."),
+    }
 }
 
 /// Processor time of this process so far.

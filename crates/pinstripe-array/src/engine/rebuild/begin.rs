@@ -87,6 +87,6 @@ impl LongWork {
     pub(crate) fn end_fill(&mut self, array: &Array, slot: usize) -> WorkReport {
         let fill = self.fill.take_if(|fill| fill.slot == slot);
         self.publish(array);
-        fill.map_or_else(|| WorkReport::new(WorkKind::Replace, Some(slot)), |fill| fill.report)
+        fill.map_or_else(|| WorkReport::new(WorkKind::Replace, Some(slot)), Fill::failed)
     }
 }

@@ -145,6 +145,6 @@ fn strangers_and_too_few_devices_are_refused() {
         assert_eq!(kind(zero_superblock(&path, false)), Kind::NotFound);
         assert_eq!(kind(examine(&path)), Kind::NotFound);
     }
-    assert_eq!(kind(stand.assemble("other", &[])), Kind::Corrupt);
+    assert_eq!(kind(stand.assemble("other", &[])), Kind::TooManyLosses);
     assert_eq!(kind(detail::of_devices("other", &stand.register)), Kind::TooManyLosses);
 }

@@ -29,11 +29,14 @@ pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
     let mut found: Vec<(PathBuf, Superblock)> = Vec::new();
     let mut first_error = None;
     for path in &entry.devices {
-        match examine(path).map(|it| it.found) {
-            Ok(FoundSuperblock::Ours(superblock, _))
+        match examine(path).map(|it| (it.found, it.bytes)) {
+            Ok((FoundSuperblock::Ours(superblock, _), bytes))
                 if superblock.array.to_string() == entry.array =>
             {
-                found.push((path.clone(), *superblock));
+                match superblock.check_length(bytes) {
+                    Ok(()) => found.push((path.clone(), *superblock)),
+                    Err(error) => _ = first_error.get_or_insert(error.at(path)),
+                }
             }
             Ok(_) => {
                 let error =
@@ -143,6 +146,7 @@ fn slot_detail(
         member: member.map(|it| it.to_string()),
         device: member.and_then(place),
         replacement: None,
+        reason: None,
         errors: ErrorCounts::default(),
     }
 }

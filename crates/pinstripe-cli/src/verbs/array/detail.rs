@@ -127,6 +127,7 @@ fn lines(array: &Detail) -> Vec<String> {
     lines.extend(show::fields(&fields));
     lines.push(String::new());
     lines.extend(slots(array));
+    lines.extend(array.slots.iter().filter_map(failure));
     if array.served.is_some() {
         lines.push(String::new());
         lines.extend(traffic(array));
@@ -175,6 +176,13 @@ fn slots(array: &Detail) -> Vec<String> {
     };
     rows.extend(array.spares.iter().map(spare));
     table::lines(&HEAD, &rows)
+}
+
+/// Why the last member of a slot failed.
+fn failure(slot: &SlotDetail) -> Option<String> {
+    let reason = escape::text(slot.reason.as_ref()?);
+    let device = slot.device.as_ref().map(|it| format!(", {}", escape::path(it)));
+    Some(format!("failed: slot {}{}: {reason}", slot.slot, device.unwrap_or_default()))
 }
 
 const TRAFFIC_HEAD: [(&str, Side); 7] = [

@@ -87,5 +87,8 @@ pub fn line(name: &str, event: &ArrayEvent, seconds: i64) -> String {
     if let Some(count) = event.count {
         line += &format!(" {count}");
     }
+    if let Some(reason) = &event.reason {
+        line += &format!(" ({})", escape::text(reason));
+    }
     line
 }

@@ -97,9 +97,11 @@ fn mail(to: &str, message: &Message<'_>) -> String {
     let (what, array) = (&message.event.what, message.array);
     let device = message.event.device.as_deref().map(escape::path);
     let device = device.map(|it| format!("Device: {it}\n")).unwrap_or_default();
+    let reason = message.event.reason.as_deref().map(escape::text);
+    let reason = reason.map(|it| format!("Reason: {it}\n")).unwrap_or_default();
     format!(
         "To: {to}\nSubject: {what} event on array {array}\n\nThis is a message of pinstripe array \
-         monitor.\n\nEvent: {what}\nArray: {array}\n{device}\nFor its present state: pinstripe \
+         monitor.\n\nEvent: {what}\nArray: {array}\n{device}{reason}\nFor its present state: pinstripe \
          array detail {array}\n\n{}\n",
         message.json
     )

@@ -1,17 +1,17 @@
 //! Serves an array by NBD and as a file by FUSE, and answers requests on its control socket.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pinstripe_array::{
-    ArrayMetadata, ControlHandler, Register, Reply, Request, RequestFailure, Served,
+    ArrayMetadata, ControlHandler, Detail, Register, Reply, Request, RequestFailure, Served,
     events_between, open_md, start_volume,
 };
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::sync::Stop;
+use pinstripe_base::sync::{Stop, lock};
 use pinstripe_io::control::{Answer, Control, Lines};
 use pinstripe_io::device::Sparse;
 use pinstripe_io::fault::Plan;
@@ -82,13 +82,15 @@ pub fn serve(
     let is_read_only =
         serving.is_read_only || entry.metadata == ArrayMetadata::Md && !serving.writes_md;
     let exports = Exports::open(serving, device, is_read_only);
+    let failures = Mutex::new(FailureLog::default());
     let done = exports.and_then(|exports| {
         let served = exports.reached();
         controller.served_as(served.clone());
         ready(&served, exports.bytes);
-        exports.serve(serving, context, &*controller, &control)
+        exports.serve(serving, context, (&*controller, &control), &failures)
     });
     let closed = controller.close();
+    lock(&failures).tell(&controller.detail(), context.monitor);
     drop(controller);
     let ended = done.and(closed);
     control.conclude(&line(&match &ended {
@@ -141,8 +143,8 @@ impl Exports {
         self,
         serving: &Serving,
         context: &ServeContext<'_>,
-        controller: &dyn ControlHandler,
-        control: &Control,
+        (controller, control): (&dyn ControlHandler, &Control),
+        failures: &Mutex<FailureLog>,
     ) -> Result<()> {
         let Exports { nbd, devices, file, .. } = self;
         let (stop, devices) = (context.stop, &devices);
@@ -156,6 +158,7 @@ impl Exports {
                 // Nothing wakes it: generations change in the middle of writes, which must not wait.
                 while !stop.wait(REGISTER_EVERY) {
                     controller.note_generation();
+                    lock(failures).tell(&controller.detail(), context.monitor);
                 }
                 Ok(())
             }),
@@ -168,6 +171,45 @@ impl Exports {
             jobs.push(Box::new(move || file.serve(stop)));
         }
         run_until_first_exit(stop, jobs)
+    }
+}
+
+/// Reports which members failed, and why, in the log of the process that serves.
+#[derive(Default)]
+struct FailureLog {
+    /// The array when it was examined last.
+    before: Option<Detail>,
+}
+
+impl FailureLog {
+    /// Reports the failures since the last time.
+    fn tell(&mut self, now: &Detail, monitor: &Monitor) {
+        let before = self.before.replace(now.clone());
+        let mut told: Vec<(Option<PathBuf>, Option<String>)> = Vec::new();
+        match &before {
+            Some(before) => {
+                let failed = events_between(before, now).into_iter();
+                let failed = failed.filter(|it| matches!(&*it.what, "Fail" | "FailSpare"));
+                told.extend(failed.map(|it| (it.device, it.reason)));
+            }
+            None => {
+                let failed = now.slots.iter().filter(|slot| slot.reason.is_some());
+                told.extend(failed.map(|slot| (slot.device.clone(), slot.reason.clone())));
+            }
+        }
+        let last = before.and_then(|before| before.reports.last().map(|it| it.number));
+        for it in now.reports.iter().filter(|it| Some(it.number) > last && !it.is_finished) {
+            // A rebuild of a slot that failed is among the events; a replace is not.
+            if it.kind == "recover" && told.iter().all(|(device, _)| *device != it.device) {
+                told.push((it.device.clone(), it.reason.clone()));
+            }
+        }
+        for (device, reason) in told {
+            let reason = reason.map(|it| format!(": {it}")).unwrap_or_default();
+            let error = Error::new(Kind::Io, format!("failed, and is not used any more{reason}"));
+            let place = device.unwrap_or_else(|| PathBuf::from(format!("array {}", now.name)));
+            monitor.warning(place, error);
+        }
     }
 }
 

@@ -159,27 +159,38 @@ pub fn check_finished(detail: &Detail, before: u64) -> Result<()> {
     if let Some(report) = failed.next() {
         let slot = report.slot.map(|slot| format!(" for slot {slot}")).unwrap_or_default();
         let when = format!("while it was being filled{slot}");
-        return Err(has_failed(report.device.as_deref(), &when, detail));
+        let failed = (report.device.as_deref(), report.reason.as_deref());
+        return Err(has_failed(failed, &when, detail));
     }
     let is_lost = |slot: &&SlotDetail| slot.state != SlotStateDetail::InSync;
     let lost = || detail.slots.iter().filter(is_lost).filter(|_| detail.work.is_none());
     let is_filled = |slot: &&SlotDetail| was_filled(Some(slot.slot), None);
     if let Some(slot) = lost().find(is_filled) {
         let when = format!("when it had been filled for slot {}", slot.slot);
-        return Err(has_failed(slot.device.as_deref(), &when, detail));
+        return Err(has_failed(failure_of(slot), &when, detail));
     }
     match lost().next().filter(|_| reports().any(|it| it.kind == "reshape")) {
         Some(slot) => {
             let when = format!("in slot {} while the array grew", slot.slot);
-            Err(has_failed(slot.device.as_deref(), &when, detail))
+            Err(has_failed(failure_of(slot), &when, detail))
         }
         None => Ok(()),
     }
 }
 
-/// The error for a device that failed.
-fn has_failed(device: Option<&Path>, when: &str, detail: &Detail) -> Error {
-    let what = format!("failed {when}, and is not used");
+/// The device of a slot, and why it failed.
+fn failure_of(slot: &SlotDetail) -> (Option<&Path>, Option<&str>) {
+    (slot.device.as_deref(), slot.reason.as_deref())
+}
+
+/// The error for a device that failed, for a reason if that is known.
+fn has_failed(
+    (device, reason): (Option<&Path>, Option<&str>),
+    when: &str,
+    detail: &Detail,
+) -> Error {
+    let reason = reason.map(|it| format!(": {it}")).unwrap_or_default();
+    let what = format!("failed {when}, and is not used{reason}");
     let error = match device {
         Some(device) => Error::new(Kind::Io, what).at(device),
         None => Error::new(Kind::Io, format!("a device {what}")),

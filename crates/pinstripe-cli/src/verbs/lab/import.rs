@@ -56,7 +56,8 @@ impl LabImportArgs {
         let mut facts = tell::facts(&results);
         if let Some(out) = &self.out {
             save_results(&results, out)?;
-            run.screen.say(&format!("\nsaved in {}", escape::path(out)));
+            let saved = format!("\nsaved in {}", escape::path(out));
+            tell::remark(run, self.form, &saved);
             facts = facts.with_path("path", out);
         }
         Ok(Ending::done(facts))

@@ -307,7 +307,8 @@ impl LabRunArgs {
             return told;
         }
         for host in cluster.hosts() {
-            run.screen.say(&escape::text(&pinstripe_lab::clock_line(&host)));
+            let line = escape::text(&pinstripe_lab::clock_line(&host));
+            tell::remark(run, self.shared.form, &line);
         }
         let place = self.place()?;
         let results = carry::carry_out_by(run, &mut cluster, &self.effort(), origin, &place)?;
@@ -326,7 +327,8 @@ impl LabRunArgs {
     fn end(&self, run: &Run, results: &Results, place: &Path) -> Result<Ending> {
         if carry::has_runs(results) {
             tell::results(run, results, self.shared.form)?;
-            run.screen.say(&format!("\nsaved in {}", escape::path(place)));
+            let saved = format!("\nsaved in {}", escape::path(place));
+            tell::remark(run, self.shared.form, &saved);
         }
         carry::check_complete(results, place)?;
         Ok(Ending::done(tell::facts(results).with_path("path", place)))

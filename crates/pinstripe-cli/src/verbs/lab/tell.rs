@@ -9,6 +9,14 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::Run;
 
+/// Prints a line for people: on standard error if the form is data for programs.
+pub fn remark(run: &Run, form: OutputFormat, line: &str) {
+    match form {
+        OutputFormat::Text | OutputFormat::Markdown => run.screen.say(line),
+        _ => run.screen.remark(line.trim_start()),
+    }
+}
+
 /// Prints results in a form, or as events.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! Arrays as their users meet them.
 
+mod absent;
 mod living;
 mod making;
 mod managing;

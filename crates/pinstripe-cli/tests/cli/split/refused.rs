@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::process::Stdio;
 
-use crate::stand::{Stand, each_at_once};
+use crate::lab_fs::Loop;
+use crate::stand::{Stand, each_at_once, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -185,4 +186,36 @@ fn outputs_that_do_not_belong_together_are_refused() {
     assert_eq!(stand.run("join o0 o1 o2 --store x").code, 2);
     assert_eq!(stand.run("join o0 o1 o2 --json").code, 2);
     stand.assert_whole(3, &source);
+}
+
+/// A device is overwritten by force only, and never when it is too small.
+#[test]
+fn join_refuses_a_device_that_carries_something_or_is_too_small() {
+    let stand = Stand::new();
+    let content = stand.source(2 * MIB);
+    assert_eq!(stand.run("split src o0 o1").code, 0);
+    let disk = |bytes: u64| {
+        let image = stand.path("disk");
+        let xfs = [b"XFSB".to_vec(), vec![0; bytes as usize - 4]].concat();
+        fs::write(&image, &xfs).unwrap();
+        Loop::on(&image).map(|disk| (disk, xfs))
+    };
+    let Some((device, was)) = disk(4 * MIB) else {
+        return skipped("join_refuses_a_device_that_carries_something", "no loop devices");
+    };
+    let carries = stand.run(&format!("join o0 o1 -o {}", device.0));
+    assert_eq!(carries.code, 14, "{}", carries.err);
+    assert!(carries.err.contains("an XFS file system"), "{}", carries.err);
+    assert!(fs::read(&device.0).unwrap() == was);
+    assert_eq!(stand.run(&format!("join o0 o1 -o {} --force", device.0)).code, 0);
+    assert!(fs::read(&device.0).unwrap().starts_with(&content));
+    drop(device);
+    let Some((device, was)) = disk(MIB) else { return };
+    for options in ["", "--force"] {
+        let small = stand.run(&format!("join o0 o1 -o {} {options}", device.0));
+        assert_eq!(small.code, 1, "{options}: {}", small.err);
+        assert!(small.err.contains("too small"), "{}", small.err);
+        assert!(fs::read(&device.0).unwrap() == was, "{options}");
+    }
+    assert_eq!(stand.run(&format!("join o0 o1 -o {} --range 0..1M --force", device.0)).code, 0);
 }

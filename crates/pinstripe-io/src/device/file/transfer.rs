@@ -291,6 +291,18 @@ impl FileDevice {
         Ok(())
     }
 
+    /// Fills `buf` if the page cache has all of it. Returns false if it does not, or if that cannot be
+    /// said without waiting for the disk.
+    pub(in crate::device) fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let is_possible = self.direct().is_none() && self.flags().is_empty();
+        if !is_possible || end_within(offset, buf.len(), i64::MAX as u64).is_none() {
+            return false;
+        }
+        let len = buf.len();
+        let slices = &mut [IoSliceMut::new(buf)];
+        preadv2(&self.file, slices, offset, ReadWriteFlags::NOWAIT).is_ok_and(|moved| moved == len)
+    }
+
     /// Reads through the page cache.
     fn read_plain(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut done = 0;
