@@ -253,6 +253,16 @@ impl WatchedDevice {
     }
 }
 
+/// Cuts bytes into parts of these lengths.
+fn cut<'a>(mut bytes: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
+    let part = |len: &usize| {
+        let (part, rest) = bytes.split_at(*len);
+        bytes = rest;
+        part
+    };
+    lengths.iter().map(part).collect()
+}
+
 impl Device for WatchedDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let is_silent = self.calls.is_silent.load(Ordering::Acquire);
@@ -276,7 +286,8 @@ impl Device for WatchedDevice {
     }
 
     fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
-        self.write(parts, move |inner, own| inner.write_long_at(offset, &[own]))
+        let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+        self.write(parts, move |inner, own| inner.write_long_at(offset, &cut(own, &lengths)))
     }
 
     fn len(&self) -> Result<u64> {

@@ -140,9 +140,9 @@ fn why_a_member_failed_is_told() {
     assert!(detail.contains("failed: slot 1, ") && detail.contains("No space left"), "{detail}");
     let json = good(&stand, "array detail pool --json");
     assert!(json.contains("\"reason\":\"a planned fault: No space left"), "{json}");
-    // On standard output of the server, as an event; without --json on its standard error.
-    served.until("problem");
     good(&stand, "array stop pool");
+    // An event of the server, which reports it on standard error without --json.
+    served.until("problem");
     assert_eq!(served.ended(), 0);
 }
 
