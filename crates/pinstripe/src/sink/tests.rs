@@ -182,6 +182,27 @@ fn overwriting_replaces_a_file_only_by_a_whole_one() {
     }
 }
 
+/// As on a file system that ignores case, where two entries of a snapshot have one name.
+#[test]
+fn what_the_restore_has_made_itself_is_not_replaced() {
+    for way in BOTH {
+        let (around, to, sink) = target(way, true);
+        fs::write(to.join("README"), "old").unwrap();
+        none(&write(&sink, b"README", b"upper").unwrap());
+        let error = write(&sink, b"README", b"lower").unwrap_err();
+        assert_eq!(error.kind(), Kind::Refused);
+        assert!(error.advice_text().unwrap().contains("ignores the case"));
+        let link = sink.symlink(b"README", b"x", &plain(FileKind::Symlink, 0o777));
+        assert_eq!(link.unwrap_err().kind(), Kind::Refused);
+        sink.make_directory(b"d").unwrap();
+        assert_eq!(sink.make_directory(b"d").unwrap_err().kind(), Kind::Refused);
+        assert_eq!(fs::read(to.join("README")).unwrap(), b"upper");
+        // Nothing temporary is left.
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 2);
+        drop(around);
+    }
+}
+
 #[test]
 fn what_stands_in_the_way_is_replaced_only_under_overwrite() {
     let link = plain(FileKind::Symlink, 0o777);
