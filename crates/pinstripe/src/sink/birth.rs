@@ -21,19 +21,20 @@ type Birth = (i64, u32);
 
 /// When the restore made its first entry.
 #[derive(Debug, Default)]
-pub(super) struct FirstBirth(OnceLock<Option<Birth>>);
+pub(super) struct FirstBirth {
+    first: OnceLock<Option<Birth>>,
+    has_waited: OnceLock<()>,
+}
 
 impl FirstBirth {
-    /// Waits before the first entry is made, so that it is younger than all existing ones.
+    /// Waits once before the first entry is made, so that it is younger than all existing ones.
     pub(super) fn prepare(&self) {
-        if self.0.get().is_none() {
-            clock::sleep(TICK);
-        }
+        self.has_waited.get_or_init(|| clock::sleep(TICK));
     }
 
     /// Takes note of the first entry; of later ones nothing is asked.
     pub(super) fn note(&self, directory: BorrowedFd<'_>, name: &[u8]) {
-        self.0.get_or_init(|| birth(directory, name));
+        self.first.get_or_init(|| birth(directory, name));
     }
 
     /// Refuses to replace what this restore has made.
@@ -46,7 +47,7 @@ impl FirstBirth {
         name: &[u8],
         path: &[u8],
     ) -> Result<()> {
-        let Some(&Some(first)) = self.0.get() else { return Ok(()) };
+        let Some(&Some(first)) = self.first.get() else { return Ok(()) };
         if birth(directory, name).is_none_or(|birth| birth < first) {
             return Ok(());
         }

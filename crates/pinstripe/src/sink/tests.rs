@@ -212,12 +212,12 @@ fn what_stands_in_the_way_is_replaced_only_under_overwrite() {
             let (around, to, sink) = target(way, overwrite);
             let secret = around.path().join("secret");
             fs::write(&secret, b"secret").unwrap();
-            none(&write(&sink, b"file", b"x").unwrap());
             for name in ["1", "2", "3", "4", "5"] {
                 symlink(&secret, to.join(name)).unwrap();
             }
             symlink(around.path(), to.join("6")).unwrap();
             fs::create_dir(to.join("7")).unwrap();
+            none(&write(&sink, b"file", b"x").unwrap());
             let done = [
                 write(&sink, b"1", b"new").map(drop),
                 sink.symlink(b"2", b"elsewhere", &link).map(drop),
