@@ -381,6 +381,7 @@ impl TreeSink {
     ) -> Result<Vec<Unset>> {
         let parent = self.root.parent(path)?;
         let name = self.root.make(&parent, attempt, path, create)?;
+        self.root.note(parent.as_fd(), &name);
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         let entry =
             self.root.way.open(parent.as_fd(), &name, flags, Mode::empty()).map_err(|errno| {

@@ -90,7 +90,6 @@ impl Root {
             other => other,
         }
         .map_err(|errno| failure(attempt, path, errno))?;
-        self.note(parent.as_fd(), &name);
         Ok(name)
     }
 
@@ -101,7 +100,7 @@ impl Root {
         }
     }
 
-    /// Comes after an entry was made.
+    /// Comes after an entry was made; a hard link is not one, since its inode may be older.
     pub(super) fn note(&self, directory: BorrowedFd<'_>, name: &[u8]) {
         if self.rules.overwrite {
             self.first.note(directory, name);
