@@ -50,6 +50,8 @@ counters! {
     AclEntries => "acl_entries",
     /// Entries of a snapshot that have an SELinux label.
     LabelEntries => "label_entries",
+    /// Entries that changed or vanished while they were read; what was read is saved.
+    ChangedWhileRead => "changed_while_read",
     /// Content bytes read from the source.
     ReadBytes => "read_bytes",
     /// Chunks that the store did not have before.
@@ -144,6 +146,8 @@ impl Redundancy {
 pub enum Severity {
     /// A problem that is worth knowing, with nothing lost.
     Warning,
+    /// An entry changed or vanished while it was read; what was read is saved.
+    Changed,
     /// A member did not take part; nothing is lost, but the data is written to fewer members. The
     /// run continues and ends with exit code 4.
     Degraded,
@@ -270,6 +274,12 @@ impl Monitor {
             self.add(Counter::Warnings, 1);
         }
         self.report(Severity::Warning, place.as_ref(), error);
+    }
+
+    /// Reports an entry that changed or vanished while it was read; this is not a loss.
+    pub fn changed(&self, place: impl AsRef<Path>, error: Error) {
+        self.add(Counter::ChangedWhileRead, 1);
+        self.report(Severity::Changed, place.as_ref(), error);
     }
 
     /// Reports a member that does not take part in writes.

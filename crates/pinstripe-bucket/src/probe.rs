@@ -73,15 +73,15 @@ pub fn survey(member: &Inner, allows_one_writer: bool) -> Result<MemberFacts> {
         return Err(refused);
     }
     let (raced, [put, delete], [plain, ended], versions, locks) = tried;
-    if !plain.is_there {
-        return Err(no_ranges(member));
-    }
     let has_one_winner = raced == ROUNDS_SHORT;
     if !has_one_winner && !allows_one_writer {
         return Err(no_one_winner(member, raced));
     }
     if !has_one_winner && !put.is_there {
         return Err(no_lists(member, &put));
+    }
+    if !plain.is_there {
+        return Err(no_ranges(member));
     }
     let facts = MemberFacts::default()
         .with(MemberAbility::CreateIfAbsent, has_one_winner)

@@ -89,6 +89,7 @@ impl Event {
     pub fn problem(problem: &Problem) -> Self {
         let severity = match problem.severity {
             Severity::Warning => "warning",
+            Severity::Changed => "changed",
             Severity::Degraded => "degraded",
             Severity::Loss => "loss",
         };

@@ -83,6 +83,14 @@ fn run(Completed { cli: Cli { verb, common }, added }: Completed) -> ExitCode {
     if let Some((options, file)) = added {
         run.screen.say(&format!("options from {}: {}", escape::path(&file), options.join(" ")));
     }
+    if let Some(zone) = time::unknown_zone() {
+        let what = "TZ names no time zone that is known here: times are in UTC";
+        let error = Error::new(Kind::Usage, what).advice(
+            "name one of the tz database, such as TZ=Europe/Berlin, or write a rule as in \
+             TZ=CET-1CEST,M3.5.0,M10.5.0/3",
+        );
+        run.monitor.warning(&zone, error);
+    }
     let work = || {
         let ended = catch_unwind(AssertUnwindSafe(|| verb.run(&run, Cli::command)));
         let ended = ended.unwrap_or_else(|_| Err(Error::new(Kind::Io, "stopped by a bug")));

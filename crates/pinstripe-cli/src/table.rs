@@ -22,9 +22,13 @@ pub fn lines(head: &[(&str, Side)], rows: &[Vec<String>]) -> Vec<String> {
     let widths: Vec<_> = (0..head.len()).map(width).collect();
     let line = |row: &&Vec<String>| {
         let cells = row.iter().zip(head).zip(&widths);
-        let cells = cells.map(|((cell, (_, side)), &width)| match side {
-            Side::Left => format!("{cell:<width$}"),
-            Side::Right => format!("{cell:>width$}"),
+        let cells = cells.map(|((cell, (_, side)), &width)| {
+            // Not by a width of `format!`, which may be 65,535 at most.
+            let blanks = " ".repeat(width - cell.chars().count());
+            match side {
+                Side::Left => format!("{cell}{blanks}"),
+                Side::Right => format!("{blanks}{cell}"),
+            }
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
@@ -41,6 +45,15 @@ mod tests {
         let rows = [["1", "größe", "/a"], ["100", "b", ""]];
         let rows: Vec<_> = rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
         assert_eq!(lines(&head, &rows), ["  n  what   where", "  1  größe  /a", "100  b"]);
+    }
+
+    #[test]
+    fn a_cell_may_be_of_any_length() {
+        let long = "x".repeat(70_000);
+        let rows = [vec![long.clone(), "1".to_owned()], vec!["y".to_owned(), "2".to_owned()]];
+        let lines = lines(&[("", Side::Left), ("", Side::Right)], &rows);
+        assert_eq!(lines[0], format!("{long}  1"));
+        assert_eq!(lines[1].len(), lines[0].len());
     }
 
     #[test]

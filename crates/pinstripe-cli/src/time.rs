@@ -1,5 +1,6 @@
 //! Times in readable form, in the time zone of this machine; and amounts per time.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,6 +17,12 @@ pub fn date(seconds: i64) -> String {
         }
         Err(_) => format!("@{seconds}"),
     }
+}
+
+/// Returns the value of `TZ` if it names no zone that is known here: times are then in UTC.
+pub fn unknown_zone() -> Option<OsString> {
+    let zone = std::env::var_os("TZ").filter(|zone| !zone.is_empty())?;
+    TimeZone::try_system().is_err().then_some(zone)
 }
 
 /// Formats a time for the name of a file, `2024-05-01T12:34:56`, which sorts by time and needs no

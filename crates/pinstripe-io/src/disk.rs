@@ -1,15 +1,21 @@
 //! The physical disk of a path: two partitions of one disk share its failures and its arm.
 //!
-//! Read from sysfs. A file system without a block device (btrfs, overlay, tmpfs, network) counts as
-//! a disk of its own. No guess is made across several disks: a RAID or a volume over more than one
-//! disk counts as a disk of its own.
+//! Read from sysfs. A file system without a block device (overlay, tmpfs, network) counts as a disk
+//! of its own; for btrfs, the device counts that the kernel's table of mounts names. No guess is
+//! made across several disks: a RAID or a volume over more than one disk counts as a disk of its
+//! own.
 
 #![allow(clippy::disallowed_methods, reason = "reads sysfs")]
 
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::mounts::{self, MountInfo};
+
+/// sysfs's directory of devices.
+const BY_NUMBER: &str = "/sys/dev/block";
 /// The most stacked devices that are followed: dm-crypt on LVM on a partition are three.
 const MAX_STACK: usize = 8;
 
@@ -51,19 +57,33 @@ impl fmt::Display for Disk {
 pub fn physical_disk(path: impl AsRef<Path>) -> Option<Disk> {
     let device = rustix::fs::stat(path.as_ref()).ok()?.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    Some(disk_of_device(Path::new("/sys/dev/block"), major, minor))
+    let disk = disk_of_device(Path::new(BY_NUMBER), major, minor);
+    if major != 0 {
+        return Some(disk);
+    }
+    let mount = mounts::of_path(path.as_ref());
+    // Each subvolume of btrfs has a number of its own, and all are on the devices of one file
+    // system. The table of mounts names one of these devices.
+    let btrfs = mount.as_ref().filter(|mount| mount.kind == "btrfs");
+    let below = btrfs.and_then(|mount| of_block_device(&mount.source));
+    let named = |mount: MountInfo| Disk { name: mount.kind, ..disk.clone() };
+    Some(below.unwrap_or_else(|| mount.map_or(disk.clone(), named)))
+}
+
+/// The disk of a block device; `None` if the path is not one.
+fn of_block_device(path: &Path) -> Option<Disk> {
+    let found = fs::metadata(path).ok()?;
+    if !found.file_type().is_block_device() {
+        return None;
+    }
+    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    Some(disk_of_device(Path::new(BY_NUMBER), major, minor))
 }
 
 /// The disk of a device, or of the file system that holds a file; `None` when the path cannot be
 /// examined.
 pub fn disk_of(path: impl AsRef<Path>) -> Option<Disk> {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let found = fs::metadata(path.as_ref()).ok()?;
-    if !found.file_type().is_block_device() {
-        return physical_disk(path);
-    }
-    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
-    Some(disk_of_device(Path::new("/sys/dev/block"), major, minor))
+    of_block_device(path.as_ref()).or_else(|| physical_disk(path))
 }
 
 /// Follows a device down to its disk; `by_number` is sysfs's directory of devices by number.

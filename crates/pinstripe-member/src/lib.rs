@@ -37,8 +37,8 @@ pub use directory::DirectoryMember;
 pub(crate) use directory::RESERVE;
 pub use fault::{FaultMember, PowerCut, Quota};
 pub use format::{
-    entry, envelope, forgotten, gc, heartbeat, index_run, key_ring, keys, label, meta, pack_index,
-    record, removed_slot, scrub, session, snapshot, stripe_set, tar, tree,
+    acl, entry, envelope, forgotten, gc, heartbeat, index_run, key_ring, keys, label, meta,
+    pack_index, record, removed_slot, scrub, session, snapshot, stripe_set, tar, tree,
 };
 pub use memory::MemoryMember;
 pub use places::{NewMember, Places, RemoteMembers, is_remote};

@@ -122,7 +122,7 @@ impl World {
         let choice = ForgetChoice::Policy {
             policy: &policy,
             host: None,
-            offset_seconds: 0,
+            offset_at: &|_| 0,
             now: (i64::MAX, 0),
         };
         let options = forget::ForgetOptions { choice, dry_run: false, allow_empty: false };

@@ -172,7 +172,7 @@ pub struct Reporter(pub std::sync::Arc<Screen>);
 impl Observer for Reporter {
     fn problem(&self, problem: &Problem) {
         let level = match problem.severity {
-            Severity::Warning | Severity::Degraded => "warning",
+            Severity::Warning | Severity::Changed | Severity::Degraded => "warning",
             Severity::Loss => "error",
         };
         self.0.complain(&message(level, Some(&problem.place), &problem.error));

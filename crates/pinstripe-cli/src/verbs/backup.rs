@@ -342,6 +342,11 @@ fn say(run: &Run, store: &Store, snapshot: &Snapshot) {
         row("  unchanged", Counter::UnchangedFiles, Counter::UnchangedBytes),
     ];
     table::lines(&head, &rows).iter().for_each(|line| say(line));
+    let changed = run.count(Counter::ChangedWhileRead);
+    if changed > 0 {
+        let entries = pinstripe_base::units::counted(changed, "entry", "entries");
+        say(&format!("{entries} changed while being read"));
+    }
     let read = run.count(Counter::ReadBytes);
     let mut line = format!("read {} in {}", format_size(read), time::span(elapsed));
     if read > 0 {

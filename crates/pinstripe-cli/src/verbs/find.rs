@@ -143,8 +143,9 @@ impl FindArgs {
         }
         if !self.snapshot.is_empty() {
             let known = snapshots::run(store, &run.monitor)?;
-            let find =
-                |name: &String| pinstripe::find_snapshot(&known, name).map(|snapshot| snapshot.id);
+            let find = |name: &String| {
+                pinstripe::find_snapshot(&known, name, &run.monitor).map(|snapshot| snapshot.id)
+            };
             query.snapshots = Some(self.snapshot.iter().map(find).collect::<Result<HashSet<_>>>()?);
         }
         Ok(query)

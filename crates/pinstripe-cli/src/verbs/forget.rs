@@ -24,8 +24,8 @@ use crate::time;
 /// Nothing is deleted: a forgotten snapshot is hidden, and 'pinstripe undelete' brings it back.
 /// Without a rule on the command line, the rules under [retention] in the config file apply. Rules
 /// apply separately to each host and set of paths, and a snapshot is kept if any rule keeps it. A
-/// snapshot with a time in the future is kept and does not count for any rule. Days and weeks are
-/// counted in this machine's time zone.
+/// snapshot whose time is in the future, or before that of the snapshot that it continues, is kept
+/// and does not count for any rule. Days and weeks are counted in this machine's time zone.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 --keep-daily N keeps the newest snapshot of each of the last N days that have a snapshot. The rules for \
@@ -84,7 +84,7 @@ impl ForgetArgs {
             ForgetChoice::Policy {
                 policy: &policy,
                 host: self.host.as_deref().map(str::as_bytes),
-                offset_seconds: time::offset_seconds(now.0),
+                offset_at: &time::offset_seconds,
                 now,
             }
         } else {

@@ -99,8 +99,8 @@ pub struct RestoreArgs {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
-    /// Give files of user FROM to user TO; FROM and TO are numbers or user names of this system;
-    /// may be given more than once
+    /// Give files of user FROM to user TO, also in access control lists; FROM and TO are numbers or
+    /// user names of this system; may be given more than once
     #[arg(long, value_name = "FROM:TO", value_parser = users::user_pair)]
     owner_map: Vec<(u32, u32)>,
 
@@ -108,7 +108,8 @@ pub struct RestoreArgs {
     #[arg(long, value_name = "FROM:TO", value_parser = users::group_pair)]
     group_map: Vec<(u32, u32)>,
 
-    /// Do not restore owners: restored files belong to you, without setuid and setgid
+    /// Do not restore owners: restored files belong to you, without setuid, setgid and access
+    /// control lists
     #[arg(long, conflicts_with_all = ["owner_map", "group_map"])]
     no_owner: bool,
 }

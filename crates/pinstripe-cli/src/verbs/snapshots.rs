@@ -94,10 +94,17 @@ fn row(Known { snapshot, is_forgotten }: &Known) -> Vec<String> {
     ]
 }
 
-/// The paths of the backup, on one line.
+/// The largest number of paths of one snapshot that is shown.
+const PATHS_SHOWN: usize = 10;
+
+/// The paths of the backup, on one line: of a long list, the first ones.
 pub fn paths(snapshot: &Snapshot) -> String {
     let paths = snapshot.sources.iter().map(|it| escape::name(&absolute(it)));
-    paths.collect::<Vec<_>>().join(" ")
+    let shown = paths.take(PATHS_SHOWN).collect::<Vec<_>>().join(" ");
+    match snapshot.sources.len().saturating_sub(PATHS_SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {} more", format_count(more as u64)),
+    }
 }
 
 /// Formats a snapshot as an event.

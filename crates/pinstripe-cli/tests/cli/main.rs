@@ -54,4 +54,5 @@ mod silent;
 mod split;
 mod stand;
 mod store;
+mod trouble;
 mod unmet;

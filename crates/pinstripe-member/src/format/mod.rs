@@ -5,6 +5,7 @@
 //! feature flag is refused, never skipped. Decoding never panics and checks every length against
 //! the available bytes before it allocates.
 
+pub mod acl;
 pub mod entry;
 pub mod envelope;
 pub mod forgotten;

@@ -15,6 +15,7 @@
 
 use std::ops::Range;
 
+use super::acl;
 use super::meta::{FileKind, Metadata, Time};
 
 /// The size of a tar block: all parts of an archive are multiples of it.
@@ -110,6 +111,15 @@ impl TarEntry<'_> {
         }
         for (key, value) in &meta.xattrs {
             records.add(&[b"SCHILY.xattr.", &keyword(key)[..]].concat(), value);
+        }
+        // With --acls, GNU tar takes lists from these alone.
+        for (name, key) in
+            [(acl::ACCESS, &b"SCHILY.acl.access"[..]), (acl::DEFAULT, b"SCHILY.acl.default")]
+        {
+            let list = meta.xattrs.iter().find(|(it, _)| it == name);
+            if let Some(text) = list.and_then(|(_, list)| acl::text(list)) {
+                records.add(key, text.as_bytes());
+            }
         }
     }
 

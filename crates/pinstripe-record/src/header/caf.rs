@@ -100,7 +100,7 @@ fn info(facts: &HeadFacts) -> Vec<u8> {
         facts.tape,
         facts.since_midnight()
     );
-    let date = format!("{}T{}", facts.started.date(), facts.started.time());
+    let date = format!("{}T{}", facts.file_began().date(), facts.file_began().time());
     let pairs = [
         ("title", facts.name.as_str()),
         ("album", facts.take.as_str()),

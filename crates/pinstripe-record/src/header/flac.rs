@@ -59,8 +59,8 @@ fn comments(facts: &HeadFacts, cues: &[Cue], room: usize) -> Vec<u8> {
         ("ALBUM".to_owned(), facts.take.clone()),
         ("TRACKNUMBER".to_owned(), (facts.index + 1).to_string()),
         ("TRACKTOTAL".to_owned(), facts.total.to_string()),
-        ("DATE".to_owned(), facts.started.date()),
-        ("ORIGINATION_TIME".to_owned(), facts.started.time()),
+        ("DATE".to_owned(), facts.file_began().date()),
+        ("ORIGINATION_TIME".to_owned(), facts.file_began().time()),
         ("TIME_REFERENCE".to_owned(), facts.since_midnight().to_string()),
     ];
     fields.extend((!facts.scene.is_empty()).then(|| ("SCENE".to_owned(), facts.scene.clone())));

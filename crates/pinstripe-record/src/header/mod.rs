@@ -199,9 +199,17 @@ impl HeadFacts {
         }
     }
 
+    /// When this file began, to the second: the take began then, or earlier.
+    fn file_began(&self) -> LocalTime {
+        let seconds = self.start_frame / u64::from(self.shape.rate.max(1));
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        LocalTime { seconds: self.started.seconds.saturating_add(seconds) }
+    }
+
     /// The number of frames from midnight to the first frame of this file.
     fn since_midnight(&self) -> u64 {
-        self.started.frames(self.shape.rate).saturating_add(self.start_frame)
+        let rate = self.shape.rate;
+        self.file_began().frames(rate) + self.start_frame % u64::from(rate.max(1))
     }
 }
 

@@ -37,6 +37,22 @@ fn dates_are_those_of_the_calendar() {
     }
 }
 
+/// Date, time and the frames since midnight are those of the file's first frame.
+#[test]
+fn a_later_file_has_its_own_time() {
+    let mut facts = facts(FileKind::Wav, SampleFormat::S16, 1);
+    facts.start_frame = 96_000 * 3600 + 48_000;
+    assert_eq!(facts.file_began().time(), "18:00:01");
+    assert_eq!(facts.since_midnight(), (18 * 3600 + 1) * 96_000 + 48_000);
+    // Seven hours later it is past midnight.
+    facts.start_frame = 96_000 * 7 * 3600;
+    assert_eq!(
+        (facts.file_began().date(), facts.file_began().time()),
+        ("2023-11-15".into(), "00:00:01".into())
+    );
+    assert_eq!(facts.since_midnight(), 96_000);
+}
+
 /// Bytes of a chunk of a RIFF file, found as readers find it: from one to the next.
 fn found(head: &[u8], id: &[u8; 4]) -> Option<Vec<u8>> {
     let mut at = 12;

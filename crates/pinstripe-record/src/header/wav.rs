@@ -154,8 +154,8 @@ fn bext(facts: &HeadFacts) -> Vec<u8> {
     text(&described, DESCRIPTION_BYTES);
     text("pinstripe", 32);
     text(&facts.uid, 32);
-    text(&facts.started.date(), 10);
-    text(&facts.started.time(), 8);
+    text(&facts.file_began().date(), 10);
+    text(&facts.file_began().time(), 8);
     let since_midnight = facts.since_midnight();
     out.extend(since_midnight.to_le_bytes());
     out.extend(2_u16.to_le_bytes());

@@ -6,7 +6,7 @@
 /// The calendar periods that contain a point in time; equal numbers mean the same period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Periods {
-    /// Hours since 1970.
+    /// Hours since 1970, which begin when the local clock shows a whole hour.
     pub hour: i64,
     /// Days since 1970.
     pub day: i64,
@@ -26,7 +26,8 @@ pub(crate) fn periods(seconds: i64, offset_seconds: i32) -> Periods {
     let day = local.div_euclid(DAY_SECONDS);
     let (year, month) = year_and_month(day);
     Periods {
-        hour: local.div_euclid(3600),
+        // Not by the local clock, which has the hour of a change to winter time twice.
+        hour: seconds.saturating_add(i64::from(offset_seconds.rem_euclid(3600))).div_euclid(3600),
         day,
         // 1970 began on a Thursday.
         week: day.saturating_add(3).div_euclid(7),

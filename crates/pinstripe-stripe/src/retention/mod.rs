@@ -2,10 +2,10 @@
 //!
 //! Snapshots of one host and the same sources form a group, and the rules are applied to each group
 //! separately, newest first. A rule for N hours, days, weeks, months or years keeps the newest
-//! snapshot of each of the last N such periods that have a snapshot. A snapshot from the future is
-//! kept and shown as such, but no rule counts it, so that a wrong clock cannot displace other
-//! snapshots; and `within` is measured from the newest snapshot that is not from the future, never
-//! from the current time.
+//! snapshot of each of the last N such periods that have a snapshot. A snapshot whose time is wrong
+//! (in the future, or too early) is kept and shown as such, but no rule counts it, so that a wrong
+//! clock cannot displace other snapshots; and `within` is measured from the newest of the other
+//! snapshots, never from the current time.
 
 pub(crate) mod calendar;
 
@@ -52,6 +52,8 @@ pub struct Candidate {
     pub sources: Vec<Vec<u8>>,
     /// The tags of the snapshot.
     pub tags: Vec<String>,
+    /// It was made later than its time says: the clock was behind.
+    pub is_behind: bool,
 }
 
 /// The reason why a snapshot is kept.
@@ -75,6 +77,8 @@ pub enum KeepReason {
     Within,
     /// The time of the snapshot is in the future.
     Future,
+    /// By its own time it was made before the snapshot that it continues, or before the program.
+    Behind,
 }
 
 impl std::fmt::Display for KeepReason {
@@ -89,18 +93,19 @@ impl std::fmt::Display for KeepReason {
             KeepReason::Tag(tag) => return write!(f, "tag {tag}"),
             KeepReason::Within => "within",
             KeepReason::Future => "from the future",
+            KeepReason::Behind => "clock was behind",
         })
     }
 }
 
 /// Returns for each snapshot the reasons to keep it; a snapshot without a reason may be forgotten.
-/// `now` is only used to identify snapshots from the future; days begin at midnight in a zone
-/// `offset_seconds` east of UTC.
+/// `now` is only used to identify snapshots from the future; `offset_at` returns the seconds east
+/// of UTC of the local clock at a moment: days begin by this clock.
 pub fn judge(
     policy: &Policy,
     candidates: &[Candidate],
     now: (i64, u32),
-    offset_seconds: i32,
+    offset_at: &dyn Fn(i64) -> i32,
 ) -> Vec<Vec<KeepReason>> {
     let mut reasons = vec![Vec::new(); candidates.len()];
     for group in groups(candidates).into_values() {
@@ -108,12 +113,14 @@ pub fn judge(
         for at in group {
             if candidates[at].created > now {
                 reasons[at].push(KeepReason::Future);
+            } else if candidates[at].is_behind {
+                reasons[at].push(KeepReason::Behind);
             } else {
                 real.push(at);
             }
         }
         real.sort_by_key(|&at| std::cmp::Reverse((candidates[at].created, at)));
-        judge_group(policy, candidates, &real, offset_seconds, &mut reasons);
+        judge_group(policy, candidates, &real, offset_at, &mut reasons);
     }
     reasons
 }
@@ -135,7 +142,7 @@ fn judge_group(
     policy: &Policy,
     candidates: &[Candidate],
     newest_first: &[usize],
-    offset_seconds: i32,
+    offset_at: &dyn Fn(i64) -> i32,
     reasons: &mut [Vec<KeepReason>],
 ) {
     let Some(&newest) = newest_first.first() else { return };
@@ -154,8 +161,10 @@ fn judge_group(
     for (count, period, reason) in rules {
         let (mut left, mut last) = (count.unwrap_or(0), None);
         for &at in newest_first {
-            let this = period(periods(candidates[at].created.0, offset_seconds));
-            if left > 0 && last != Some(this) {
+            let created = candidates[at].created.0;
+            let this = period(periods(created, offset_at(created)));
+            // A clock that is set back may show a day again that has ended.
+            if left > 0 && last.is_none_or(|last| this < last) {
                 last = Some(this);
                 left -= 1;
                 reasons[at].push(reason.clone());
@@ -185,7 +194,7 @@ mod tests {
 
     fn at(seconds: i64) -> Candidate {
         let (host, sources) = (b"h".to_vec(), vec![b"etc".to_vec()]);
-        Candidate { created: (seconds, 0), host, sources, tags: Vec::new() }
+        Candidate { created: (seconds, 0), host, sources, tags: Vec::new(), is_behind: false }
     }
 
     fn tagged(seconds: i64, tag: &str) -> Candidate {
@@ -195,7 +204,7 @@ mod tests {
     /// Which of the days before `NOON` stay.
     fn kept(policy: &Policy, days: &[i64]) -> Vec<i64> {
         let all: Vec<_> = days.iter().map(|day| at(NOON - day * DAY)).collect();
-        let judged = judge(policy, &all, (NOON, 0), 0);
+        let judged = judge(policy, &all, (NOON, 0), &|_| 0);
         days.iter().zip(judged).filter(|(_, why)| !why.is_empty()).map(|(day, _)| *day).collect()
     }
 
@@ -218,7 +227,8 @@ mod tests {
             assert_eq!(kept(&policy, &days), wanted, "{policy:?}");
         }
         let hours: Vec<_> = (0..10).map(|n| at(NOON - n * 1800)).collect();
-        let judged = judge(&Policy { hourly: Some(2), ..Policy::default() }, &hours, (NOON, 0), 0);
+        let judged =
+            judge(&Policy { hourly: Some(2), ..Policy::default() }, &hours, (NOON, 0), &|_| 0);
         let kept: Vec<_> = (0..10).filter(|&n| !judged[n].is_empty()).collect();
         assert_eq!(kept, [0, 1], "12:00 and 11:30: the newest of two hours");
     }
@@ -238,7 +248,7 @@ mod tests {
             tags: vec!["keep".to_owned()],
             ..Policy::default()
         };
-        let judged = judge(&policy, &all, (NOON, 0), 0);
+        let judged = judge(&policy, &all, (NOON, 0), &|_| 0);
         assert_eq!(judged[0], [KeepReason::Last, KeepReason::Yearly]);
         assert!(judged[1].is_empty());
         assert_eq!(judged[2], [KeepReason::Tag("keep".to_owned())]);
@@ -250,7 +260,7 @@ mod tests {
         let paths = Candidate { sources: vec![b"home".to_vec()], ..at(NOON - 8 * DAY) };
         let all = [at(NOON), at(NOON - DAY), other, paths];
         let policy = Policy { last: Some(1), ..Policy::default() };
-        let judged = judge(&policy, &all, (NOON, 0), 0);
+        let judged = judge(&policy, &all, (NOON, 0), &|_| 0);
         let kept: Vec<_> = judged.iter().map(|why| !why.is_empty()).collect();
         assert_eq!(kept, [true, false, true, true]);
     }
@@ -265,17 +275,51 @@ mod tests {
             ..Policy::default()
         };
         let real = [at(NOON), at(NOON - DAY), at(NOON - 5 * DAY)];
-        let alone = judge(&policy, &real, (NOON, 0), 0);
+        let alone = judge(&policy, &real, (NOON, 0), &|_| 0);
         let mut all = real.to_vec();
         all.extend((0..9).map(|n| at(NOON + 365 * DAY + n)));
-        let judged = judge(&policy, &all, (NOON, 0), 0);
+        let judged = judge(&policy, &all, (NOON, 0), &|_| 0);
         assert_eq!(judged[..3], alone);
         assert!(judged[3..].iter().all(|why| *why == [KeepReason::Future]));
         // A clock a year behind: all is future, all stays.
-        let judged = judge(&policy, &real, (NOON - 365 * DAY, 0), 0);
+        let judged = judge(&policy, &real, (NOON - 365 * DAY, 0), &|_| 0);
         assert!(judged.iter().all(|why| *why == [KeepReason::Future]));
         // A clock a year ahead changes nothing.
-        assert_eq!(judge(&policy, &real, (NOON + 365 * DAY, 0), 0), alone);
+        assert_eq!(judge(&policy, &real, (NOON + 365 * DAY, 0), &|_| 0), alone);
+    }
+
+    /// Of four snapshots, one was made by a clock that was at 1970, and none goes for it.
+    #[test]
+    fn a_clock_that_was_behind_makes_nothing_go() {
+        let policy = Policy { last: Some(1), daily: Some(3), ..Policy::default() };
+        let real = [at(NOON), at(NOON - DAY), at(NOON - 2 * DAY), at(NOON - 3 * DAY)];
+        let alone = judge(&policy, &real, (NOON, 0), &|_| 0);
+        let mut all = real.to_vec();
+        all.push(Candidate { is_behind: true, ..at(300) });
+        let judged = judge(&policy, &all, (NOON, 0), &|_| 0);
+        assert_eq!(judged[..4], alone);
+        assert_eq!(judged[4], [KeepReason::Behind]);
+    }
+
+    /// Each moment has the offset that the clock had then: two hours in summer, one in winter.
+    #[test]
+    fn days_are_those_of_the_clock_of_then() {
+        /// 2024-10-27 01:00 UTC.
+        const CHANGE: i64 = 1_729_990_800;
+        let offset = |moment: i64| if moment < CHANGE { 7200 } else { 3600 };
+        let policy = Policy { monthly: Some(12), ..Policy::default() };
+        // July 31 and August 1, 00:30 in summer time.
+        let summer = [at(1_722_378_600), at(1_722_465_000)];
+        let judged = judge(&policy, &summer, (NOON + 365 * DAY, 0), &offset);
+        assert!(judged.iter().all(|why| *why == [KeepReason::Monthly]));
+        // 02:30 in summer time and 02:30 in winter time: two hours, one day.
+        let both = [at(CHANGE - 1800), at(CHANGE + 1800)];
+        let hourly = Policy { hourly: Some(9), ..Policy::default() };
+        let judged = judge(&hourly, &both, (NOON + 365 * DAY, 0), &offset);
+        assert!(judged.iter().all(|why| *why == [KeepReason::Hourly]));
+        let daily = Policy { daily: Some(9), ..Policy::default() };
+        let judged = judge(&daily, &both, (NOON + 365 * DAY, 0), &offset);
+        assert_eq!(judged, [vec![], vec![KeepReason::Daily]]);
     }
 
     proptest! {
@@ -293,10 +337,10 @@ mod tests {
                 last, hourly, daily, weekly, monthly, yearly,
                 tags: Vec::new(), within_seconds: within,
             };
-            let judged = judge(&policy, &all, (now, 0), offset);
+            let judged = judge(&policy, &all, (now, 0), &|_| offset);
             prop_assert_eq!(judged.len(), all.len());
             let more = Policy { last: Some(last.unwrap_or(0) + 1), ..policy.clone() };
-            let with_more = judge(&more, &all, (now, 0), offset);
+            let with_more = judge(&more, &all, (now, 0), &|_| offset);
             for (less, more) in judged.iter().zip(&with_more) {
                 prop_assert!(less.is_empty() || !more.is_empty());
             }

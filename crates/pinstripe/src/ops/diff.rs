@@ -1,10 +1,11 @@
 //! `diff`: the differences between two snapshots, by their trees alone.
 
+use super::same_bytes::have_same_bytes;
 use super::select::{Selected, select};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::tree::{Difference, TreeDiff};
+use crate::store::tree::{Difference, TreeDiff, TreeReader};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::entry::Entry;
@@ -67,6 +68,7 @@ pub fn run(
     let packs = PackReader::new(store, monitor);
     let reader = || ChunkReader::new(&packs, &index);
     let mut diff = TreeDiff::new(Some((reader(), &old.root)), (reader(), &new.root))?;
+    let mut lists = TreeReader::new(reader(), &new.root, b"")?;
     let mut totals = Totals::default();
     loop {
         let difference = match diff.next_difference() {
@@ -84,7 +86,15 @@ pub fn run(
             Difference::Removed(old) => (Some(&**old), None),
             Difference::Changed(old, new) => (Some(&**old), Some(&**new)),
         };
-        if let Some(sort) = sort(old, new) {
+        let mut sort = sort(old, new);
+        if let (Some(Sort::Modified), Some(one), Some(other)) = (sort, old, new)
+            && one.extents != other.extents
+            // A file that cannot be read counts as different.
+            && have_same_bytes(&mut lists, reader, one, other).unwrap_or(false)
+        {
+            sort = (one.meta != other.meta).then_some(Sort::Metadata);
+        }
+        if let Some(sort) = sort {
             totals.count(sort, old, new);
             show(sort, old, new)?;
         }

@@ -22,8 +22,8 @@ pub enum ForgetChoice<'a> {
         policy: &'a Policy,
         /// Only snapshots of this host are examined; the others are kept.
         host: Option<&'a [u8]>,
-        /// The time zone in which days begin, in seconds east of UTC.
-        offset_seconds: i32,
+        /// The local clock's seconds east of UTC at a moment: days begin by this clock.
+        offset_at: &'a dyn Fn(i64) -> i32,
         /// The current time, as seconds since 1970 and nanoseconds: a later snapshot is from the
         /// future.
         now: (i64, u32),
@@ -66,7 +66,7 @@ impl Verdict {
 pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Result<Vec<Verdict>> {
     let known = snapshots::load(store, monitor)?;
     let verdicts = match &options.choice {
-        ForgetChoice::Policy { policy, host, offset_seconds, now } => {
+        ForgetChoice::Policy { policy, host, offset_at, now } => {
             if policy.is_empty() {
                 return Err(Error::new(Kind::Usage, "no rule says which snapshots to keep")
                     .advice(
@@ -76,8 +76,11 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
             }
             let asked = |it: &Snapshot| host.is_none_or(|host| host == it.host);
             let judged: Vec<_> = known.into_iter().filter(asked).collect();
-            let candidates: Vec<_> = judged.iter().map(candidate).collect();
-            let reasons = keep_reasons(policy, &candidates, *now, *offset_seconds);
+            snapshots::warn_of_clocks(&judged, monitor);
+            let behind = snapshots::behind(&judged, *now);
+            let candidates: Vec<_> =
+                judged.iter().map(|it| candidate(it, behind.contains(&it.id))).collect();
+            let reasons = keep_reasons(policy, &candidates, *now, offset_at);
             if !options.allow_empty {
                 refuse_empty_group(&candidates, &reasons)?;
             }
@@ -85,7 +88,7 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
             pairs.map(|(snapshot, reasons)| Verdict { snapshot, reasons }).collect()
         }
         ForgetChoice::Named(names) => {
-            let verdicts = named(store, &known, names)?;
+            let verdicts = named(store, &known, names, monitor)?;
             let left = known.len().saturating_sub(verdicts.len());
             if left == 0 && !known.is_empty() && !options.allow_empty {
                 return Err(Error::new(
@@ -104,12 +107,13 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
     Ok(verdicts)
 }
 
-fn candidate(snapshot: &Snapshot) -> Candidate {
+fn candidate(snapshot: &Snapshot, is_behind: bool) -> Candidate {
     Candidate {
         created: (snapshot.created_seconds, snapshot.created_nanos),
         host: snapshot.host.clone(),
         sources: snapshot.sources.clone(),
         tags: snapshot.tags.clone(),
+        is_behind,
     }
 }
 
@@ -128,10 +132,15 @@ fn refuse_empty_group(candidates: &[Candidate], reasons: &[Vec<KeepReason>]) -> 
     Ok(())
 }
 
-fn named(store: &Store, known: &[Snapshot], names: &[String]) -> Result<Vec<Verdict>> {
+fn named(
+    store: &Store,
+    known: &[Snapshot],
+    names: &[String],
+    monitor: &Monitor,
+) -> Result<Vec<Verdict>> {
     let mut verdicts: Vec<Verdict> = Vec::new();
     for name in names {
-        let snapshot = snapshots::find(known, name)?;
+        let snapshot = snapshots::find(known, name, monitor)?;
         if verdicts.iter().all(|verdict| verdict.snapshot.id != snapshot.id) {
             // Read again from the members: a snapshot to mark must exist.
             let snapshot = snapshots::read(store, snapshot.id)?;
@@ -223,7 +232,7 @@ fn is_taken(error: &Error) -> bool {
 /// [`Kind::Busy`] when it is being deleted, with [`Kind::Usage`] when its name is ambiguous.
 pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot> {
     let known = snapshots::load_all(store, monitor)?;
-    let id = find_forgotten(&known, name)?;
+    let id = find_forgotten(&known, name, monitor)?;
     let marks = forgotten::load(store, Quorum::Backup)?;
     let mut next = forgotten::next_mark(store, &marks, id);
     loop {
@@ -270,11 +279,11 @@ fn gone(id: SnapshotId) -> Error {
 }
 
 /// Finds a forgotten snapshot by the beginning of its id; `latest` means the latest forgotten one.
-fn find_forgotten(known: &[Known], name: &str) -> Result<SnapshotId> {
+fn find_forgotten(known: &[Known], name: &str, monitor: &Monitor) -> Result<SnapshotId> {
     let forgotten: Vec<_> = (known.iter().filter(|known| known.is_forgotten))
         .map(|known| known.snapshot.clone())
         .collect();
-    match snapshots::find(&forgotten, name) {
+    match snapshots::find(&forgotten, name, monitor) {
         Ok(snapshot) => Ok(snapshot.id),
         Err(error) if error.kind() == Kind::NotFound => {
             let is_kept = known.iter().any(|it| {

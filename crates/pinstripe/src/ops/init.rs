@@ -11,7 +11,7 @@ use crate::store::{Store, keys_name};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{StoreId, random};
 use pinstripe_base::units::{KIB, MIB};
-use pinstripe_io::disk::physical_disk;
+use pinstripe_io::disk::{Disk, physical_disk};
 use pinstripe_io::paths;
 use pinstripe_member::key_ring::KeyRing;
 use pinstripe_member::keys::Keys;
@@ -246,8 +246,8 @@ pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
         let Some((fate, other)) = twin else { continue };
         let other = places[other].display();
         let (what, advice) = match fate {
-            FailureDomain::Disk(name) => (
-                format!("this member is on the same disk ({name}) as {other}"),
+            FailureDomain::Disk(disk) => (
+                format!("this member is on the same disk ({}) as {other}", disk.name()),
                 "if that disk is lost, both members are lost, and both members share its speed; \
                  name a directory on another disk, or accept this with --same-disk",
             ),
@@ -265,7 +265,7 @@ pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
 /// A common cause of failure of several members.
 #[derive(PartialEq)]
 enum FailureDomain {
-    Disk(String),
+    Disk(Disk),
     Endpoint(String),
 }
 
@@ -273,7 +273,7 @@ fn fate(to: &Places, place: &Path) -> Result<Option<FailureDomain>> {
     if is_remote(place) {
         return to.fate(place).map(|fate| Some(FailureDomain::Endpoint(fate)));
     }
-    Ok(physical_disk(existing(place)).map(|disk| FailureDomain::Disk(disk.name().to_string())))
+    Ok(physical_disk(existing(place)).map(FailureDomain::Disk))
 }
 
 /// Returns the place itself, or the closest existing directory above it.

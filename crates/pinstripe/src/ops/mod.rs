@@ -29,6 +29,7 @@ pub mod mount;
 pub mod preview;
 pub mod repair;
 pub mod restore;
+mod same_bytes;
 pub mod scrub;
 pub mod seen;
 pub mod select;

@@ -23,7 +23,7 @@ pub(crate) struct Selected {
 /// ambiguous name.
 pub fn select(store: &Store, name: &str, path: &[u8], monitor: &Monitor) -> Result<Selected> {
     let known = snapshots::load(store, monitor)?;
-    let snapshot = snapshots::find(&known, name)?.clone();
+    let snapshot = snapshots::find(&known, name, monitor)?.clone();
     Ok(Selected { snapshot, below: clean(path) })
 }
 

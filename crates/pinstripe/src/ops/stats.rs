@@ -134,7 +134,7 @@ struct FileKeys {
 pub fn run(store: &Store, options: &StatsOptions<'_>, monitor: &Monitor) -> Result<Stats> {
     let mut known = snapshots::load(store, monitor)?;
     if let Some(name) = options.snapshot {
-        known = vec![snapshots::find(&known, name)?.clone()];
+        known = vec![snapshots::find(&known, name, monitor)?.clone()];
     }
     let index = Index::load(store, monitor)?;
     // A member that cannot be listed is reported by what needs it.

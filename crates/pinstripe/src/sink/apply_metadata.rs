@@ -13,12 +13,12 @@ use rustix::io::Errno;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{magic_path, shown};
+use pinstripe_member::acl::ACCESS as ACL_ACCESS;
+pub(super) use pinstripe_member::acl::DEFAULT as ACL_DEFAULT;
 use pinstripe_member::meta::{FileKind, Metadata};
 
-/// The name of an entry's own ACL.
-const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The name of the ACL that a directory gives to entries made in it.
-pub(super) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+/// The coarsest steps of times in file systems: those of FAT.
+const TIME_STEP_SECONDS: u64 = 2;
 
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
@@ -109,7 +109,35 @@ impl MetadataWriter<'_> {
         if mtime != (metadata.mtime.seconds, metadata.mtime.nanos) {
             self.date(handle, &mut unset);
         }
+        self.look_again(handle, mode, &mut unset);
         Ok(unset)
+    }
+
+    /// Finds what the file system accepted and did not keep.
+    fn look_again(&self, handle: Handle<'_>, mode: u32, unset: &mut Vec<Unset>) {
+        let Ok(now) = rustix::fs::fstat(handle.fd()) else { return };
+        let wanted = self.metadata;
+        let is_link = wanted.kind == FileKind::Symlink;
+        let kept = [
+            (
+                MetadataPart::Owner,
+                !self.owner || (now.st_uid, now.st_gid) == (wanted.uid, wanted.gid),
+                "owner",
+            ),
+            (MetadataPart::Mode, is_link || now.st_mode & 0o7777 == mode, "mode"),
+            (
+                MetadataPart::Times,
+                now.st_mtime.abs_diff(wanted.mtime.seconds) <= TIME_STEP_SECONDS,
+                "modification time",
+            ),
+        ];
+        for (part, is_kept, name) in kept {
+            if !is_kept && unset.iter().all(|known| known.part != part) {
+                let what = format!("the file system does not keep its {name}");
+                let error = Error::new(Kind::Unsupported, what).at(shown(self.path));
+                unset.push(Unset { part, error });
+            }
+        }
     }
 
     /// Whether the entry has all of this metadata already.

@@ -22,8 +22,8 @@ use pinstripe_member::meta::Metadata;
 /// that is dropped before it is finished is removed.
 ///
 /// Space is not reserved in advance, and nothing is synced unless the target is durable; an
-/// ordinary small file costs five system calls in an empty target: openat2, pwrite, fstat,
-/// futimens, close; in other targets eight, with openat2 and close for its directory, and
+/// ordinary small file costs six system calls in an empty target: openat2, pwrite, fstat,
+/// futimens, fstat, close; in other targets nine, with openat2 and close for its directory, and
 /// renameat2.
 #[derive(Debug)]
 pub struct FileSink {

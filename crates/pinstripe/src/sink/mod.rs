@@ -20,6 +20,7 @@
 #![allow(clippy::disallowed_methods, reason = "writes restored files")]
 
 mod apply_metadata;
+mod birth;
 mod existing;
 mod file;
 mod mark;
@@ -48,6 +49,7 @@ pub(crate) use remove::WantedNames;
 pub use root::RemovedCount;
 
 use apply_metadata::Handle;
+use birth::FirstBirth;
 use root::{Root, hands_down_acl, is_empty};
 
 /// The target of a restore.
@@ -116,6 +118,7 @@ impl TreeSink {
             inherits,
             named: vec![Vec::new()],
             cleared: Mutex::default(),
+            first: FirstBirth::default(),
             is_new,
             owner,
             mark: Mutex::default(),
@@ -165,17 +168,25 @@ impl TreeSink {
     pub fn make_directory(&self, path: &[u8]) -> Result<()> {
         let parent = self.root.parent(path)?;
         let attempt = "cannot create the directory";
+        self.root.prepare();
         match rustix::fs::mkdirat(parent.as_fd(), parent.name, Mode::RWXU) {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                self.root.note(parent.as_fd(), parent.name);
+                return Ok(());
+            }
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(failure(attempt, path, errno)),
         }
         match self.root.open(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
-            Ok(existing) => return self.root.enter(existing.as_fd(), path),
+            Ok(existing) => {
+                self.root.first.refuse_own(parent.as_fd(), parent.name, path)?;
+                return self.root.enter(existing.as_fd(), path);
+            }
             Err(Errno::LOOP | Errno::NOTDIR) if self.root.rules.overwrite => {}
             Err(Errno::LOOP | Errno::NOTDIR) => return Err(failure(attempt, path, Errno::EXIST)),
             Err(errno) => return Err(failure(attempt, path, errno)),
         }
+        self.root.first.refuse_own(parent.as_fd(), parent.name, path)?;
         parent.clear(path)?;
         rustix::fs::mkdirat(parent.as_fd(), parent.name, Mode::RWXU)
             .map_err(|errno| failure(attempt, path, errno))
@@ -223,10 +234,12 @@ impl TreeSink {
         };
         let made_as =
             if self.root.rules.overwrite { self.root.beside(path) } else { path.to_vec() };
+        self.root.prepare();
         let fd = self
             .root
             .open(&made_as, flags, mode)
             .map_err(|errno| failure("cannot create the file", path, errno))?;
+        self.root.note(fd.as_fd(), b"");
         Ok(FileSink::new(Arc::clone(&self.root), fd, path, made_as, size_bytes, metadata))
     }
 
@@ -368,6 +381,7 @@ impl TreeSink {
     ) -> Result<Vec<Unset>> {
         let parent = self.root.parent(path)?;
         let name = self.root.make(&parent, attempt, path, create)?;
+        self.root.note(parent.as_fd(), &name);
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         let entry =
             self.root.way.open(parent.as_fd(), &name, flags, Mode::empty()).map_err(|errno| {

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::Rules;
 use super::apply_metadata::{ACL_DEFAULT, Handle, MetadataWriter};
+use super::birth::FirstBirth;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
 use pinstripe_member::meta::Metadata;
@@ -35,6 +36,8 @@ pub(super) struct Root {
     pub(super) named: Vec<Vec<u8>>,
     /// Directories that were emptied and removed because something else replaces them.
     pub(super) cleared: Mutex<RemovedCount>,
+    /// When the first entry was made.
+    pub(super) first: FirstBirth,
     /// The target did not exist before.
     pub(super) is_new: bool,
     /// The owner and group that files made by this process usually get.
@@ -78,6 +81,7 @@ impl Root {
         create: impl Fn(BorrowedFd<'_>, &[u8]) -> Result<(), Errno>,
     ) -> Result<Vec<u8>> {
         let mut name = parent.name.to_vec();
+        self.prepare();
         match create(parent.as_fd(), &name) {
             Err(Errno::EXIST) if self.rules.overwrite => {
                 name = self.fresh_name();
@@ -87,6 +91,20 @@ impl Root {
         }
         .map_err(|errno| failure(attempt, path, errno))?;
         Ok(name)
+    }
+
+    /// Comes before an entry is made.
+    pub(super) fn prepare(&self) {
+        if self.rules.overwrite {
+            self.first.prepare();
+        }
+    }
+
+    /// Comes after an entry was made; a hard link is not one, since its inode may be older.
+    pub(super) fn note(&self, directory: BorrowedFd<'_>, name: &[u8]) {
+        if self.rules.overwrite {
+            self.first.note(directory, name);
+        }
     }
 
     /// Renames the file that was made under `name` to its own name, if the two differ.
@@ -138,6 +156,7 @@ impl Root {
             };
             return moved.map_err(|errno| failure("cannot create the file", path, errno));
         }
+        self.first.refuse_own(directory, to, path)?;
         match rustix::fs::renameat(directory, name, directory, to) {
             Err(Errno::ISDIR) => {
                 self.clear_directory(parent, path)?;

@@ -182,6 +182,27 @@ fn overwriting_replaces_a_file_only_by_a_whole_one() {
     }
 }
 
+/// As on a file system that ignores case, where two entries of a snapshot have one name.
+#[test]
+fn what_the_restore_has_made_itself_is_not_replaced() {
+    for way in BOTH {
+        let (around, to, sink) = target(way, true);
+        fs::write(to.join("README"), "old").unwrap();
+        none(&write(&sink, b"README", b"upper").unwrap());
+        let error = write(&sink, b"README", b"lower").unwrap_err();
+        assert_eq!(error.kind(), Kind::Refused);
+        assert!(error.advice_text().unwrap().contains("ignores the case"));
+        let link = sink.symlink(b"README", b"x", &plain(FileKind::Symlink, 0o777));
+        assert_eq!(link.unwrap_err().kind(), Kind::Refused);
+        sink.make_directory(b"d").unwrap();
+        assert_eq!(sink.make_directory(b"d").unwrap_err().kind(), Kind::Refused);
+        assert_eq!(fs::read(to.join("README")).unwrap(), b"upper");
+        // Nothing temporary is left.
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 2);
+        drop(around);
+    }
+}
+
 #[test]
 fn what_stands_in_the_way_is_replaced_only_under_overwrite() {
     let link = plain(FileKind::Symlink, 0o777);
@@ -191,12 +212,12 @@ fn what_stands_in_the_way_is_replaced_only_under_overwrite() {
             let (around, to, sink) = target(way, overwrite);
             let secret = around.path().join("secret");
             fs::write(&secret, b"secret").unwrap();
-            none(&write(&sink, b"file", b"x").unwrap());
             for name in ["1", "2", "3", "4", "5"] {
                 symlink(&secret, to.join(name)).unwrap();
             }
             symlink(around.path(), to.join("6")).unwrap();
             fs::create_dir(to.join("7")).unwrap();
+            none(&write(&sink, b"file", b"x").unwrap());
             let done = [
                 write(&sink, b"1", b"new").map(drop),
                 sink.symlink(b"2", b"elsewhere", &link).map(drop),

@@ -155,6 +155,14 @@ impl SourceFile {
         Ok(facts(&now) != facts(stat))
     }
 
+    /// Whether the file is longer now than when it was opened.
+    ///
+    /// # Errors
+    /// The errors of the system.
+    pub(crate) fn has_grown(&self) -> Result<bool> {
+        Ok(stat_of(self.fd.as_fd(), &self.path)?.size_bytes > self.stat.size_bytes)
+    }
+
     /// The extended attributes.
     pub fn xattrs(&self) -> Xattrs {
         xattrs_of(self.fd.as_fd(), &self.path)

@@ -56,6 +56,12 @@ pub(crate) fn stat_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
     pinstripe_member::stat_of(open_entry(root, path)?.as_fd(), path)
 }
 
+/// Whether there is no entry at `path` now.
+pub(crate) fn is_gone(root: BorrowedFd<'_>, path: &[u8]) -> bool {
+    let opened = Resolver::of_this_kernel().open(root, path, OFlags::PATH, Mode::empty());
+    opened.is_err_and(|errno| errno == Errno::NOENT)
+}
+
 /// Returns the target of the symlink at `path` below `root` as bytes, without resolving it.
 ///
 /// # Errors

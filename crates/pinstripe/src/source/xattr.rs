@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::open_entry;
@@ -24,6 +25,8 @@ pub struct Xattrs {
     pub list: XattrList,
     /// The errors for attributes that could not be read, each with the entry and the attribute.
     pub problems: Vec<Error>,
+    /// They could not be read because /proc is not mounted.
+    pub lacks_proc: bool,
 }
 
 /// Returns the extended attributes of the entry at `path` below `root`, of any type; for a symlink,
@@ -39,11 +42,21 @@ pub fn xattrs_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Xattrs> {
     }
     let entry = open_entry(root, path)?;
     let name = magic_path(entry.as_fd());
-    Ok(collect(
+    let found = collect(
         path,
         |buffer| rustix::fs::listxattr(&name, buffer),
         |attribute, buffer| rustix::fs::getxattr(&name, attribute, buffer),
-    ))
+    );
+    Ok(if found.lacks_proc { without_proc(entry.as_fd(), path) } else { found })
+}
+
+/// The extended attributes of an entry where /proc is not mounted: those of directories only.
+fn without_proc(entry: BorrowedFd<'_>, path: &[u8]) -> Xattrs {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match rustix::fs::openat(entry, c".", flags, Mode::empty()) {
+        Ok(directory) => xattrs_of(directory.as_fd(), path),
+        Err(_) => Xattrs { lacks_proc: true, ..Xattrs::default() },
+    }
 }
 
 /// Returns the extended attributes of the file that `fd` has open for reading; `path` is only for
@@ -65,6 +78,8 @@ fn collect(
     let names = match with_room(list) {
         Ok(names) => names,
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => return found,
+        // The entry is open, so it is its name below /proc that does not exist.
+        Err(Errno::NOENT) => return Xattrs { lacks_proc: true, ..found },
         Err(errno) => {
             let what = "cannot list its extended attributes";
             found.problems.push(Error::io(what, shown(path), errno));

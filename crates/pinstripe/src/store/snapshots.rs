@@ -1,6 +1,9 @@
 //! Finds snapshots: every intact snapshot object on any member, and snapshots by the names that
 //! users give.
 
+use std::collections::{HashMap, HashSet};
+
+use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SnapshotId, find_by_name};
 use pinstripe_base::monitor::Monitor;
@@ -173,19 +176,149 @@ pub(crate) fn open(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
     store.opener().snapshot(bytes).map_err(|error| store.newer_or_forged(error))
 }
 
-/// Finds the snapshot for `name`: `latest`, or the beginning of an id.
+/// 2020-01-01: no snapshot is older than the program.
+const EARLIEST_SECONDS: i64 = 1_577_836_800;
+
+/// When a snapshot was made, by the clock of its host.
+pub(crate) fn created(snapshot: &Snapshot) -> (i64, u32) {
+    (snapshot.created_seconds, snapshot.created_nanos)
+}
+
+/// Whether a time is before that of any snapshot: the clock was never set.
+pub(crate) fn is_before_all(created: (i64, u32)) -> bool {
+    created.0 < EARLIEST_SECONDS
+}
+
+/// Returns the snapshots whose clock was behind when they were made: their time is before that of
+/// their own parent, or before the program existed. A parent from the future proves nothing.
+pub(crate) fn behind(snapshots: &[Snapshot], now: (i64, u32)) -> HashSet<SnapshotId> {
+    let times: HashMap<_, _> = snapshots.iter().map(|it| (it.id, created(it))).collect();
+    let is_behind = |it: &&Snapshot| {
+        let parent = it.parent.and_then(|parent| times.get(&parent));
+        let is_after = |parent: &(i64, u32)| *parent <= now && created(it) < *parent;
+        is_before_all(created(it)) || parent.is_some_and(is_after)
+    };
+    snapshots.iter().filter(is_behind).map(|it| it.id).collect()
+}
+
+/// Returns the latest of some snapshots, which come sorted by time. One from the future is not, as
+/// long as there is another one; one that continues the latest is later, whatever its time says.
+pub(crate) fn latest<'a>(
+    snapshots: impl DoubleEndedIterator<Item = &'a Snapshot> + Clone,
+    now: (i64, u32),
+) -> Option<&'a Snapshot> {
+    let is_past = |it: &&Snapshot| created(it) <= now;
+    let mut latest = snapshots.clone().rev().find(is_past).or(snapshots.clone().next_back())?;
+    // Each step goes to an earlier time, so this ends.
+    let continues = |it: &&Snapshot, latest: &Snapshot| {
+        it.parent == Some(latest.id) && created(it) < created(latest)
+    };
+    while let Some(next) = snapshots.clone().rev().find(|it| continues(it, latest)) {
+        latest = next;
+    }
+    Some(latest)
+}
+
+/// Warns if clocks disagree about which snapshot is the latest one.
+pub(crate) fn warn_of_clocks(snapshots: &[Snapshot], monitor: &Monitor) {
+    let now = clock::now();
+    let future: Vec<_> = snapshots.iter().filter(|it| created(it) > now).collect();
+    if let [first, others @ ..] = &future[..] {
+        let more = match others.len() {
+            0 => String::new(),
+            count => format!(", and so are {count} others"),
+        };
+        let host = String::from_utf8_lossy(&first.host);
+        let what = format!("snapshot {} of {host} is from the future{more}", first.id.short());
+        monitor.warning("the clock", Error::new(Kind::Usage, what).advice(ON_CLOCKS));
+    }
+    let behind = behind(snapshots, now);
+    let mut behind = snapshots.iter().filter(|it| behind.contains(&it.id));
+    if let Some(first) = behind.next() {
+        let more = match behind.count() {
+            0 => String::new(),
+            count => format!(", and so was that of {count} others"),
+        };
+        let host = String::from_utf8_lossy(&first.host);
+        let short = first.id.short();
+        let what = format!("the clock of {host} was behind when snapshot {short} was made{more}");
+        monitor.warning("the clock", Error::new(Kind::Usage, what).advice(ON_CLOCKS));
+    }
+}
+
+const ON_CLOCKS: &str = "'latest' and the rules of 'forget' do not rely on its time: the rules keep \
+                         it; when it is no longer wanted: pinstripe forget SNAPSHOT";
+
+/// Finds the snapshot for `name`: `latest`, or the beginning of an id. Warns of wrong clocks if it is
+/// `latest`.
 ///
 /// # Errors
 /// Fails with [`Kind::NotFound`] when there is none, with [`Kind::Usage`] when several ids begin
 /// with this text.
-pub fn find<'a>(snapshots: &'a [Snapshot], name: &str) -> Result<&'a Snapshot> {
+pub fn find<'a>(snapshots: &'a [Snapshot], name: &str, monitor: &Monitor) -> Result<&'a Snapshot> {
     let list = "'pinstripe snapshots' lists the snapshots";
     if name == "latest" {
-        return snapshots.last().ok_or_else(|| {
+        warn_of_clocks(snapshots, monitor);
+        return latest(snapshots.iter(), clock::now()).ok_or_else(|| {
             Error::new(Kind::NotFound, "the store has no snapshot yet")
                 .advice("make a snapshot with 'pinstripe backup PATH'")
         });
     }
     find_by_name(snapshots, |snapshot| snapshot.id, name, "snapshot")
         .map_err(|error| error.advice(list))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pinstripe_base::id::{ChunkId, StoreId};
+    use pinstripe_member::snapshot::TreeRoot;
+
+    const NOW: (i64, u32) = (1_700_000_000, 0);
+    const DAY: i64 = 86_400;
+
+    /// Snapshot `number`, made `days` days before now, which continues `parent`.
+    fn snapshot(number: u8, days: i64, parent: Option<u8>) -> Snapshot {
+        Snapshot {
+            store: StoreId([0; 16]),
+            id: SnapshotId([number; 16]),
+            created_seconds: NOW.0 - days * DAY,
+            created_nanos: 0,
+            host: b"h".to_vec(),
+            program: String::new(),
+            sources: Vec::new(),
+            parent: parent.map(|parent| SnapshotId([parent; 16])),
+            root: TreeRoot { id: ChunkId([0; ChunkId::LEN]), height: 0, entries: 0 },
+            counts: Vec::new(),
+            tags: Vec::new(),
+        }
+    }
+
+    /// The number of the latest, and those whose clock was behind.
+    fn judged(mut all: Vec<Snapshot>) -> (u8, Vec<u8>) {
+        all.sort_by_key(created);
+        let latest = latest(all.iter(), NOW).unwrap().id.0[0];
+        let mut behind: Vec<_> = behind(&all, NOW).into_iter().map(|id| id.0[0]).collect();
+        behind.sort_unstable();
+        (latest, behind)
+    }
+
+    #[test]
+    fn no_clock_decides_alone_which_snapshot_is_the_latest() {
+        let (one, two) = (snapshot(1, 3, None), snapshot(2, 2, Some(1)));
+        assert_eq!(judged(vec![one.clone(), two.clone()]), (2, vec![]));
+        // One from the future, and what was made after it by a clock that was right.
+        let future = snapshot(3, -365, Some(2));
+        let after = snapshot(4, 1, Some(3));
+        assert_eq!(judged(vec![one.clone(), two.clone(), future.clone()]), (2, vec![]));
+        let all = vec![one.clone(), two.clone(), future.clone(), after];
+        assert_eq!(judged(all), (4, vec![]));
+        assert_eq!(judged(vec![future]), (3, vec![]), "there is no other one");
+        // Two made by a clock that was at 1970.
+        let (third, fourth) = (snapshot(3, 19_600, Some(2)), snapshot(4, 19_601, Some(3)));
+        assert_eq!(judged(vec![one.clone(), two.clone(), third, fourth]), (4, vec![3, 4]));
+        // A clock that was some days behind.
+        let late = snapshot(3, 9, Some(2));
+        assert_eq!(judged(vec![one, two, late]), (3, vec![3]));
+    }
 }

@@ -29,7 +29,7 @@ fn options(choice: ForgetChoice<'_>) -> ForgetOptions<'_> {
 }
 
 fn by_rule(policy: &Policy) -> ForgetChoice<'_> {
-    ForgetChoice::Policy { policy, host: None, offset_seconds: 0, now: (i64::MAX, 0) }
+    ForgetChoice::Policy { policy, host: None, offset_at: &|_| 0, now: (i64::MAX, 0) }
 }
 
 fn shown(store: &Store) -> Vec<Snapshot> {

@@ -8,7 +8,8 @@ use crate::store::index::Index;
 use crate::store::packs::ChunkReader;
 use crate::store::tree::TreeReader;
 use crate::store::{Store, checkpoints, snapshots};
-use pinstripe_base::error::Result;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::ExtentName;
 use pinstripe_member::meta::Time;
@@ -16,6 +17,21 @@ use pinstripe_member::snapshot::Snapshot;
 
 /// The largest number of interrupted backups whose checkpoints are used.
 const BEGUN_MAX: usize = 8;
+
+/// Warns if this machine's clock, or that of an earlier snapshot, is wrong.
+fn warn_of_clocks(known: &[Snapshot], monitor: &Monitor) {
+    let now = clock::now();
+    let latest = known.iter().map(snapshots::created).max();
+    if snapshots::is_before_all(now) || latest.is_some_and(|latest| latest > now) {
+        let what = match latest {
+            Some(latest) if latest > now => "this machine's clock is before the latest snapshot",
+            _ => "this machine's clock was never set",
+        };
+        let advice = "set the clock: the time of this snapshot would be wrong";
+        monitor.warning("the clock", Error::new(Kind::Usage, what).advice(advice));
+    }
+    snapshots::warn_of_clocks(known, monitor);
+}
 
 /// The earlier backups of the same host and sources.
 pub(crate) struct Ancestry {
@@ -41,12 +57,16 @@ impl Ancestry {
         let is_of = |it: &Snapshot, sources: &[Vec<u8>]| it.host == host && it.sources == sources;
         let is_ours = |it: &Snapshot| is_of(it, sources);
         let known = snapshots::load(store, monitor)?;
-        let latest = |sources: &[Vec<u8>]| known.iter().rev().find(|it| is_of(it, sources));
+        warn_of_clocks(&known, monitor);
+        let latest = |sources: &[Vec<u8>]| {
+            let ours = known.iter().filter(|it| is_of(it, sources));
+            snapshots::latest(ours, clock::now()).cloned()
+        };
         // Before sources below others were recorded, such a backup had only the topmost ones.
-        let parent = latest(sources).or_else(|| latest(&topmost(sources))).cloned();
-        let created = |it: &Snapshot| (it.created_seconds, it.created_nanos);
-        let is_newer =
-            |it: &Snapshot| parent.as_ref().is_none_or(|parent| created(parent) < created(it));
+        let parent = latest(sources).or_else(|| latest(&topmost(sources)));
+        let is_newer = |it: &Snapshot| {
+            parent.as_ref().is_none_or(|parent| snapshots::created(parent) < snapshots::created(it))
+        };
         let (mut begun, mut superseded) = (Vec::<Snapshot>::new(), Vec::new());
         for (name, checkpoint) in checkpoints::load(store, monitor)? {
             if !is_ours(&checkpoint) {

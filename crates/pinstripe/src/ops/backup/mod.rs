@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ancestry::Ancestry;
-use sources::{exclude_members, refuse_members, sources};
+use sources::{exclude_own, refuse_members, sources};
 pub use stream::{Stream, run_stream};
 pub(super) use writer::Writer;
 
@@ -127,7 +127,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     refuse_members(store, &sources.named)?;
     sources.warn_of_excluded(&options.exclude, monitor);
     prepare(store, monitor);
-    let exclude = exclude_members(store, options.exclude.clone(), &sources.there, monitor);
+    let exclude = exclude_own(store, options.exclude.clone(), &sources.there, monitor);
     let (cutter, codec) = pipeline::backup::cutting(store)?;
     let id = SnapshotId(store.new_name()?);
     let find = || Ancestry::find(store, &options.host, &sources.named, monitor);
@@ -251,7 +251,7 @@ pub fn survey(
     let sources = sources(options, monitor)?;
     refuse_members(store, &sources.named)?;
     sources.warn_of_excluded(&options.exclude, monitor);
-    let exclude = exclude_members(store, options.exclude.clone(), &sources.there, monitor);
+    let exclude = exclude_own(store, options.exclude.clone(), &sources.there, monitor);
     let index = Index::load(store, monitor)?;
     let earlier = Ancestry::find(store, &options.host, &sources.named, monitor)?;
     let packs = PackReader::new(store, monitor);

@@ -15,6 +15,7 @@ use crate::walk::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_io::mounts::{self, MountInfo};
 use pinstripe_io::paths;
 use pinstripe_member::is_remote;
 use pinstripe_member::tree::{compare_paths, is_at_or_below};
@@ -23,9 +24,9 @@ use pinstripe_member::tree::{compare_paths, is_at_or_below};
 /// completely.
 const SOURCES_MAX_BYTES: usize = 8 << 20;
 
-/// Excludes members that are within a source: otherwise each backup would save the packs of the one
-/// before.
-pub fn exclude_members(
+/// Excludes members that are within a source, and places where snapshots are mounted: otherwise
+/// each backup would save those before it.
+pub(crate) fn exclude_own(
     store: &Store,
     mut exclude: Exclude,
     sources: &[Vec<u8>],
@@ -44,7 +45,24 @@ pub fn exclude_members(
             exclude = exclude.with_place(place);
         }
     }
+    for MountInfo { at, .. } in mounts::of_this_process().into_iter().filter(shows_snapshots) {
+        let place = at.as_os_str().as_bytes();
+        let below_root = place.strip_prefix(b"/").unwrap_or(place);
+        let is_within =
+            |source: &Vec<u8>| source != below_root && is_at_or_below(below_root, source);
+        if sources.iter().any(is_within) {
+            monitor.note(&format!("left out {}: snapshots are mounted there", at.display()));
+            exclude = exclude.with_place(place);
+        }
+    }
     exclude
+}
+
+/// Whether `pinstripe mount` shows snapshots there, of whatever store.
+fn shows_snapshots(mount: &MountInfo) -> bool {
+    // Without its helper program, FUSE gives the kind no second part.
+    let is_fuse = ["fuse", "fuse.pinstripe"].contains(&&*mount.kind);
+    is_fuse && mount.source == Path::new("pinstripe")
 }
 
 /// The sources as absolute paths, in path order, without duplicates.

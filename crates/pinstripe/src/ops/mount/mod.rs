@@ -160,6 +160,9 @@ impl SnapshotTree {
         let snapshots = snapshots::load(self.store, self.monitor)?;
         // Packs of new snapshots, and those that a collector rewrote.
         self.index.refresh()?;
+        if made_of.is_empty() {
+            snapshots::warn_of_clocks(&snapshots, self.monitor);
+        }
         write(&self.top).show(&snapshots);
         *made_of = now;
         if self.note_attributes() {

@@ -7,11 +7,15 @@
 //! ```
 //!
 //! Each snapshot is a directory at one place only and links elsewhere, so that every file has
-//! exactly one parent directory. A directory keeps its inode number during the mount.
+//! exactly one parent directory. A directory keeps its inode number and its name during the mount.
+//! Names never collide: hosts and tags are escaped so that different ones have different names, and
+//! a snapshot whose time is taken in a directory has its id in its name there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::inode::{Inode, ORDINALS};
+use crate::store::snapshots::latest;
+use pinstripe_base::clock;
 use pinstripe_base::id::SnapshotId;
 use pinstripe_io::file_tree::ROOT;
 use pinstripe_member::snapshot::Snapshot;
@@ -47,6 +51,9 @@ pub(super) struct Top {
     numbers: HashMap<Vec<u8>, u64>,
     /// All snapshots that were ever shown, indexed by ordinal minus 1.
     shown: Vec<Snapshot>,
+    /// The name of a snapshot in a directory that has shown it, and the names that are taken.
+    names: HashMap<(Vec<u8>, SnapshotId), Vec<u8>>,
+    taken: HashSet<Vec<u8>>,
     ordinals: HashMap<SnapshotId, u64>,
     /// The number of changes so far: each change has a time of its own.
     changes: u32,
@@ -61,6 +68,8 @@ impl Top {
             own: Vec::new(),
             numbers: HashMap::new(),
             shown: Vec::new(),
+            names: HashMap::new(),
+            taken: HashSet::new(),
             ordinals: HashMap::new(),
             changes: 0,
         };
@@ -102,7 +111,6 @@ impl Top {
     /// its name and number.
     pub(super) fn show(&mut self, snapshots: &[Snapshot]) {
         self.changes = (self.changes + 1) % 1_000_000_000;
-        let names = self.names(snapshots);
         for own in &mut self.own {
             own.children.clear();
         }
@@ -112,37 +120,66 @@ impl Top {
         if self.has_versions {
             self.put(b"", b"versions", Child::Versions, 0);
         }
-        for (snapshot, name) in snapshots.iter().zip(names) {
+        for snapshot in snapshots {
             let Some(ordinal) = self.ordinal(snapshot) else { continue };
             let seconds = snapshot.created_seconds;
-            let host = [b"hosts/", &safe(&snapshot.host)[..]].concat();
+            let (host, name) = self.place(snapshot);
             self.put(&host, &name, Child::Snapshot(ordinal), seconds);
-            self.link(&host, b"latest", &name, seconds);
             let place = [&host[..], b"/", &name].concat();
             self.link(b"ids", snapshot.id.to_string().as_bytes(), &up(1, &place), seconds);
             for tag in &snapshot.tags {
-                let tag = [b"tags/", &safe(tag.as_bytes())[..]].concat();
+                let tag = [b"tags/", &file_name(tag.as_bytes())[..]].concat();
+                let name = self.name_in(&tag, snapshot);
                 self.link(&tag, &name, &up(2, &place), seconds);
             }
-            self.link(b"", b"latest", &place, seconds);
+        }
+        self.show_latest(snapshots);
+    }
+
+    /// Links to the latest snapshot of each host, and of all.
+    fn show_latest(&mut self, snapshots: &[Snapshot]) {
+        let now = clock::now();
+        let mut hosts: BTreeMap<&[u8], Vec<&Snapshot>> = BTreeMap::new();
+        for snapshot in snapshots.iter().filter(|it| self.ordinals.contains_key(&it.id)) {
+            hosts.entry(&snapshot.host).or_default().push(snapshot);
+        }
+        for of_host in hosts.values() {
+            if let Some(latest) = latest(of_host.iter().copied(), now) {
+                let (host, name) = self.place(latest);
+                self.link(&host, b"latest", &name, latest.created_seconds);
+            }
+        }
+        let all = snapshots.iter().filter(|it| self.ordinals.contains_key(&it.id));
+        if let Some(latest) = latest(all, now).cloned() {
+            let (host, name) = self.place(&latest);
+            let place = [&host[..], b"/", &name].concat();
+            self.link(b"", b"latest", &place, latest.created_seconds);
         }
     }
 
-    /// Names of snapshots: their times; if a host has two snapshots in one second, the names also
-    /// have their ids.
-    fn names(&self, snapshots: &[Snapshot]) -> Vec<Vec<u8>> {
-        let mut taken: HashMap<(&[u8], i64), SnapshotId> = HashMap::new();
-        for snapshot in self.shown.iter().chain(snapshots) {
-            taken.entry((&snapshot.host, snapshot.created_seconds)).or_insert(snapshot.id);
+    /// The directory of a snapshot's host, and its name there.
+    fn place(&mut self, snapshot: &Snapshot) -> (Vec<u8>, Vec<u8>) {
+        let host = [b"hosts/", &file_name(&snapshot.host)[..]].concat();
+        let name = self.name_in(&host, snapshot);
+        (host, name)
+    }
+
+    /// The name of a snapshot in a directory: its time; if another one has that, also its id.
+    fn name_in(&mut self, directory: &[u8], snapshot: &Snapshot) -> Vec<u8> {
+        let key = (directory.to_vec(), snapshot.id);
+        if let Some(name) = self.names.get(&key) {
+            return name.clone();
         }
-        let name = |snapshot: &Snapshot| {
-            let time = (self.name_of_time)(snapshot.created_seconds);
-            match taken[&(&snapshot.host[..], snapshot.created_seconds)] == snapshot.id {
-                true => time.into_bytes(),
-                false => format!("{time}_{}", snapshot.id.short()).into_bytes(),
-            }
-        };
-        snapshots.iter().map(name).collect()
+        let time = (self.name_of_time)(snapshot.created_seconds);
+        let with_id = |id: String| format!("{time}_{id}");
+        let names = [time.clone(), with_id(snapshot.id.short()), with_id(snapshot.id.to_string())];
+        let path = |name: &String| [directory, b"/", name.as_bytes()].concat();
+        let name = names.iter().find(|name| !self.taken.contains(&path(name)));
+        // Ids are unique, so the last name is free.
+        let name = name.unwrap_or(&names[2]);
+        self.taken.insert(path(name));
+        self.names.insert(key, name.clone().into_bytes());
+        name.clone().into_bytes()
     }
 
     fn ordinal(&mut self, snapshot: &Snapshot) -> Option<u64> {
@@ -243,11 +280,100 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Returns a word that users chose, in a form that can be the name of a directory.
-fn safe(word: &[u8]) -> Vec<u8> {
+/// The longest name of a file.
+const NAME_MAX_BYTES: usize = 255;
+
+/// A word that users gave, as a name of a directory: the word itself, or with bytes that a name
+/// cannot have as `%XX`. Different words have different names.
+fn file_name(word: &[u8]) -> Vec<u8> {
+    let escaped = |byte: &u8| match byte {
+        b'/' | b'%' | 0 => format!("%{byte:02X}").into_bytes(),
+        _ => vec![*byte],
+    };
     match word {
-        b"" => b"_".to_vec(),
-        b"." | b".." | b"latest" => [word, b"_"].concat(),
-        _ => word.iter().map(|&byte| if matches!(byte, b'/' | 0) { b'_' } else { byte }).collect(),
+        b"" => b"%".to_vec(),
+        b"." => b"%2E".to_vec(),
+        b".." => b"%2E%2E".to_vec(),
+        _ => {
+            let name = word.iter().flat_map(escaped).collect::<Vec<_>>();
+            if name.len() <= NAME_MAX_BYTES {
+                return name;
+            }
+            let hash = blake3::hash(word).to_hex();
+            [&name[..NAME_MAX_BYTES - 1 - hash.len()], b"%", hash.as_bytes()].concat()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pinstripe_base::id::{ChunkId, StoreId};
+    use pinstripe_member::snapshot::TreeRoot;
+
+    fn snapshot(number: u8, host: &str) -> Snapshot {
+        Snapshot {
+            store: StoreId([0; 16]),
+            // The short names of all are the same.
+            id: SnapshotId([[7; 15].as_slice(), &[number]].concat().try_into().unwrap()),
+            created_seconds: 1_700_000_000 + i64::from(number),
+            created_nanos: 0,
+            host: host.into(),
+            program: String::new(),
+            sources: Vec::new(),
+            parent: None,
+            root: TreeRoot { id: ChunkId([0; ChunkId::LEN]), height: 0, entries: 0 },
+            counts: Vec::new(),
+            tags: vec!["nightly".to_owned()],
+        }
+    }
+
+    fn children<'t>(top: &'t Top, path: &[u8]) -> Vec<&'t Child> {
+        top.children(top.numbers[path]).unwrap().values().collect()
+    }
+
+    /// All have the same local time, as in the hour of a change to winter time.
+    #[test]
+    fn snapshots_of_one_time_have_names_of_their_own() {
+        let hosts = ["a/b", "a_b", "a_b", "a_b", "c"];
+        let all: Vec<_> = (0..5).map(|n| snapshot(n, hosts[usize::from(n)])).collect();
+        let mut top = Top::new(|_| "time".to_owned(), false);
+        // Shown one after the other, none takes the name of an earlier one.
+        for shown in 1..=all.len() {
+            top.show(&all[..shown]);
+            assert_eq!(top.snapshots(), shown);
+            assert_eq!(children(&top, b"ids").len(), shown);
+            assert_eq!(children(&top, b"tags/nightly").len(), shown);
+        }
+        assert_eq!(children(&top, b"hosts").len(), 3);
+        assert_eq!(children(&top, b"hosts/a_b").len(), 3 + 1, "and latest");
+        let targets: HashSet<_> = children(&top, b"ids")
+            .into_iter()
+            .map(|child| match child {
+                Child::Link(number) => top.target(*number).unwrap(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(targets.len(), all.len());
+    }
+
+    #[test]
+    fn different_words_have_different_names() {
+        let long = vec![b'x'; 300];
+        let longer = vec![b'x'; 301];
+        let words: [&[u8]; 14] = [
+            b"", b".", b"..", b"/", b"%", b"_", b"%2E", b"%2F", b"a/b", b"a_b", b"a%2Fb", b"a\0b",
+            &long, &longer,
+        ];
+        let names: HashSet<_> = words.iter().map(|word| file_name(word)).collect();
+        assert_eq!(names.len(), words.len());
+        for name in names {
+            assert!(!name.is_empty() && name.len() <= NAME_MAX_BYTES, "{name:?}");
+            assert!(!name.contains(&b'/') && name != b"." && name != b"..");
+        }
+        assert_eq!(
+            (file_name(b"web-1"), file_name(b"a/b")),
+            (b"web-1".to_vec(), b"a%2Fb".to_vec())
+        );
     }
 }

@@ -11,9 +11,8 @@ use super::large::{self, Queues};
 use super::shared::Reading;
 use crate::pipeline::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::entry::Entry;
-use pinstripe_member::meta::FileKind;
+use pinstripe_member::meta::{FileKind, Stat};
 
 /// Consecutive entries that are collected into one job.
 #[derive(Default)]
@@ -41,9 +40,9 @@ pub(crate) struct JobDispatcher<'a> {
 impl DecisionSink for JobDispatcher<'_> {
     fn take(&mut self, plan: EntryPlan) -> Result<()> {
         let bytes = match &plan {
-            EntryPlan::Read { path, stat, .. } if stat.kind == FileKind::File => {
+            EntryPlan::Read { path, stat, was_there } if stat.kind == FileKind::File => {
                 if stat.size_bytes >= LARGE_BYTES {
-                    return self.large(path);
+                    return self.large(path, stat, *was_there);
                 }
                 stat.size_bytes
             }
@@ -126,14 +125,18 @@ impl<'a> JobDispatcher<'a> {
         large::ingest_stream(self.shared, &queues, seq, stream, entry)
     }
 
-    fn large(&mut self, path: &[u8]) -> Result<()> {
+    fn large(&mut self, path: &[u8], stat: &Stat, was_there: bool) -> Result<()> {
         self.hand_out()?;
         let seq = self.next_seq()?;
         let queues = Queues { jobs: &self.jobs, outcomes: &self.outcomes, segments: self.segments };
-        if let Err(error) = large::ingest(self.shared, &queues, seq, path) {
+        let ingested = large::ingest(self.shared, &queues, seq, path);
+        if let Ok(saved_bytes) = ingested {
+            self.shared.count_length(stat.size_bytes, was_there, saved_bytes);
+        }
+        if let Err(error) = ingested {
             self.shared.abort.check()?;
             if error.kind() != Kind::Interrupted {
-                self.shared.monitor.loss(shown_from_root(path), error);
+                self.shared.give_up(path, stat, was_there, error);
             }
             self.outcomes.send(IngestOutcome::Entries(seq, Vec::new())).map_err(|_| gone())?;
         }

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering;
 
 use super::shared::Reading;
 use crate::source::{self, SourceFile};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::entry::{Content, Entry};
 use pinstripe_member::meta::{FileKind, Metadata, Stat, XattrList};
@@ -52,11 +54,7 @@ impl OpenedFile {
     pub fn finish(&self, shared: &Reading<'_>, path: Vec<u8>) -> Result<Entry> {
         let stat = *self.file.stat();
         if self.file.changed_since(&stat)? {
-            let error = Error::new(Kind::Changed, "the file changed while it was read").advice(
-                "the content that was read is saved; back up the file again when no program writes \
-                 to it",
-            );
-            shared.monitor.loss(shown_from_root(&path), error);
+            self.report_change(shared, &path)?;
         }
         let found = self.file.xattrs();
         let mut entry = entry_of(path, &stat, report_xattrs(shared, found));
@@ -65,6 +63,19 @@ impl OpenedFile {
             entry.extents.clone_from(&self.extents);
         }
         Ok(entry)
+    }
+
+    /// Counts a file that changed while it was read, and names it unless it only grew: then its
+    /// content at the time of opening is saved completely.
+    fn report_change(&self, shared: &Reading<'_>, path: &[u8]) -> Result<()> {
+        if self.file.has_grown()? {
+            shared.monitor.add(Counter::ChangedWhileRead, 1);
+        } else {
+            let error = Error::new(Kind::Changed, "changed while being read")
+                .advice("what was read is saved; the next backup reads it again");
+            shared.monitor.changed(shown_from_root(path), error);
+        }
+        Ok(())
     }
 }
 
@@ -94,6 +105,12 @@ pub(crate) fn plain_entry(shared: &Reading<'_>, path: Vec<u8>, stat: Stat) -> Re
 }
 
 fn report_xattrs(shared: &Reading<'_>, found: source::Xattrs) -> XattrList {
+    if found.lacks_proc && !shared.proc_is_reported.swap(true, Ordering::Relaxed) {
+        let what = "is not mounted: the extended attributes of symbolic links, devices, FIFOs and \
+                    sockets cannot be read";
+        let error = Error::new(Kind::NotFound, what).advice("mount -t proc proc /proc");
+        shared.monitor.loss("/proc", error);
+    }
     for error in found.problems {
         let place = error.place().map(|place| place.as_os_str().as_bytes()).unwrap_or_default();
         shared.monitor.loss(shown_from_root(place), error);

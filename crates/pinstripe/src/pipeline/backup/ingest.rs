@@ -21,7 +21,6 @@ use crate::pipeline::sched_slice::request_long_slices;
 use crate::source::SourceFile;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
-use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::entry::{Content, Entry};
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::record::{ChunkRow, RecordKind};
@@ -135,10 +134,10 @@ impl<'a> Worker<'a> {
     }
 
     fn entry(&mut self, item: EntryPlan) -> Option<Assembled> {
-        let (path, stat, same_inode) = match item {
+        let (path, stat, was_there, same_inode) = match item {
             EntryPlan::Unchanged(entry) => return Some(Assembled::Ready(entry)),
-            EntryPlan::Read { path, stat, .. } => (path, stat, false),
-            EntryPlan::SameInode { path, stat } => (path, stat, true),
+            EntryPlan::Read { path, stat, was_there } => (path, stat, was_there, false),
+            EntryPlan::SameInode { path, stat, was_there } => (path, stat, was_there, true),
         };
         let result = match stat.kind {
             FileKind::File if !same_inode => self.file(path.clone()),
@@ -146,9 +145,14 @@ impl<'a> Worker<'a> {
         };
         match result {
             Ok(entry) if same_inode => Some(Assembled::SameInode(entry)),
-            Ok(entry) => Some(Assembled::Ready(entry)),
+            Ok(entry) => {
+                if stat.kind == FileKind::File {
+                    self.shared.count_length(stat.size_bytes, was_there, entry.size);
+                }
+                Some(Assembled::Ready(entry))
+            }
             Err(error) => {
-                self.shared.monitor.loss(shown_from_root(&path), error);
+                self.shared.give_up(&path, &stat, was_there, error);
                 None
             }
         }

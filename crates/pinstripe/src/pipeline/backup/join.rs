@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
 
 use super::previous::{Previous, Sight};
+use super::shared::counters;
 use crate::source;
 use crate::store::index::Index;
 use crate::walk::{self, Exclude, Walker};
-use pinstripe_base::error::{Error, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::{shown, shown_from_root};
@@ -69,6 +70,8 @@ pub(crate) enum EntryPlan {
         path: Vec<u8>,
         /// The metadata in the walk.
         stat: Stat,
+        /// Whether an earlier backup saw a file there.
+        was_there: bool,
     },
 }
 
@@ -231,8 +234,7 @@ impl<'env, T: DecisionSink> Join<'env, T> {
                         self.entry(join(source, found.path), *found.stat)?;
                     }
                     walk::WalkItem::Trouble(trouble) => {
-                        let place = join(source, trouble.path);
-                        self.monitor.loss(shown_from_root(&place), trouble.error.duplicate());
+                        self.trouble(&join(source, trouble.path), trouble.error.duplicate());
                     }
                 }
             }
@@ -247,6 +249,16 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             }
         }
         Ok(())
+    }
+
+    /// Reports what the walk could not take: a loss, unless it is gone.
+    fn trouble(&self, path: &[u8], error: Error) {
+        let place = shown_from_root(path);
+        if error.kind() == Kind::Changed && source::is_gone(self.root, path) {
+            self.monitor.changed(place, error);
+        } else {
+            self.monitor.loss(place, error);
+        }
     }
 
     /// Decides about one entry.
@@ -272,14 +284,11 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             return self.sink.take(EntryPlan::Unchanged(entry));
         }
         if is_file {
-            let (files, bytes) = match was_there {
-                true => (Counter::ChangedFiles, Counter::ChangedBytes),
-                false => (Counter::NewFiles, Counter::NewBytes),
-            };
+            let (files, bytes) = counters(was_there);
             self.monitor.add(files, 1);
             self.monitor.add(bytes, stat.size_bytes);
             if self.is_later_name(&stat) {
-                return self.sink.take(EntryPlan::SameInode { path, stat });
+                return self.sink.take(EntryPlan::SameInode { path, stat, was_there });
             }
         }
         self.sink.take(EntryPlan::Read { path, stat, was_there })

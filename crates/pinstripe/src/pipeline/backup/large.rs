@@ -198,7 +198,8 @@ pub struct Queues<'a> {
     pub segments: usize,
 }
 
-/// Backs up one large file: sends out its scans and chunks, and its entry at the end.
+/// Backs up one large file: sends out its scans and chunks, and its entry at the end. Returns the
+/// length that was saved.
 ///
 /// # Errors
 /// Fails with the errors of opening and reading the file; parts sent out before a failure have no
@@ -208,7 +209,7 @@ pub(crate) fn ingest(
     queues: &Queues<'_>,
     seq: u64,
     path: &[u8],
-) -> Result<()> {
+) -> Result<u64> {
     let file = Arc::new(OpenedFile::open(shared, path)?);
     let mut cut = Cut { queues, seq, parts: 0, read_bytes: 0 };
     for extent in file.extents.clone() {
@@ -222,8 +223,10 @@ pub(crate) fn ingest(
     if cut_short {
         shorten(&mut entry, &file.extents, read_bytes);
     }
+    let saved_bytes = entry.size;
     let sent = queues.outcomes.send(IngestOutcome::Large(seq, Box::new(entry), parts));
-    sent.map_err(|_| Error::new(Kind::Io, "the assembler is gone"))
+    sent.map_err(|_| Error::new(Kind::Io, "the assembler is gone"))?;
+    Ok(saved_bytes)
 }
 
 /// Backs up a stream as one file: it is read by this thread, in order, and cut and stored like a

@@ -150,6 +150,7 @@ pub fn run(
         abort: &abort,
         stop: plan.stop,
         segments: &segments,
+        proc_is_reported: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
         let (store, index) = (plan.store, plan.index);

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::pipeline::scratch_pool::ScratchPool;
+use crate::source;
 use crate::store::Store;
 use crate::store::index::Index;
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
-use pinstripe_base::monitor::Monitor;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::keys::Keys;
+use pinstripe_member::meta::{FileKind, Stat};
 use pinstripe_stripe::{Abort, Chunking, Claims, Codec, Cutter, Sealer};
 
 /// Returns the cutter and the codec for which the store was made.
@@ -58,6 +61,41 @@ pub struct Reading<'a> {
     pub stop: &'a AtomicBool,
     /// Buffers for segments of large files.
     pub segments: &'a Arc<ScratchPool>,
+    /// It was reported that /proc is not mounted.
+    pub proc_is_reported: AtomicBool,
+}
+
+impl Reading<'_> {
+    /// Gives up an entry that could not be read, and takes back what was counted for it. One that
+    /// is gone is a change, anything else a loss.
+    pub(crate) fn give_up(&self, path: &[u8], stat: &Stat, was_there: bool, error: Error) {
+        if stat.kind == FileKind::File {
+            let (files, bytes) = counters(was_there);
+            self.monitor.take_back(files, 1);
+            self.monitor.take_back(bytes, stat.size_bytes);
+        }
+        let place = shown_from_root(path);
+        if error.kind() == Kind::Changed && source::is_gone(self.root, path) {
+            self.monitor.changed(place, error);
+        } else {
+            self.monitor.loss(place, error);
+        }
+    }
+
+    /// Counts the bytes of a file that had another length when it was opened than in the walk.
+    pub(crate) fn count_length(&self, walked_bytes: u64, was_there: bool, saved_bytes: u64) {
+        let (_, bytes) = counters(was_there);
+        self.monitor.add(bytes, saved_bytes.saturating_sub(walked_bytes));
+        self.monitor.take_back(bytes, walked_bytes.saturating_sub(saved_bytes));
+    }
+}
+
+/// The counters of a file that is read, and of its bytes.
+pub(crate) fn counters(was_there: bool) -> (Counter, Counter) {
+    match was_there {
+        true => (Counter::ChangedFiles, Counter::ChangedBytes),
+        false => (Counter::NewFiles, Counter::NewBytes),
+    }
 }
 
 impl Writing<'_> {
@@ -103,5 +141,6 @@ pub(super) fn with_reading<T>(abort: &Abort, test: impl FnOnce(&Reading<'_>) -> 
         abort,
         stop: &stop,
         segments: &segments,
+        proc_is_reported: AtomicBool::new(false),
     })
 }

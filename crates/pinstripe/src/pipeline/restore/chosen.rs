@@ -10,6 +10,7 @@ use crate::walk::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::acl;
 use pinstripe_member::entry::{Content, Entry};
 use pinstripe_member::meta::{FileKind, Metadata};
 use pinstripe_member::record::ChunkRow;
@@ -33,12 +34,28 @@ impl Owners {
         };
         meta.uid = mapped(&self.users, meta.uid);
         meta.gid = mapped(&self.groups, meta.gid);
+        for (_, list) in meta.xattrs.iter_mut().filter(|(name, _)| acl::is_acl(name)) {
+            acl::map(list, |user| mapped(&self.users, user), |group| mapped(&self.groups, group));
+        }
+        if self.leave {
+            leave_acl(meta);
+        }
         if self.leave && meta.kind != FileKind::Directory {
             // These bits lend the owner's rights, which must not become those of the user who
             // restores.
             meta.mode &= !0o6000;
         }
     }
+}
+
+/// Takes the access control lists off: the users and groups that they name are others here. What
+/// the owning group may do stays the same.
+fn leave_acl(meta: &mut Metadata) {
+    let list = meta.xattrs.iter().find(|(name, _)| name == acl::ACCESS);
+    if let Some(group) = list.and_then(|(_, list)| acl::group_permissions(list)) {
+        meta.mode = meta.mode & !0o070 | group << 3;
+    }
+    meta.xattrs.retain(|(name, _)| !acl::is_acl(name));
 }
 
 /// Which entries are restored, by their absolute paths in the snapshot.

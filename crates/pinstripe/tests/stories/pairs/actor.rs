@@ -197,7 +197,7 @@ impl Actor<'_> {
             Verb::Forget => ForgetChoice::Named(&names),
             _ => {
                 let now = (i64::MAX, 0);
-                ForgetChoice::Policy { policy: &policy, host: None, offset_seconds: 0, now }
+                ForgetChoice::Policy { policy: &policy, host: None, offset_at: &|_| 0, now }
             }
         };
         let options = ForgetOptions { choice, dry_run: false, allow_empty: true };
