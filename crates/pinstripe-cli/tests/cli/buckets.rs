@@ -390,7 +390,7 @@ fn damage_behind_the_back_of_a_store_is_mended() {
     let copy = cloud.place(1, "copy");
     let listed = cloud.run(&format!("snapshots --store {copy}"));
     assert_eq!(listed.code, 12, "{}{}", listed.out, listed.err);
-    assert!(listed.err.contains("the label of member 1 is here"), "{}", listed.err);
+    assert!(listed.err.contains("the label of member 1 is in two places"), "{}", listed.err);
     cloud.done(&format!("check --read-data --store {store}"));
 }
 

@@ -59,8 +59,11 @@ fn a_copied_label_is_refused_while_the_member_stands_where_it_was() {
     let (place, copy) = (cloud.place(0, "host"), cloud.place(0, "copy"));
     for line in ["backup src", "restore latest --to out", "snapshots", "repair"] {
         let said = ends(cloud, 12, &format!("{line} --store {copy}"));
-        assert!(said.contains(&format!("{copy}: the label of member 0 is here")), "{said}");
-        assert!(said.contains(&format!("and also at {place}")), "{said}");
+        assert!(
+            said.contains(&format!("{copy}: the label of member 0 is in two places: here, and")),
+            "{said}"
+        );
+        assert!(said.contains(&format!("and at {place}")), "{said}");
     }
     // The same bucket under another name is no copy.
     let front = Proxy::start(cloud.servers[0].port());

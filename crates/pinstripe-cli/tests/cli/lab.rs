@@ -361,7 +361,7 @@ fn what_makes_no_sense_is_refused() {
         ("lab run fileio --total-size 4000T --dry-run", 1, "too little space"),
         ("lab run slices --total-size 4000T --dry-run", 1, "too little space"),
         ("lab run stripe --members-in memory --knob chunk=3,5 --dry-run", 2, "chunk size"),
-        ("lab run stripe --members-in memory --knob chunk=64K,64K", 2, "the same value"),
+        ("lab run stripe --members-in memory --knob chunk=64K,64K", 2, "is the same as"),
         ("lab run split --codecs foo", 2, "lzo, auto"),
         ("lab run dedup --tree /usr --tree /usr/lib", 2, "is inside"),
         ("lab run fileio --device /dev/null", 14, "not a block device"),
@@ -400,7 +400,12 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     assert!(made.out.contains("pinstripe/lab/results/fileio-") && made.out.contains(".html"));
     assert!(stand.run("lab show").out.starts_with("lab fileio\n"));
     // A named one, and then one made of the page.
-    assert!(stand.run("lab report r.json --title <mine>").out.contains("the page is r.html"));
+    assert!(
+        stand
+            .run("lab report r.json --title <mine>")
+            .out
+            .contains("the report page was written to r.html")
+    );
     let page = fs::read_to_string(stand.path("r.html")).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<h1>&lt;mine&gt;</h1>"));
     assert_eq!(stand.run("lab show r.html").out, stand.run("lab show r.json").out);

@@ -101,7 +101,6 @@ fn a_take_begins_without_a_measurement_and_the_next_one_uses_what_it_saw() {
         assert_eq!(ran.code, 0, "{}", ran.err);
         assert_eq!(ran.events_of("calibration").len(), usize::from(options.contains("measure")));
         let rings = ran.events_of("rings")[0].clone();
-        assert_eq!(ran.events_of("take")[0]["ring_bytes"], rings["ring_bytes"]);
         (rings["source"].as_str().unwrap().to_owned(), rings["ring_bytes"].as_u64().unwrap())
     };
     // 4 s of 48 kHz and 24 bits.
@@ -109,7 +108,11 @@ fn a_take_begins_without_a_measurement_and_the_next_one_uses_what_it_saw() {
     assert_eq!(take("b", "--ring 64K"), ("option".to_owned(), 64 << 10));
     assert_eq!(take("c", "--measure=200ms").0, "measurement");
     assert_eq!(take("d", "").0, "measurement", "the last measurement of this disk");
-    let files = stand.path("home/.local/state/pinstripe/record").read_dir().unwrap().map(|it| it.unwrap().path());
+    let files = stand
+        .path("home/.local/state/pinstripe/record")
+        .read_dir()
+        .unwrap()
+        .map(|it| it.unwrap().path());
     let file = files.last().expect("the observations of a disk");
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace("\"is_measured\": true", "\"is_measured\": false")).unwrap();

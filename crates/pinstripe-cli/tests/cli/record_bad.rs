@@ -272,20 +272,20 @@ fn takes_of_others_are_refused_with_a_word_by_every_verb() {
 fn a_file_that_may_not_grow_is_continued_in_a_new_one() {
     let stand = Stand::new();
     let line = "record t --to . --ring 1M --no-realtime --poly --json \
-                test:streams=2,rate=48000,channels=2,frames=480000,pace=free";
+                test:streams=2,rate=48000,channels=2,frames=1920000,pace=free";
     let recorder = stand.command(line);
     let mut limited = Command::new("prlimit");
-    limited.arg("--fsize=1000000").arg(recorder.get_program()).args(recorder.get_args());
+    limited.arg("--fsize=4000000").arg(recorder.get_program()).args(recorder.get_args());
     limited.env("HOME", stand.path("home")).current_dir(stand.path("."));
     let output = limited.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     let files = fs::read_dir(stand.path("t")).unwrap().map(|it| it.unwrap().file_name());
     let files = files.filter(|it| it.to_string_lossy().ends_with(".wav")).count();
-    assert!(files >= 6, "{files} files of 2 streams with 2.9 MB each");
+    assert!(files >= 6, "{files} files of 2 streams with 11.5 MB each");
     let verified = stand.run("verify t --json");
     assert_eq!(verified.code, 0, "{}", verified.err);
-    assert_eq!(verified.summary()["right_frames"], 2 * 480_000);
+    assert_eq!(verified.summary()["right_frames"], 2 * 1_920_000);
 }
 
 /// The process was stopped: the disk is not blamed.

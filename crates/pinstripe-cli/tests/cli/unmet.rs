@@ -39,7 +39,7 @@ fn patterns_of_a_restore_that_match_nothing_are_named() {
     let preview = stand.run("restore latest --to none2 --include *.jpg --dry-run");
     assert_ends(&preview, 11, "*.jpg");
     let some = stand.run("restore latest --to some --include hello --include *.jpg");
-    assert_ends(&some, 3, "*.jpg: nothing that was selected matches");
+    assert_ends(&some, 3, "*.jpg: no selected path matches this --include");
     let src = stand.path("src");
     assert!(stand.path("some").join(src.strip_prefix("/").unwrap()).join("hello").exists());
     // One that matches below another one counts.
@@ -48,7 +48,7 @@ fn patterns_of_a_restore_that_match_nothing_are_named() {
     let left = stand.run("restore latest --to left --exclude *.jpg");
     assert_ends(&left, 0, "no selected path matches --exclude *.jpg");
     let above = stand.run("restore latest:{}/src/sub --to above --include {}/src");
-    assert_ends(&above, 11, "/src: nothing that was selected matches");
+    assert_ends(&above, 11, "/src: no selected path matches this --include");
 }
 
 #[test]
