@@ -79,7 +79,7 @@ impl Attempts {
     ) -> Result<(), Fault> {
         let is_silence = fault.is_silence();
         match &fault {
-            // A proxy answers for a server that is down: a rest that another call began goes on.
+            // A proxy answers for a server that is down: a rest that another call began continues.
             Fault::Refused(refusal) if refusal.is_transient() => endpoint.health.spoke(),
             _ if is_silence => {}
             _ => endpoint.health.answered(),

@@ -120,8 +120,8 @@ fn fastest(shapes: &[StreamShape]) -> u64 {
     shapes.iter().map(StreamShape::byte_rate).max().unwrap_or(0)
 }
 
-/// Adds an observation. A measurement replaces what was known of this stream shape; of takes the last
-/// few stay.
+/// Adds an observation. A measurement replaces all observations of this stream shape. The last [`KEPT`]
+/// observations of takes are kept.
 pub fn observe(known: &mut Vec<RingObservation>, new: RingObservation) {
     if new.is_measured {
         known.retain(|it| !it.is_of_same_shape(&new));
@@ -136,8 +136,8 @@ pub fn observe(known: &mut Vec<RingObservation>, new: RingObservation) {
 }
 
 /// The size of each ring: a power of two that holds two chunks. `known` are the observations of each
-/// directory, of which the one with the largest need decides; `memory_bytes` is the memory for
-/// buffers. A directory without an observation gets the default.
+/// directory; the directory with the largest need decides. `memory_bytes` is the memory for buffers. A
+/// directory without an observation gets the default.
 pub fn choose_ring(
     shapes: &[StreamShape],
     is_mirrored: bool,

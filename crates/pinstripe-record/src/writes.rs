@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(fitting(2 << 20, cached).0, WritePolicy::Direct);
         let (policy, why) = fitting(1 << 20, cached);
         assert_eq!(policy, WritePolicy::Buffered);
-        assert!(why.starts_with("4.0 MiB of the streams"), "{why}");
+        assert!(why.starts_with("at most 4.0 MiB of stream data"), "{why}");
         assert_eq!(fitting(u64::MAX, None).0, WritePolicy::Buffered);
     }
 

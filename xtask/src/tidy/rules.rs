@@ -322,6 +322,7 @@ pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-record/src",
         floors: &[
+            &["ring_size"],
             &["calibrate", "overdub"],
             &["play", "recorder", "verify"],
             &["recover"],
@@ -353,7 +354,7 @@ pub const ROOMS: &[Rooms] = &[
             &["endpoint"],
             &["bandwidth", "traffic", "window"],
             &["connection", "fault", "key"],
-            &["place", "refusal", "utc"],
+            &["place", "proxy", "refusal", "renewed", "utc"],
             &["locks"],
         ],
         neighbours: &[],

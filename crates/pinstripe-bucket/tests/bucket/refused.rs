@@ -203,7 +203,7 @@ fn a_probe_tells_what_may_not_be_done_and_what_it_left() {
     let seen: Vec<_> = report.abilities.iter().map(|it| &*it.seen).collect();
     assert_eq!(seen[0], "1 of 1 races had one successful writer");
     assert_eq!(seen[2], "not tested: deletion is not permitted");
-    assert_eq!(seen.len(), 6, "{seen:?}");
+    assert_eq!(seen.len(), 7, "{seen:?}");
     let said = text(&report.refused.unwrap());
     assert!(said.contains("DeleteObject was refused"), "{said}");
     assert!(said.contains("stay in the bucket (3, as p0/probe-"), "{said}");

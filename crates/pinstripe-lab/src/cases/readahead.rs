@@ -489,7 +489,7 @@ mod tests {
         assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage);
         let values = Values::read(OPTIONS, &[pool, ("clients", "1,3")]).unwrap();
         let planned = plan(&setting, &values).unwrap();
-        assert!(planned.intents()[0].starts_with("make 192 objects"), "{:?}", planned.intents());
+        assert!(planned.intents()[0].starts_with("create 192 objects"), "{:?}", planned.intents());
         assert!(planned.places().is_empty() && planned.room().is_empty());
     }
 }

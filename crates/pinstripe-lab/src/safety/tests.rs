@@ -73,7 +73,10 @@ fn every_objection_is_final_and_told() {
             "the underlying device /dev/y is used",
         ),
         (Objection::Carries("an XFS file system".to_owned()), "an XFS file system"),
-        (Objection::WholeCarries(name(), "swap space".to_owned()), "/dev/y carries swap space"),
+        (
+            Objection::WholeCarries(name(), "swap space".to_owned()),
+            "/dev/y of the device carries swap space",
+        ),
         (Objection::NoSerial, "no serial number"),
         (Objection::Unknown("no permission".to_owned()), "no permission"),
     ] {

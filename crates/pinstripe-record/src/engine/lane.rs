@@ -22,7 +22,7 @@ pub(crate) struct LaneFigures {
     pub written_bytes: AtomicU64,
     /// The longest write, in nanoseconds.
     pub longest_write_nanos: AtomicU64,
-    /// The longest time by which a thread that only waited was late, in nanoseconds.
+    /// The longest delay of a thread that only waited, in nanoseconds.
     pub longest_absence_nanos: AtomicU64,
     /// The total time of all writes, in nanoseconds.
     pub writing_nanos: AtomicU64,

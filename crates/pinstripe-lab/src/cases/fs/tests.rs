@@ -201,7 +201,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
         let twice = refused(&[("file-systems", "ext4"), ("candidates", "ext4")]);
         assert!(twice.to_string().contains("twice"), "{twice}");
         let small = refused(&[("file-systems", "ext4"), ("image-size", "1M")]);
-        assert!(small.to_string().contains("8.0 MiB at least"), "{small}");
+        assert!(small.to_string().contains("at least 8.0 MiB"), "{small}");
     }
     let two = Setting { dirs: vec!["/".into(), "/".into()], ..Setting::default() };
     let values = Values::read(OPTIONS, &[]).unwrap();

@@ -145,7 +145,7 @@ fn nothing_that_counts_is_said_to_be_nothing() {
         "What to set Too few runs that count. Measure again",
         "buffered 0 of 7 runs count (41",
         "0 of 42 runs count",
-        "Interrupted",
+        "The measurement was interrupted",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
