@@ -189,7 +189,10 @@ impl AgentSession<'_> {
         let mut start = || {
             let left = Duration::from_nanos(at_ns.saturating_sub(nanos(Instant::now())));
             if left > FARTHEST_START {
-                let error = Error::new(Kind::Usage, "the start time of a run is too late");
+                let error = Error::new(
+                    Kind::Usage,
+                    "the coordinator asked for a start of the run too far in the future",
+                );
                 return Err(
                     error.expected(format!("within {FARTHEST_START:?}"), format!("{left:?}"))
                 );
