@@ -30,6 +30,8 @@ pub struct Access {
     pub credentials: Vec<(String, String)>,
     /// Returns newer credentials, if another program may renew them during a run. Only for S3.
     pub renewal: Option<Renewal>,
+    /// The proxy that the environment names for the endpoint, for messages ([`crate::proxy_of`]).
+    pub proxy: Option<String>,
     /// Certificates of additional authorities that are trusted besides the system's, as PEM; may be
     /// empty.
     pub authorities: Vec<u8>,

@@ -6,7 +6,6 @@ use std::path::Path;
 use object_store::client::{HttpError, HttpErrorKind};
 use pinstripe_base::error::{Error, Kind};
 
-use crate::proxy;
 use crate::refusal::{Refusal, printable, strange};
 
 /// Why a request failed.
@@ -106,17 +105,6 @@ impl Fault {
         let failed = |kind, why: &str| {
             Error::new(kind, format!("cannot {act} at {endpoint}: {why}")).at(place)
         };
-        let lost = |kind, why: &str| match proxy::of(endpoint) {
-            None => failed(kind, why)
-                .advice("check the endpoint and the network; the request was tried several times"),
-            Some(proxy) => {
-                failed(kind, &format!("{why}, through the proxy {}", proxy.url)).advice(format!(
-                    "check the proxy that {} names, or list the endpoint's host in NO_PROXY; the \
-                     request was tried several times",
-                    proxy.variable
-                ))
-            }
-        };
         match self {
             Fault::Missing => Error::new(Kind::NotFound, "no such extent").at(place),
             Fault::Exists => Error::new(Kind::Exists, "exists already").at(place),
@@ -135,12 +123,14 @@ impl Fault {
                 let kind = if refusal.is_full() { Kind::NoSpace } else { Kind::Io };
                 failed(kind, &refusal.to_string()).advice(refusal.advice(region, place))
             }
-            Fault::Cut(why) => lost(Kind::Io, why),
+            Fault::Cut(why) => failed(Kind::Io, why)
+                .advice("check the endpoint and the network; the request was tried several times"),
             Fault::Untrusted(why) => failed(Kind::Io, why).advice(
                 "set AWS_CA_BUNDLE, or ca_bundle in the profile, to a file with the CA \
                  certificate; also check the endpoint's host name and this host's clock",
             ),
-            Fault::Late => lost(Kind::Unanswered, "the endpoint did not answer in time"),
+            Fault::Late => failed(Kind::Unanswered, "the endpoint did not answer in time")
+                .advice("check the endpoint and the network; the request was tried several times"),
             Fault::NoPath(why) => failed(Kind::Io, why).advice(
                 "an object under this prefix has a key that is not a valid path, so it does not \
                  belong to a store: rename or delete it with the provider's own tool",

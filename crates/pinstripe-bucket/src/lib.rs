@@ -59,6 +59,7 @@ pub use bandwidth::Bandwidth;
 pub use clients::Access;
 pub use place::{BucketPlace, EndpointDefaults, Provider};
 pub use probe::{Ability, ProbeReport};
+pub use proxy::proxy_of;
 pub use remote::Buckets;
 pub use renewed::Renewal;
 pub use session::BucketClient;

@@ -1,22 +1,9 @@
 //! The proxy through which requests to an endpoint go, by the environment, for messages only. The HTTP
 //! client reads the same variables itself.
 
-use std::env;
-
-/// A proxy.
-pub(crate) struct Proxy {
-    /// The variable that names it.
-    pub variable: &'static str,
-    /// Its address, without a password.
-    pub url: String,
-}
-
-/// The proxy for an endpoint, if the environment names one.
-pub(crate) fn of(endpoint: &str) -> Option<Proxy> {
-    find(endpoint, &|name| env::var(name).ok())
-}
-
-fn find(endpoint: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<Proxy> {
+/// The proxy for an endpoint, without its password, and the variable that names it; `variable` returns
+/// the value of an environment variable.
+pub fn proxy_of(endpoint: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     let (scheme, rest) = endpoint.split_once("://")?;
     let names = match scheme {
         "https" => ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
@@ -28,7 +15,7 @@ fn find(endpoint: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<Pro
         return None;
     }
     let (name, url) = names.into_iter().find_map(|name| Some((name, set(name)?)))?;
-    Some(Proxy { variable: name, url: without_password(&url) })
+    Some(format!("{} ({name})", without_password(&url)))
 }
 
 /// The host in the part of a URL behind the scheme.
@@ -70,9 +57,9 @@ mod tests {
                 "NO_PROXY" => Some(except.to_owned()),
                 _ => None,
             };
-            find(endpoint, &variable).map(|it| format!("{} {}", it.variable, it.url))
+            proxy_of(endpoint, &variable)
         };
-        let proxy = Some("HTTP_PROXY http://proxy:3128".to_owned());
+        let proxy = Some("http://proxy:3128 (HTTP_PROXY)".to_owned());
         assert_eq!(named("http://s3.example.com:9000", ""), proxy);
         assert_eq!(named("http://s3.example.com", "ample.com, other"), proxy);
         assert_eq!(named("https://s3.example.com", ""), None);

@@ -183,7 +183,7 @@ impl Buckets {
     fn session(&self, place: &BucketPlace) -> Result<Session> {
         clients::require_built(place)?;
         let (access, endpoint) = ((self.access)(place)?, self.endpoint(place));
-        let region = access.region.clone();
+        let (region, proxy) = (access.region.clone(), access.proxy.clone());
         let (client, signed) = match &self.client {
             Some(client) => (client(place), None),
             None => clients::open(place, access, &endpoint)?,
@@ -195,7 +195,7 @@ impl Buckets {
         let past = self.past.map(|at| Past::new(at, place.prefix()));
         let (versions, url) = (Versions::default(), place.endpoint());
         let has_one_writer = AtomicBool::new(false);
-        Ok(Session { client, signed, past, versions, has_one_writer, url, region, endpoint })
+        Ok(Session { client, signed, past, versions, has_one_writer, url, region, proxy, endpoint })
     }
 
     /// The member at a place; it is opened once, and then shared together with its connections.

@@ -72,14 +72,14 @@ mod tests {
             let value = [("aws_access_key_id", key), ("aws_session_token", "t")];
             value.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
         };
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let receiver = std::sync::Mutex::new(receiver);
-        let renewal = move || receiver.lock().unwrap().try_recv().ok();
+        let newer = Arc::new(std::sync::Mutex::new(None));
+        let seen = Arc::clone(&newer);
+        let renewal = move || seen.lock().unwrap().take();
         let credentials = RenewedCredentials::new(Box::new(renewal), &pairs("A"));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let key = || runtime.block_on(credentials.get_credential()).unwrap().key_id.clone();
         assert_eq!(key(), "A");
-        sender.send(pairs("B")).unwrap();
+        *newer.lock().unwrap() = Some(pairs("B"));
         assert_eq!([key(), key()], ["B", "B"]);
     }
 }

@@ -62,6 +62,8 @@ pub struct Session {
     /// The endpoint's URL.
     pub url: String,
     pub region: String,
+    /// The proxy between this host and the endpoint, for messages.
+    pub proxy: Option<String>,
     pub endpoint: Arc<Endpoint>,
 }
 
@@ -99,7 +101,14 @@ pub(crate) fn tag_of(e_tag: Option<&str>) -> Option<String> {
 impl Session {
     /// The error of a call that tried to do `act` on `place`.
     pub fn error(&self, fault: &Fault, act: &str, place: impl AsRef<Path>) -> Error {
-        fault.error(act, place.as_ref(), &self.url, &self.region)
+        let error = fault.error(act, place.as_ref(), &self.url, &self.region);
+        match &self.proxy {
+            Some(proxy) if fault.is_silence() => error.advice_instead(format!(
+                "the request was tried several times through the proxy {proxy}: check this proxy \
+                 and the endpoint, or list the endpoint's host in NO_PROXY"
+            )),
+            _ => error,
+        }
     }
 
     /// Sends a request with this load until it is answered; `send` creates the request for each

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
-use pinstripe_bucket::{Access, BucketPlace, EndpointDefaults, Provider, Renewal};
+use pinstripe_bucket::{Access, BucketPlace, EndpointDefaults, Provider, Renewal, proxy_of};
 
 use crate::bucket_args::BucketArgs;
 use crate::xdg;
@@ -149,7 +149,8 @@ impl AwsSettings {
             Provider::Google => self.of_names(place, &GOOGLE, "GOOGLE_APPLICATION_CREDENTIALS"),
             Provider::Azure => self.of_names(place, &AZURE, AZURE_KEYS[0]),
         }?;
-        Ok(Access { authorities: self.authorities(place)?, ..access })
+        let proxy = proxy_of(&place.endpoint(), &|name| self.variable(name));
+        Ok(Access { authorities: self.authorities(place)?, proxy, ..access })
     }
 
     /// The file of additional certificate authorities, if one is named and the endpoint uses TLS.

@@ -472,7 +472,7 @@ pub const PUBLIC_ROOTS: &[&str] =
 
 /// The number of public items of libraries that no other crate uses. The number is a ratchet, which
 /// may only be reduced.
-pub const UNUSED_PUBLIC_ITEMS: usize = 133;
+pub const UNUSED_PUBLIC_ITEMS: usize = 132;
 
 /// The number of cycles of files that import each other. The number is a ratchet, which may only be
 /// reduced.

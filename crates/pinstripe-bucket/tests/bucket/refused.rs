@@ -214,7 +214,7 @@ fn a_probe_tells_what_may_not_be_done_and_what_it_left() {
     let report = site.buckets.probe(&site.fresh_place()).unwrap();
     let seen: Vec<_> = report.abilities.iter().map(|it| (it.what, &*it.seen)).collect();
     assert!(seen.contains(&("list after put", "refused: HTTP 403, AccessDenied")), "{seen:?}");
-    assert_eq!(seen.len(), 5, "{seen:?}");
+    assert_eq!(seen.len(), 6, "{seen:?}");
     let said = text(&report.refused.unwrap());
     assert!(said.contains("ListBucket was refused") && !said.contains("stay in"), "{said}");
 }

@@ -94,7 +94,7 @@ fn what_cannot_be_read_is_not_counted_as_saved() {
     for (name, content) in [("a", "11"), ("b", "222")] {
         fs::write(stand.path("home/s").join(name), content).unwrap();
     }
-    fs::set_permissions(stand.path("home/s/b"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(stand.path("home/s/b"), fs::Permissions::from_mode(0o0)).unwrap();
     let mut command = stand.command("backup home/s --json");
     if is_root() {
         for path in ["", "home", "home/s"] {

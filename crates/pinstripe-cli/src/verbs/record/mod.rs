@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::Stop;
 use pinstripe_base::units::parse_size;
 use pinstripe_record::{
     DiskFolder, EngineSettings, FileKind, InputSpec, LevelReader, LocalTime, OverdubOutcome,
@@ -289,17 +290,7 @@ impl RecordArgs {
         self.warn_of_disks(run);
         signals::ignore_doubles();
         let stop = signals::catch()?;
-        if let Some(length) = self.measure {
-            rings::measure(run, &self.to, &shapes, &plan, length.0, stop)?;
-        }
-        plan.ring_bytes = rings::choose(run, self.ring, &self.to, &shapes, &plan)?;
-        plan.engine.chunk_bytes = self.chunk_of(plan.ring_bytes);
-        if stop.is_set() {
-            return Err(Error::new(
-                Kind::Interrupted,
-                "the recorder was stopped before the take began",
-            ));
-        }
+        self.size_rings(run, &mut plan, &shapes, stop)?;
         // Not before the measurement, which takes its time.
         (plan.started, plan.started_seconds) = started_now();
         let faults = run.common.device_faults()?;
@@ -346,6 +337,28 @@ impl RecordArgs {
         let (recorded, played) = outcome?;
         rings::learn(run, &self.to, &shapes, &plan, &recorded);
         ending(run, &plan.take, &recorded, played.as_ref())
+    }
+
+    /// Chooses the sizes of rings and chunks, after a measurement if one was requested.
+    fn size_rings(
+        &self,
+        run: &Run,
+        plan: &mut TakePlan,
+        shapes: &[StreamShape],
+        stop: &Stop,
+    ) -> Result<()> {
+        if let Some(length) = self.measure {
+            rings::measure(run, &self.to, shapes, plan, length.0, stop)?;
+        }
+        plan.ring_bytes = rings::choose(run, self.ring, &self.to, shapes, plan)?;
+        plan.engine.chunk_bytes = self.chunk_of(plan.ring_bytes);
+        match stop.is_set() {
+            false => Ok(()),
+            true => {
+                let what = "the recorder was stopped before the take began";
+                Err(Error::new(Kind::Interrupted, what))
+            }
+        }
     }
 
     /// The plan; everything that can be refused without opening or measuring anything was refused
