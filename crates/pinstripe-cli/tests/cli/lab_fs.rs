@@ -231,7 +231,7 @@ fn a_device_is_formatted_only_with_its_serial_number_and_only_when_it_is_free() 
     refused(&serial, "it is held by loop");
     drop(held);
     let beside = Loop::on(&image).unwrap();
-    refused(&serial, "which it is on, is held by loop");
+    refused(&serial, "is held by loop");
     drop(beside);
     let mut options = fs::OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_EXCL);

@@ -22,7 +22,7 @@ fn a_fifo_that_nobody_writes_is_waited_for_with_a_word_and_an_interrupt_ends_it(
     let stand = Stand::new();
     mkfifo(&stand);
     let mut recorder = Recorder::start(&stand, &format!("record t --to . {FAST} {OF_FIFO}"));
-    recorder.await_problem("no data was received from this input");
+    recorder.await_problem("no data was received for");
     assert_eq!(recorder.interrupt()["exit_code"], 0);
     let frames: Vec<_> = manifest(&stand, "t")["pieces"]
         .as_array()

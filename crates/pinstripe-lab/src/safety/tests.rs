@@ -249,7 +249,7 @@ const WAYS: &[Way] = &[
     Way {
         name: "another loop device on its file",
         make: |it| Some(Box::new(it.beside()?)),
-        said: "which it is on, is held by loop",
+        said: "is held by loop",
     },
     Way {
         name: "a mount of its file by another loop device",
@@ -258,7 +258,7 @@ const WAYS: &[Way] = &[
             other.mounted()?;
             Some(Box::new(other))
         },
-        said: "which it is on, is held by loop",
+        said: "is held by loop",
     },
     Way {
         name: "opened by a program for itself alone",
