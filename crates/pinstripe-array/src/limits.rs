@@ -24,7 +24,7 @@ pub const STEP_BYTES: u64 = 2 * MIB;
 /// Bytes of each member that a slice of pending work moves if the work is slower than its minimum
 /// rate.
 pub(crate) const LATE_STEP_BYTES: u64 = 8 * MIB;
-/// Bytes of each member that a slice of pending work moves while nobody uses the array.
+/// Bytes of each member that a slice of pending work moves while the array gets no requests.
 pub(crate) const LONG_STEP_BYTES: u64 = 16 * MIB;
 /// The number of reports of ended work that are kept.
 pub(crate) const REPORTS: usize = 16;

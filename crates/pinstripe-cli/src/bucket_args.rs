@@ -83,8 +83,8 @@ pub struct NewBucketArgs {
     #[arg(long, value_name = "TIME", value_parser = retention)]
     retain: Option<u32>,
 
-    /// Kind of lock: compliance, which nobody can lift, or governance, which accounts with a
-    /// special right can lift
+    /// Kind of lock: compliance (no account can lift it) or governance (accounts with a special right
+    /// can lift it)
     #[arg(long, value_name = "MODE", requires = "retain", default_value = "compliance")]
     retain_mode: RetainMode,
 

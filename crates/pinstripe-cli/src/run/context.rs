@@ -108,7 +108,7 @@ impl Run {
         }
     }
 
-    /// The content of the config file; empty if there is none.
+    /// The content of the config file; empty if the file is missing.
     ///
     /// # Errors
     /// Fails with the errors of [`Config::load`].

@@ -128,7 +128,7 @@ impl JobShared<'_> {
         self.is_over.load(Ordering::Relaxed) || self.live.is_stopped()
     }
 
-    /// Returns a completion that arrives before a request is due; `None` if there is none.
+    /// Returns a completion that arrives before a request is due; `None` if no completion arrives.
     fn land_until(&self, ring: &mut Ring, due: Instant) -> Result<Option<Completion>> {
         if ring.in_flight() > 0 {
             return ring.reap_until(due);

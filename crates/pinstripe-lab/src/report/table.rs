@@ -129,7 +129,7 @@ fn row(panel: &Panel, member: &Member, at: usize) -> Markup {
     }
 }
 
-/// Returns the median of the valid runs; if there are none, the median of the other runs in
+/// Returns the median of the valid runs. Without a valid run, returns the median of the other runs in
 /// brackets.
 fn median(member: &Member) -> Markup {
     let all: Vec<f64> = member.variant.runs.iter().map(|run| run.measured.value).collect();

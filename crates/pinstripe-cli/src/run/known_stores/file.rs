@@ -76,15 +76,25 @@ fn read(path: &Path) -> io::Result<KnownStore> {
 
 /// Replaces the record of one store, durably.
 pub fn write(dir: &Path, store: &KnownStore) -> io::Result<()> {
+    let content = StoreFile { version: VERSION, store: store.clone() };
+    replace(&dir.join(file_name(&store.id)), &content)
+}
+
+/// Replaces a file of this host's state, durably: a reader sees the old or the new content. Makes the
+/// directory if it is missing. Only the owner can read either.
+///
+/// # Errors
+/// Fails with the errors of the file system; the old file stays then.
+pub fn replace(file: &Path, content: &impl Serialize) -> io::Result<()> {
+    let (dir, name) = (file.parent().unwrap_or(file), file.file_name().unwrap_or_default());
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let mut text =
-        serde_json::to_vec_pretty(&StoreFile { version: VERSION, store: store.clone() })?;
+    let mut text = serde_json::to_vec_pretty(content)?;
     text.push(b'\n');
-    let temporary = dir.join(format!(".{}.{}", store.id, std::process::id()));
+    let temporary = dir.join(format!(".{}.{}", name.display(), std::process::id()));
     // One that a dead process of the same number left.
     let _ = fs::remove_file(&temporary);
     let written = put(&temporary, &text)
-        .and_then(|()| fs::rename(&temporary, dir.join(file_name(&store.id))))
+        .and_then(|()| fs::rename(&temporary, file))
         .and_then(|()| File::open(dir)?.sync_all());
     if written.is_err() {
         let _ = fs::remove_file(&temporary);

@@ -18,6 +18,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::is_remote;
 use pinstripe_member::label::Encryption;
 
+pub use self::file::replace as replace_state;
 use self::record::StoredPath;
 pub use self::record::{KnownSnapshot, KnownStore};
 pub use self::sightings::KnownSightings;

@@ -1,7 +1,6 @@
 //! The size of rings: from the option, a measurement, or what this host saw of the disk before.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
 use crate::run::Run;
+use crate::run::known_stores::replace_state;
 use crate::time;
 use crate::xdg;
 
@@ -106,7 +106,7 @@ fn file_of(directory: &Path) -> Option<PathBuf> {
     Some(xdg::state().ok()?.join("record").join(format!("{disk:016x}.json")))
 }
 
-/// The observations of the disk of a directory; none if they cannot be read.
+/// The observations of the disk of a directory; an empty list if they cannot be read.
 fn known(directory: &Path) -> Vec<RingObservation> {
     let bytes = file_of(directory).and_then(|file| fs::read(file).ok()).unwrap_or_default();
     let stored = serde_json::from_slice::<DiskFile>(&bytes);
@@ -118,18 +118,9 @@ fn keep(run: &Run, directory: &Path, new: RingObservation) {
     let Some(file) = file_of(directory) else { return };
     let mut observations = known(directory);
     observe(&mut observations, new);
-    if let Err(error) = store(&file, &DiskFile { version: VERSION, observations }) {
+    if let Err(error) = replace_state(&file, &DiskFile { version: VERSION, observations }) {
         run.monitor.note(&format!("cannot save what this take saw of its disk: {error}"));
     }
-}
-
-/// Replaces a file: a reader sees the old or the new one.
-fn store(file: &Path, content: &DiskFile) -> io::Result<()> {
-    let directory = file.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(directory)?;
-    let new = directory.join(format!(".new.{}", std::process::id()));
-    fs::write(&new, serde_json::to_vec_pretty(content)?)?;
-    fs::rename(&new, file)
 }
 
 fn tell(run: &Run, directory: &Path, found: &Calibration) -> Result<()> {

@@ -101,7 +101,7 @@ fn a_member_that_does_not_answer_is_waited_for_until_its_deadline() {
     }
 }
 
-/// The deadline is far away: the member fails when it is told to.
+/// The deadline is an hour away: `manage --fail` fails the member before it.
 #[test]
 fn a_member_that_does_not_answer_can_be_failed_and_the_array_stopped() {
     let stand = with_pool(MEMBER_BYTES);
