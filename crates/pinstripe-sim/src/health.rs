@@ -11,7 +11,7 @@ use pinstripe_member::Room;
 
 use crate::operation::{Dice, End};
 use crate::process::{Who, under};
-use crate::support::{Ledger, Seen, check, limits, read_files};
+use crate::support::{Ledger, Seen, check, limits, read_files, replace};
 use crate::world::{Health, Wanted, Where, World};
 
 impl World {
@@ -48,37 +48,22 @@ impl World {
         };
         self.made += 1;
         let place = self.site.path(&format!("m{member}-{}", self.made));
-        let (done, cut) = under(self.stage, end, |who| {
-            let mut store = self.open("", who)?;
-            let number = self.number(&store, member);
-            let options = repair::RepairOptions {
-                replace: Some((number, place.clone())),
-                same_disk: true,
-                limits: limits(),
-            };
-            repair::run(&mut store, &options, &Ledger::new().monitor)
-        });
-        self.untidy |= cut;
-        match &done {
-            Ok(_) if !cut => {
-                self.site.members[member] = place;
-                self.health[member].place = Where::Here;
-                self.repaired(done.unwrap().lost_extents);
-            }
-            Err(error) if !cut => panic!("member {member} could not be made anew: {error}"),
-            // Whatever there is of it, it is thrown away, and the next attempt is at another place.
-            _ => {
-                let _ = fs::remove_dir_all(&place);
-                // It may have been cut off when the store knew the new one already: that is the
-                // member that is gone now.
-                let mut member_slots = self.store().member_slots.into_iter();
-                if member_slots
-                    .any(|member_slot| member_slot.row.is_some() && member_slot.place == place)
-                {
-                    self.site.members[member] = place;
-                }
-            }
+        let number = self.number(&self.store(), member);
+        let attempt = |end| {
+            under(self.stage, end, |who| {
+                replace(&mut self.open("", who)?, number, &place, &Ledger::new())
+            })
+        };
+        let (mut done, cut) = attempt(end);
+        if cut {
+            done = attempt(End::Whole).0;
         }
+        let replaced =
+            done.unwrap_or_else(|error| panic!("member {member} was not replaced: {error}"));
+        self.untidy |= cut;
+        self.site.members[member] = place;
+        self.health[member].place = Where::Here;
+        self.repaired(replaced.lost_extents);
     }
 
     pub fn damage(&mut self, member: usize, seed: u64) {
@@ -111,9 +96,7 @@ impl World {
 
     pub fn repair(&mut self, end: End) {
         let (done, cut) = under(self.stage, end, |who| {
-            let options =
-                repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-            repair::run(&mut self.open("", who)?, &options, &Ledger::new().monitor)
+            repair::run(&mut self.open("", who)?, limits(), &Ledger::new().monitor)
         });
         self.untidy |= cut;
         match done {

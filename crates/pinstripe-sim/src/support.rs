@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use pinstripe::{Limits, OpenOptions, Store, backup, check, init, repair, restore};
+use pinstripe::{Limits, OpenOptions, Store, backup, check, init, member, repair, restore};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor, Observer, Problem, Severity};
 use pinstripe_io::fault::Plan;
@@ -427,8 +427,17 @@ pub fn check(store: &Store, read_data: bool, ledger: &Ledger) -> check::CheckOut
 }
 
 pub fn repair(store: &mut Store, ledger: &Ledger) -> repair::RepairOutcome {
-    let options = repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-    repair::run(store, &options, &ledger.monitor).unwrap()
+    repair::run(store, limits(), &ledger.monitor).unwrap()
+}
+
+/// Replaces a member by a new one at `to`.
+pub fn replace(
+    store: &mut Store,
+    number: usize,
+    to: &Path,
+    ledger: &Ledger,
+) -> Result<member::Replaced> {
+    member::replace(store, number, to, true, &limits(), &ledger.monitor)
 }
 
 /// Checks the complete store, and asserts that no problem is found.

@@ -82,10 +82,9 @@ impl RepairArgs {
         }
         let stored: u64 = members::run(&store)?.iter().map(|state| state.stored_bytes).sum();
         run.monitor.set_total(stored, 0);
-        let options =
-            repair::RepairOptions { replace: None, same_disk: false, limits: run.limits(&store) };
+        let limits = run.limits(&store);
         let ticker = run.ticker(GAUGE);
-        let outcome = repair::run(&mut store, &options, &run.monitor)?;
+        let outcome = repair::run(&mut store, limits, &run.monitor)?;
         drop(ticker);
         run.remember(&store, Proof::Label);
         say(run, &outcome);

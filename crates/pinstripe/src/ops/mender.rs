@@ -53,21 +53,16 @@ pub(super) enum Done {
 impl Mender<'_> {
     /// Decides where every damaged slot is written: to its member, if it has one; otherwise to a
     /// member without an extent of the set; otherwise to a member of whose extent another member
-    /// has a copy. `first` is the first member to get a slot that no member has.
-    pub(super) fn plan<'d>(
-        &self,
-        damage: impl Iterator<Item = &'d ExtentDamage>,
-        first: Option<usize>,
-    ) -> Vec<Job<'d>> {
+    /// has a copy.
+    pub(super) fn plan<'d>(&self, damage: impl Iterator<Item = &'d ExtentDamage>) -> Vec<Job<'d>> {
         let mut by_place: BTreeMap<(usize, Option<usize>), Vec<&ExtentDamage>> = BTreeMap::new();
         for one in damage {
             by_place.entry((one.slot, one.member)).or_default().push(one);
         }
         let is_missing =
             |damage: &[&ExtentDamage]| damage.iter().any(|one| one.part == ExtentPart::Extent);
-        let (mut missing, hurt): (Vec<_>, Vec<_>) =
+        let (missing, hurt): (Vec<_>, Vec<_>) =
             by_place.into_iter().partition(|(_, damage)| is_missing(damage));
-        missing.sort_by_key(|((slot, _), _)| Some(*slot) != first);
 
         let takers = self.store.takers();
         let takes = |number: &usize| takers.get(*number).is_some_and(Option::is_some);

@@ -12,9 +12,7 @@ pub(super) mod anew;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::carried::Carried;
 use super::copies::Copies;
-use super::init::refuse_disk;
 use super::mender::{Done, Mender};
 use super::strays;
 use crate::pipeline::limits::Limits;
@@ -31,16 +29,6 @@ use pinstripe_stripe::{ExtentPart, SetReader};
 /// The number of bytes of a rewritten extent that are collected before a write: a bucket gets an
 /// extent when it is complete.
 const COLLECTED_BYTES: u64 = 16 << 20;
-
-/// Options of a repair.
-pub struct RepairOptions {
-    /// Rebuild this member in this directory, which must be missing or empty.
-    pub replace: Option<(usize, PathBuf)>,
-    /// Allow the new directory to be on the disk of another member.
-    pub same_disk: bool,
-    /// Threads.
-    pub limits: Limits,
-}
 
 /// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]
@@ -65,8 +53,6 @@ pub struct RepairOutcome {
     pub given_up_chunks: u64,
     /// Extents that no member can take, because every present member has another extent of the set.
     pub homeless_extents: u64,
-    /// The number of the new member, if a member was replaced.
-    pub replaced_by: Option<usize>,
     /// The store is encrypted and its key was not given: index runs were not rebuilt.
     pub without_key: bool,
 }
@@ -74,44 +60,29 @@ pub struct RepairOutcome {
 /// Repairs the store.
 ///
 /// # Errors
-/// Fails only if the repair cannot run: the target is not empty, the member number does not exist,
-/// or a member cannot be written; or with [`Kind::Busy`] while another process moves extents or
-/// repairs.
-pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Result<RepairOutcome> {
+/// Fails with [`Kind::Busy`] while another process moves extents or repairs, or with the errors of
+/// a member that cannot be written.
+pub fn run(store: &mut Store, limits: Limits, monitor: &Monitor) -> Result<RepairOutcome> {
     let mut outcome = RepairOutcome::default();
     let claim = store.claim()?;
-    let mut replacement = None;
     store.sweep(monitor);
     drop_superseded(store, &claim, monitor)?;
-    if let Some((number, place)) = &options.replace {
-        let assigned = assign_replacement(store, *number, place, options.same_disk)?;
-        outcome.replaced_by = Some(assigned.0);
-        replacement = Some((*number, assigned));
-    }
     // First what counts goes to every member: an object on too few members may be one that counts on
     // the others.
     small_objects(store, monitor, &mut outcome)?;
     outcome.strays = strays::set_aside(store, &claim, monitor)?;
     store.remove_stale_keys()?;
-    let unmended = stripe_sets(store, &claim, options, monitor, &mut outcome)?;
+    let unmended = stripe_sets(store, &claim, &limits, monitor, &mut outcome)?;
     if store.is_locked() {
         outcome.without_key = true;
     } else {
         index_runs(store, monitor, &mut outcome)?;
     }
-    match replacement {
-        // The others learn of the new member and of the old one's end by the same table: at no
-        // step does the store count both as missing.
-        Some((number, (new, carried))) => {
-            store.retire(&claim, number)?;
-            outcome.repaired_objects += carried.update(store, new)?;
-            anew::rewrite_short_packs(store, &options.limits, monitor)?;
-        }
-        // Without the keys no label can be made that a store with MACs accepts.
-        None if store.lacks_macs() => {}
-        None => outcome.repaired_objects += store.write_labels_with(&claim)?,
+    // Without the keys no label can be made that a store with MACs accepts.
+    if !store.lacks_macs() {
+        outcome.repaired_objects += store.write_labels_with(&claim)?;
     }
-    let settled = anew::settle(store, unmended, options.limits, monitor)?;
+    let settled = anew::settle(store, unmended, limits, monitor)?;
     outcome.relaid_packs += settled.relaid_packs;
     outcome.lost_extents += settled.lost_extents;
     outcome.given_up_chunks += settled.given_up_chunks;
@@ -124,39 +95,6 @@ fn drop_superseded(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<()
     let stale = index::stale_members(store, &superseded)?;
     super::stale::tell(store, &stale, super::stale::UPDATED, monitor);
     index::drop_superseded(store, Some(claim.session())).map(drop)
-}
-
-/// Makes a new, empty member the replacement of a member. Returns the new member's number, and the
-/// objects that were copied to it.
-fn assign_replacement(
-    store: &mut Store,
-    number: usize,
-    place: &Path,
-    same_disk: bool,
-) -> Result<(usize, Carried)> {
-    let Some(member_slot) =
-        store.member_slots.get(number).filter(|member_slot| member_slot.row.is_some())
-    else {
-        return Err(Error::new(Kind::Usage, format!("there is no member {number}"))
-            .advice("'pinstripe members' lists the members"));
-    };
-    if member_slot.member.is_some() {
-        return Err(Error::new(Kind::Refused, format!("member {number} is present"))
-            .at(&member_slot.place)
-            .advice(
-                "'pinstripe repair' without --member repairs damage on a present member; to \
-                 replace the member, detach it first",
-            ));
-    }
-    if !same_disk {
-        refuse_disk(store, place, Some(number))?;
-    }
-    let carried = Carried::gather(store)?;
-    let new = store.join(place)?;
-    if let Some(member) = store.member_slots[new].member.as_ref() {
-        carried.put_on(&**member)?;
-    }
-    Ok((new, carried))
 }
 
 /// Copies small objects to members that lack them or have damaged copies.
@@ -204,14 +142,14 @@ pub(super) fn small_objects(
 fn stripe_sets(
     store: &Store,
     claim: &Claim,
-    options: &RepairOptions,
+    limits: &Limits,
     monitor: &Monitor,
     outcome: &mut RepairOutcome,
 ) -> Result<Vec<Unmended>> {
     let mut unmended = Vec::new();
     let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let indexed_before = indexed.clone();
-    let readers = options.limits.set_readers(store, COLLECTED_BYTES);
+    let readers = limits.set_readers(store, COLLECTED_BYTES);
     for room in [Room::Packs, Room::Index] {
         let there = index::standing_sets(store, room)?;
         // A short index run may be readable from fewer: it is tried, and rebuilt if it is not.
@@ -228,8 +166,7 @@ fn stripe_sets(
         }
         let sets: Vec<_> = sets.into_iter().collect();
         let repaired = each(readers, &sets, |set| {
-            let replaced = options.replace.as_ref().map(|(number, _)| *number);
-            repair_set(store, claim, ExtentName::In(room, set.0), replaced, monitor)
+            repair_set(store, claim, ExtentName::In(room, set.0), monitor)
         })?;
         outcome.sets += sets.len() as u64;
         for (set, done) in sets.into_iter().zip(repaired) {
@@ -267,7 +204,6 @@ fn repair_set(
     store: &Store,
     claim: &Claim,
     name: ExtentName,
-    replaced: Option<usize>,
     monitor: &Monitor,
 ) -> Result<Repaired> {
     let mut done = Repaired::default();
@@ -287,7 +223,7 @@ fn repair_set(
             return Ok(done);
         }
     };
-    let (repaired, is_all) = write_missing(store, claim, &reader, replaced, monitor)?;
+    let (repaired, is_all) = write_missing(store, claim, &reader, monitor)?;
     done.repaired = repaired;
     if is_all {
         return Ok(done);
@@ -301,9 +237,8 @@ fn repair_set(
     if !verification.damage.is_empty() && deletion::is_going(store, name)? {
         return Ok(done);
     }
-    // A member to be replaced had most likely the slot of its own number: the new one gets that.
     let mender = Mender { store, reader: &reader, claim: Some(claim) };
-    let jobs = mender.plan(verification.damage.iter(), replaced);
+    let jobs = mender.plan(verification.damage.iter());
     mender.mend(&jobs, &mut |job, became| {
         match became {
             Done::Written => {
@@ -330,7 +265,6 @@ fn write_missing(
     store: &Store,
     claim: &Claim,
     reader: &SetReader,
-    replaced: Option<usize>,
     monitor: &Monitor,
 ) -> Result<(u64, bool)> {
     let (damage, slots) = (reader.verify_ends_only().damage, 0..reader.geometry().members());
@@ -341,7 +275,7 @@ fn write_missing(
         return Ok((0, false));
     }
     let mender = Mender { store, reader, claim: Some(claim) };
-    let jobs = mender.plan(damage.iter(), replaced);
+    let jobs = mender.plan(damage.iter());
     let (mut repaired, mut failed) = (0, None);
     mender.mend(&jobs, &mut |_, became| {
         match became {

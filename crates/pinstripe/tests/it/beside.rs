@@ -61,10 +61,7 @@ fn run(site: &Site, verb: &str, store: &mut Store, forgotten: &str) -> Result<()
             let options = scrub::ScrubOptions { budget, rate: None, save_bytes: 1 << 30, limits };
             scrub::run(store, &options, monitor, &|_| {}).map(drop)
         }
-        "repair" => {
-            let options = repair::RepairOptions { replace: None, same_disk: true, limits };
-            repair::run(store, &options, monitor).map(drop)
-        }
+        "repair" => repair::run(store, limits, monitor).map(drop),
         "member add" => member::add(store, &site.path("new"), true, monitor).map(drop),
         "member remove" => member::remove(store, 3, &limits, monitor).map(drop),
         "member replace" => {

@@ -195,8 +195,7 @@ fn hurt_one_member(site: &Site) {
 fn a_repair_cut_off_at_any_step_loses_nothing_and_the_next_one_ends_it() {
     let run = |site: &Site, steps: Arc<dyn Steps>| {
         let mut store = site.open_doomed(0, "", steps).unwrap();
-        let options = repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-        repair::run(&mut store, &options, &Ledger::new().monitor)
+        repair::run(&mut store, limits(), &Ledger::new().monitor)
     };
     let bench = Bench::new();
     hurt_one_member(&bench.site);

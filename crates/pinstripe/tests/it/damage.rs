@@ -23,7 +23,7 @@ use proptest::prelude::*;
 use crate::look::{Tree, assert_same, look};
 use crate::support::{
     Image, Ledger, STRIP_BYTES, Site, assert_whole, backup, check, limits, noise, read_files,
-    remove_tree, repair, restore, small_tree,
+    remove_tree, repair, replace, restore, small_tree,
 };
 
 /// A store with two snapshots, and all its bytes.
@@ -328,10 +328,8 @@ fn a_member_lost_whole_is_rebuilt_into_an_empty_directory() {
         for &member in &lost {
             // Into another place, of which the labels of all others then know.
             let to = site.path(&format!("new-{member}"));
-            let replace = Some((member, to.clone()));
-            let options = repair::RepairOptions { replace, limits: limits(), same_disk: true };
             let ledger = Ledger::new();
-            let outcome = repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
+            let outcome = replace(&mut site.store(), member, &to, &ledger).unwrap();
             ledger.assert_no_losses();
             assert_eq!(outcome.lost_extents, 0);
             let mut rebuilt = std::collections::BTreeMap::new();
@@ -343,7 +341,7 @@ fn a_member_lost_whole_is_rebuilt_into_an_empty_directory() {
                     assert!(*before == bytes, "{} differs", path.display());
                 }
             }
-            let number = outcome.replaced_by.unwrap();
+            let number = outcome.replaced_by;
             assert_eq!(site.store().member_slots[number].place, to);
             assert!(site.store().member_slots[member].row.is_none());
         }
@@ -373,13 +371,10 @@ fn damage_in_a_short_row_is_found_beside_a_lost_member() {
     }
     drop(store);
     fs::remove_dir_all(&site.members[3]).unwrap();
-    let replace = Some((3, site.path("new")));
-    let options = repair::RepairOptions { replace, limits: limits(), same_disk: true };
-    let first = repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
-    assert!(first.repaired_extents > 0);
+    let first = replace(&mut site.store(), 3, &site.path("new"), &Ledger::new()).unwrap();
+    assert!(first.rebuilt_extents > 0);
     // Nothing is left that could have been mended.
-    let options = repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-    let again = repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
+    let again = repair::run(&mut site.store(), limits(), &Ledger::new().monitor).unwrap();
     assert_eq!(again.repaired_extents, 0, "{first:?} {again:?}");
 }
 

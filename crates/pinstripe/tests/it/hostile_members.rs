@@ -198,10 +198,8 @@ impl World {
                 scrub::run(&store, &options, &ledger.monitor, &|_| ())?;
             }
             Verb::LockedRepair if self.site.sealed => {
-                let options =
-                    repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
                 let mut store = self.site.locked_store_through(honest);
-                repair::run(&mut store, &options, &ledger.monitor)?;
+                repair::run(&mut store, limits(), &ledger.monitor)?;
             }
             Verb::LockedRepair => {}
             Verb::Repair => {

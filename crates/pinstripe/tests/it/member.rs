@@ -400,10 +400,8 @@ fn what_repair_cannot_bring_back_is_stored_again_by_the_next_backup() {
     let bench = Bench::new(4, 1);
     let site = &bench.site;
     hurt_pack(&bench, content_pack(&bench), &[0, 1]);
-    let options =
-        pinstripe::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
     let ledger = Ledger::new();
-    let done = pinstripe::repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
+    let done = pinstripe::repair::run(&mut site.store(), limits(), &ledger.monitor).unwrap();
     assert!(done.given_up_chunks > 0 && !ledger.losses().is_empty(), "{done:?}");
     backup(&site.store(), &site.source(), &Ledger::new()).unwrap();
     assert_whole(&site.store());
@@ -468,12 +466,7 @@ fn rebalance_spreads_what_is_there_and_a_dry_run_only_says_so() {
         bench.tree = look(&bench.site.source());
         fs::rename(&aside, &bench.site.members[3]).unwrap();
     }
-    pinstripe::repair::run(
-        &mut bench.site.store(),
-        &pinstripe::repair::RepairOptions { replace: None, limits: limits(), same_disk: true },
-        &Ledger::new().monitor,
-    )
-    .unwrap();
+    pinstripe::repair::run(&mut bench.site.store(), limits(), &Ledger::new().monitor).unwrap();
     let before = bench.site.image();
     let planned = rebalance(&mut bench.site.store(), true).unwrap();
     assert!(planned.moved.moved_extents > 3, "{planned:?}");
@@ -680,12 +673,7 @@ fn only_one_process_moves_extents_at_a_time() {
         add(&mut store, &new).err(),
         rebalance(&mut store, false).err(),
         store.claim().err(),
-        pinstripe::repair::run(
-            &mut store,
-            &pinstripe::repair::RepairOptions { replace: None, limits: limits(), same_disk: true },
-            &Ledger::new().monitor,
-        )
-        .err(),
+        pinstripe::repair::run(&mut store, limits(), &Ledger::new().monitor).err(),
     ];
     for error in busy {
         assert_eq!(error.unwrap().kind(), Kind::Busy);

@@ -5,12 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pinstripe::index::{geometry_of, sets_in};
-use pinstripe::{Store, repair, scrub};
+use pinstripe::{Store, scrub};
 use pinstripe_base::error::Kind;
 use pinstripe_member::Room;
 
 use crate::look::look;
-use crate::support::{Ledger, Site, assert_whole, backup, check, limits, repair, small_tree};
+use crate::support::{
+    Ledger, Site, assert_whole, backup, check, limits, repair, replace, small_tree,
+};
 
 /// Data strips of the packs, each number once.
 fn widths(store: &Store) -> BTreeSet<usize> {
@@ -66,15 +68,10 @@ fn a_member_that_was_replaced_and_comes_back_is_not_taken() {
     let (snapshot, tree) = (site.save(), look(&site.source()));
     let (aside, new) = (site.path("aside"), site.path("new"));
     fs::rename(&site.members[1], &aside).unwrap();
-    let options = repair::RepairOptions {
-        replace: Some((1, new.clone())),
-        limits: limits(),
-        same_disk: true,
-    };
     let ledger = Ledger::new();
-    let outcome = repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
+    let replaced = replace(&mut site.store(), 1, &new, &ledger).unwrap();
     ledger.assert_no_losses();
-    assert_eq!(outcome.replaced_by, Some(3));
+    assert_eq!(replaced.replaced_by, 3);
     fs::rename(&aside, &site.members[1]).unwrap();
     for through in 0..3 {
         let store = site.store_through(through);
@@ -93,12 +90,7 @@ fn replaced() -> (Site, PathBuf) {
     site.save();
     fs::rename(&site.members[1], site.path("aside")).unwrap();
     let new = site.path("new");
-    let options = repair::RepairOptions {
-        replace: Some((1, new.clone())),
-        limits: limits(),
-        same_disk: true,
-    };
-    repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
+    replace(&mut site.store(), 1, &new, &Ledger::new()).unwrap();
     site.members[1] = new.clone();
     (site, new)
 }

@@ -64,10 +64,7 @@ fn late_verbs(site: &Site, forgotten: &str, kept: &str) -> Vec<(&'static str, Ki
     type Verb<'a> = (&'static str, Box<dyn Fn(&mut Store) -> Result<()> + 'a>);
     let ledger = Ledger::new();
     let monitor = &ledger.monitor;
-    let repaired = |store: &mut Store| {
-        let options = repair::RepairOptions { replace: None, same_disk: true, limits: limits() };
-        repair::run(store, &options, monitor).map(drop)
-    };
+    let repaired = |store: &mut Store| repair::run(store, limits(), monitor).map(drop);
     let verbs: Vec<Verb<'_>> = vec![
         ("backup", Box::new(|store| backup(store, &site.source(), &ledger).map(drop))),
         ("gc", Box::new(|store| gc::run(store, &gc_options(), monitor).map(drop))),

@@ -11,7 +11,8 @@ use pinstripe_member::{ExtentName, Room};
 
 use crate::look::look;
 use crate::support::{
-    Ledger, NoWait, Site, assert_whole, backup, check, limits, read_files, repair, small_tree,
+    Ledger, NoWait, Site, assert_whole, backup, check, limits, read_files, repair, replace,
+    small_tree,
 };
 
 #[test]
@@ -63,12 +64,7 @@ fn a_member_of_another_store_is_not_believed_and_not_touched() {
     ledger.assert_no_losses();
     assert_eq!(ledger.degraded()[0].kind, Kind::WrongMember);
     repair(&mut store, &Ledger::new());
-    let options = repair::RepairOptions {
-        replace: Some((1, site.members[1].clone())),
-        same_disk: true,
-        limits: limits(),
-    };
-    let refused = repair::run(&mut store, &options, &Ledger::new().monitor).unwrap_err();
+    let refused = replace(&mut store, 1, &site.members[1], &Ledger::new()).unwrap_err();
     assert_eq!(refused.kind(), Kind::Refused);
     let mut after = Default::default();
     read_files(&site.members[1], &mut after);
@@ -180,8 +176,7 @@ fn small_objects_of_a_newer_version_are_refused_and_left_alone() {
         unsupported(backup(&store, &site.source(), &Ledger::new()).unwrap_err().kind());
         let options = check::CheckOptions { read_data: false, limits: limits() };
         unsupported(check::run(&store, &options, &monitor).unwrap_err().kind());
-        let options = repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-        unsupported(repair::run(&mut store, &options, &monitor).unwrap_err().kind());
+        unsupported(repair::run(&mut store, limits(), &monitor).unwrap_err().kind());
         assert!(site.image() == aged, "a newer store was changed");
     }
 }
@@ -225,8 +220,7 @@ fn stripe_sets_of_a_newer_version_are_refused_and_left_alone() {
         let outcome = check(&store, true, &ledger);
         let told = ledger.seen().iter().any(|seen| seen.kind == Kind::Unsupported);
         assert!(told && outcome.repairable + outcome.lost > 0, "{:#?}", ledger.seen());
-        let options = repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-        let refused = repair::run(&mut store, &options, &Ledger::new().monitor).unwrap_err();
+        let refused = repair::run(&mut store, limits(), &Ledger::new().monitor).unwrap_err();
         assert_eq!(refused.kind(), Kind::Unsupported);
         assert!(site.image() == aged, "a newer store was changed");
         let (ledger, to) = (Ledger::new(), site.target());

@@ -167,8 +167,7 @@ impl World {
                 gc::run(&store, &options, monitor)?;
             }
             Step::Repair => {
-                let options = repair::RepairOptions { replace: None, same_disk: true, limits };
-                repair::run(&mut store, &options, monitor)?;
+                repair::run(&mut store, limits, monitor)?;
             }
             Step::Away(which) => {
                 if self.away.len() < self.parity && self.there.len() > 1 {

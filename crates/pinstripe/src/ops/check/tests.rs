@@ -40,10 +40,5 @@ fn a_pack_over_more_members_than_the_store_has_is_survived() {
     let outcome = run(&store, &CheckOptions { read_data: true, limits }, &monitor).unwrap();
     // No run names it, and too few extents are there: a leftover of an interrupted backup.
     assert_eq!((outcome.lost, outcome.packs), (0, 0), "{outcome:?}");
-    repair::run(
-        &mut store,
-        &repair::RepairOptions { replace: None, same_disk: true, limits },
-        &monitor,
-    )
-    .unwrap();
+    repair::run(&mut store, limits, &monitor).unwrap();
 }

@@ -169,7 +169,7 @@ fn mend(
         false => true,
     };
     let mender = Mender { store, reader, claim: None };
-    let jobs = mender.plan(verification.damage.iter().filter(is_ours), None);
+    let jobs = mender.plan(verification.damage.iter().filter(is_ours));
     mender.mend(&jobs, &mut |job, became| {
         let fate = match became {
             Done::Written => Fate::Mended,

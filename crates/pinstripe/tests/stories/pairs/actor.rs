@@ -69,11 +69,10 @@ impl Target {
         };
         let from = if first.is_empty() { &second } else { &first };
         let snapshot = from.get(dice.below(from.len().max(1))).copied();
-        let is_dead = |verb| matches!(verb, Verb::ReplaceDead | Verb::RepairReplace);
         let mut seat = dice.below(world.seats.len());
         for wanted in [Where::Away, Where::Dead] {
             let at = world.seats.iter().position(|seat| seat.is == wanted);
-            seat = at.filter(|_| is_dead(act.verb)).unwrap_or(seat);
+            seat = at.filter(|_| act.verb == Verb::ReplaceDead).unwrap_or(seat);
         }
         let number = world.new_number();
         let keys = world.keys.lock().unwrap();
@@ -156,7 +155,7 @@ impl Actor<'_> {
             Verb::Forget | Verb::ForgetByRule | Verb::Undelete => self.forget(&store),
             Verb::Gc => self.collect(&store),
             Verb::Scrub => self.scrub(&store),
-            Verb::Repair | Verb::RepairReplace => self.repair(&mut store),
+            Verb::Repair => self.repair(&mut store),
             Verb::Upgrade => upgrade::run(&mut store, Direction::Forward).map(|_| Done::Member),
             Verb::KeyAdd | Verb::KeyRemove | Verb::KeyRotate => self.change_keys(&mut store),
             Verb::MemberAdd
@@ -222,11 +221,7 @@ impl Actor<'_> {
     }
 
     fn repair(&self, store: &mut Store) -> Result<Done> {
-        let number = self.world.seats[self.target.seat].number;
-        let replace =
-            (self.act.verb == Verb::RepairReplace).then(|| (number, self.target.new_place.clone()));
-        let options = repair::RepairOptions { replace, same_disk: true, limits: limits() };
-        repair::run(store, &options, &self.ledger.monitor).map(Done::Repaired)
+        repair::run(store, limits(), &self.ledger.monitor).map(Done::Repaired)
     }
 
     fn change_keys(&self, store: &mut Store) -> Result<Done> {

@@ -518,12 +518,12 @@ fn a_rotation_reports_the_member_that_failed_in_between() {
     holds(5019119, shape(3, 1, true), vec![Scene { killed: 1, ..scene(stale, &acts) }]);
 }
 
-/// An undelete during `repair --replace` put its mark on the one member of a mirror that was left. The
+/// An undelete during a replacement put its mark on the one member of a mirror that was left. The
 /// new member did not get it, and lost the snapshot with the next member.
 #[test]
-fn a_mark_that_was_put_during_a_repair_with_replacement_is_on_the_new_member() {
+fn a_mark_that_was_put_during_a_replacement_is_on_the_new_member() {
     let acts = [
-        act(Verb::RepairReplace, 6742919485740052414, 0),
+        act(Verb::ReplaceDead, 6742919485740052414, 0),
         act(Verb::Undelete, 14531403575202750334, 0),
     ];
     let scenes = vec![

@@ -245,8 +245,7 @@ impl World {
             self.finish_upgrade();
         }
         let ledger = Ledger::new();
-        let options = repair::RepairOptions { replace: None, same_disk: true, limits: limits() };
-        let repaired = repair::run(&mut self.opened("for repair"), &options, &ledger.monitor);
+        let repaired = repair::run(&mut self.opened("for repair"), limits(), &ledger.monitor);
         let repaired = repaired.unwrap_or_else(|error| panic!("repair at the end: {error}"));
         let may_lose = self.is_disorderly() || self.may_lose;
         assert!(repaired.lost_extents == 0 || may_lose, "{repaired:?} {:#?}", ledger.seen());

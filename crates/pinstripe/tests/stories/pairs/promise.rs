@@ -171,7 +171,7 @@ impl Facts<'_> {
     }
 
     fn is_dead_there(&self) -> bool {
-        self.absent > 0 || !matches!(self.verb, Verb::ReplaceDead | Verb::RepairReplace)
+        self.absent > 0 || self.verb != Verb::ReplaceDead
     }
 
     fn may_refuse(&self) -> bool {
@@ -184,7 +184,7 @@ impl Facts<'_> {
                 let are_too_few = unfit && self.members <= 2 * self.parity;
                 are_too_few || !self.can_write() || self.may_lose || self.is_infirm
             }
-            Verb::MemberRemove | Verb::ReplaceLiving | Verb::ReplaceDead | Verb::RepairReplace => {
+            Verb::MemberRemove | Verb::ReplaceLiving | Verb::ReplaceDead => {
                 unfit
                     || self.hurt > 0
                     || self.is_untidy

@@ -230,10 +230,9 @@ fn alone(dice: &mut Dice, verb: Verb) -> Scene {
 }
 
 fn trouble(dice: &mut Dice, verbs: &[Verb]) -> Trouble {
-    let is_for_the_dead = |verb: &Verb| matches!(verb, Verb::ReplaceDead | Verb::RepairReplace);
     let (member, calls) = (dice.below(8), *dice.pick(BEGINS));
     let at = dice.below(calls) as u64;
-    if verbs.iter().any(is_for_the_dead) && dice.below(4) > 0 {
+    if verbs.contains(&Verb::ReplaceDead) && dice.below(4) > 0 {
         return match dice.below(4) {
             0 => Trouble::DiesBesideRot { member, rotten: dice.below(8), seed: dice.next() },
             _ => Trouble::Dies { member },

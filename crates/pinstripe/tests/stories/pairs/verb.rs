@@ -73,7 +73,6 @@ verbs! {
     Scrub Writer "scrub" "scrub::run"
     ScrubStatus Reader "scrub --status" "scrub::status"
     Repair Mover "repair" "repair::run"
-    RepairReplace Mover "repair --replace" "repair::run"
     Upgrade Mover "upgrade" "upgrade::run"
     KeyList Reader "key list" "key::list"
     KeyAdd Key "key add" "key::add"
@@ -116,7 +115,6 @@ impl Verb {
             Verb::Resume | Verb::Stream => "backup",
             Verb::Preview => "restore",
             Verb::ForgetByRule => "forget",
-            Verb::RepairReplace => "repair",
             Verb::ReplaceLiving | Verb::ReplaceDead => "member replace",
             Verb::Rebalance => "member rebalance",
             _ => self.name(),
