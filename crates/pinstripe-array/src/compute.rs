@@ -138,7 +138,7 @@ impl ComputedBytes {
             let number = transfer(&operation.plan.writes, shard, &piece.column);
             let column = &operation.plan.writes[number].column;
             let bytes = &self.bytes(number, operation)[within(&piece.column, column)];
-            sums.extend(bytes.chunks(BLOCK_BYTES as usize).map(Sum::of));
+            sums.extend(bytes.chunks(BLOCK_BYTES as usize).map(Sum::from_block));
         }
         sums
     }
@@ -152,7 +152,7 @@ struct Old<'a> {
 }
 
 impl Old<'_> {
-    fn of(&self, shard: usize) -> Option<&[u8]> {
+    fn shard(&self, shard: usize) -> Option<&[u8]> {
         if self.piece.reads.has(shard) {
             return Some(self.operation.read_of(shard, &self.piece.column));
         }
@@ -279,7 +279,7 @@ impl<'a> Operation<'a> {
         let changed = piece.dirty.or(piece.fill);
         let difference = piece.method == Method::ReadModifyWrite;
         for (n, row) in rows.iter_mut() {
-            match old.of(data + *n).filter(|_| difference) {
+            match old.shard(data + *n).filter(|_| difference) {
                 Some(bytes) => row.copy_from_slice(bytes),
                 None => row.fill(0),
             }
@@ -287,8 +287,9 @@ impl<'a> Operation<'a> {
         let unchanged = (0..data).filter(|shard| difference == changed.has(*shard));
         let coefficient = |shard: usize| self.row.coefficient(shard);
         if piece.method != Method::Full {
-            let sources: Vec<_> =
-                unchanged.filter_map(|shard| Some((coefficient(shard), old.of(shard)?))).collect();
+            let sources: Vec<_> = unchanged
+                .filter_map(|shard| Some((coefficient(shard), old.shard(shard)?)))
+                .collect();
             update(&sources, rows);
         }
         for (n, row) in rows.iter() {
@@ -334,8 +335,8 @@ impl<'a> Operation<'a> {
         }
         // Any copy of a mirror will do.
         let before = match self.row.mirrors() {
-            true => (0..self.row.shards()).find_map(|copy| old.of(copy)),
-            false => old.of(data),
+            true => (0..self.row.shards()).find_map(|copy| old.shard(copy)),
+            false => old.shard(data),
         };
         match before {
             Some(bytes) => to.copy_from_slice(bytes),

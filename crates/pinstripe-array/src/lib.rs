@@ -97,8 +97,8 @@ pub use ops::made_files::MadeFiles;
 pub use ops::md::{assemble_md, open as open_md};
 pub use ops::monitor::{Sight, Watcher, is_grave, sight as sight_of, test_message as test_event};
 pub use ops::open::{
-    Reached, look as look_at_array, next as next_reply, reach as reach_array, send as send_request,
-    server as server_of, start as start_volume,
+    Reached, inspect as look_at_array, next as next_reply, reach as reach_array,
+    send as send_request, server as server_of, start as start_volume,
 };
 pub use ops::probe::{Probed, Verdict as ProbeVerdict, probe as probe_devices};
 pub use ops::register::{Metadata as ArrayMetadata, absolute as absolute_path};

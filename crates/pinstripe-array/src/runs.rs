@@ -34,7 +34,7 @@ impl RunBytes {
     }
 
     /// A run of the bytes that are written at `start`, stored in `memory`, which is empty.
-    pub fn of(start: u32, bytes: &[u8], mut memory: Vec<u8>) -> Self {
+    pub fn from_bytes(start: u32, bytes: &[u8], mut memory: Vec<u8>) -> Self {
         memory.reserve(Self::room(bytes.len()));
         let pad = match bytes.len() < LAID_OUT_BYTES {
             true => 0,
@@ -112,7 +112,10 @@ impl Runs {
         let first = self.0.partition_point(|run| run.end() < start);
         let behind = self.0.partition_point(|run| run.start <= end);
         if first == behind {
-            self.0.insert(first, BlockRun { start, bytes: RunBytes::of(start, bytes, memory()) });
+            self.0.insert(
+                first,
+                BlockRun { start, bytes: RunBytes::from_bytes(start, bytes, memory()) },
+            );
             return bytes.len() as u64;
         }
         let touched = &mut self.0[first..behind];
@@ -128,7 +131,7 @@ impl Runs {
         if start < all.start {
             let kept = all.bytes.get((end.max(all.start) - all.start) as usize..);
             let memory = Vec::with_capacity(RunBytes::room(bytes.len() + all.bytes.len()));
-            let mut joined = RunBytes::of(start, bytes, memory);
+            let mut joined = RunBytes::from_bytes(start, bytes, memory);
             joined.memory.extend_from_slice(kept.unwrap_or_default());
             *all = BlockRun { start, bytes: joined };
         } else {
@@ -226,7 +229,7 @@ mod tests {
                     .copy_from_slice(&bytes.iter().map(|byte| Some(*byte)).collect::<Vec<_>>());
                 let more = model.iter().flatten().count() - before;
                 // Taken over where they touch nothing, else written.
-                let added = match runs.take(start, RunBytes::of(start, &bytes, Vec::new())) {
+                let added = match runs.take(start, RunBytes::from_bytes(start, &bytes, Vec::new())) {
                     Ok(added) => added,
                     Err(bytes) => runs.write(start, &bytes),
                 };

@@ -192,18 +192,21 @@ mod tests {
     fn what_was_changed_stays_until_it_is_written() {
         let mut cache = SumCache::new(4);
         bring(&mut cache, 0);
-        cache.set(3, Sum::of(b"a"));
+        cache.set(3, Sum::from_block(b"a"));
         for page in 1..100 {
             bring(&mut cache, page);
         }
         assert!(cache.pages.len() <= 10, "{}", cache.pages.len());
-        assert_eq!(cache.get(3), Some(Sum::of(b"a")));
+        assert_eq!(cache.get(3), Some(Sum::from_block(b"a")));
         // A member's older page does not replace it.
         bring(&mut cache, 0);
         let changed = cache.changed();
-        assert_eq!((changed.len(), changed[0].page, changed[0].sums[3]), (1, 0, Sum::of(b"a")));
+        assert_eq!(
+            (changed.len(), changed[0].page, changed[0].sums[3]),
+            (1, 0, Sum::from_block(b"a"))
+        );
         // Changed again while it was being written: it is still to be written.
-        cache.set(3, Sum::of(b"b"));
+        cache.set(3, Sum::from_block(b"b"));
         cache.written(&changed[0], Version::FIRST.plus(1));
         let changed = cache.changed();
         assert_eq!((changed.len(), changed[0].version), (1, Version::FIRST.plus(1)));

@@ -130,7 +130,7 @@ impl Traffic {
 
 /// The number of row pieces that were written, by method of parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Pieces {
+pub struct WriteMethodCounts {
     /// All data was new, so nothing was read.
     pub full: u64,
     /// Parity was changed by the difference.
@@ -159,9 +159,9 @@ impl Tally {
     }
 
     /// The counts so far, by method.
-    pub fn snapshot(&self) -> Pieces {
+    pub fn snapshot(&self) -> WriteMethodCounts {
         let [full, read_modify_write, reconstruct_write, plain] = self.0.each_ref().map(get);
-        Pieces { full, read_modify_write, reconstruct_write, plain }
+        WriteMethodCounts { full, read_modify_write, reconstruct_write, plain }
     }
 }
 

@@ -38,8 +38,8 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     /// The attempts of a call that moves data for this time; fails while the endpoint is resting.
-    pub fn of(endpoint: &Endpoint, data: Duration) -> Result<Attempts, Fault> {
-        let (has_answered, rests) = endpoint.health.look();
+    pub(crate) fn for_endpoint(endpoint: &Endpoint, data: Duration) -> Result<Attempts, Fault> {
+        let (has_answered, rests) = endpoint.health.state();
         match rests {
             Some(fault) => Err(fault),
             None => {
@@ -159,17 +159,17 @@ mod tests {
             let endpoint = Endpoint::new(Bandwidth::default());
             let refusal = Refusal { status, ..Refusal::default() };
             let busy = Fault::Refused(Box::new(refusal));
-            let mut attempts = Attempts::of(&endpoint, Duration::ZERO).ok().unwrap();
-            let mut other = Attempts::of(&endpoint, Duration::ZERO).ok().unwrap();
+            let mut attempts = Attempts::for_endpoint(&endpoint, Duration::ZERO).ok().unwrap();
+            let mut other = Attempts::for_endpoint(&endpoint, Duration::ZERO).ok().unwrap();
             attempts.call = Duration::ZERO;
             let ended = runtime.block_on(attempts.next(&endpoint, busy.clone(), 0));
             assert_eq!(ended, Err(busy.clone()));
-            assert_eq!(Attempts::of(&endpoint, Duration::ZERO).err(), Some(busy.clone()));
+            assert_eq!(Attempts::for_endpoint(&endpoint, Duration::ZERO).err(), Some(busy.clone()));
             // A call that began before and gets the same answer does not end the rest.
             assert_eq!(runtime.block_on(other.next(&endpoint, busy.clone(), 0)), Ok(()));
-            assert_eq!(Attempts::of(&endpoint, Duration::ZERO).err(), Some(busy));
+            assert_eq!(Attempts::for_endpoint(&endpoint, Duration::ZERO).err(), Some(busy));
             endpoint.health.answered();
-            assert!(Attempts::of(&endpoint, Duration::ZERO).is_ok());
+            assert!(Attempts::for_endpoint(&endpoint, Duration::ZERO).is_ok());
         }
     }
 
@@ -179,10 +179,13 @@ mod tests {
         let endpoint = Endpoint::new(Bandwidth::default());
         let refusal = Refusal { status: 400, code: "ExpiredToken".into(), ..Refusal::default() };
         let expired = Fault::Refused(Box::new(refusal));
-        let mut attempts = Attempts::of(&endpoint, Duration::ZERO).ok().unwrap();
+        let mut attempts = Attempts::for_endpoint(&endpoint, Duration::ZERO).ok().unwrap();
         assert_eq!(runtime.block_on(attempts.next(&endpoint, expired.clone(), 0)), Ok(()));
         let again = runtime.block_on(attempts.next(&endpoint, expired.clone(), 0));
         assert_eq!(again, Err(expired));
-        assert!(Attempts::of(&endpoint, Duration::ZERO).is_ok(), "the endpoint does not rest");
+        assert!(
+            Attempts::for_endpoint(&endpoint, Duration::ZERO).is_ok(),
+            "the endpoint does not rest"
+        );
     }
 }

@@ -182,9 +182,9 @@ pub fn copy(blocks: &[Bytes], offset: u64, buf: &mut [u8]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pinstripe_member::Room;
+    use pinstripe_member::ExtentKind;
 
-    const EXTENT: Extent = (0, ExtentName::In(Room::Packs, [1; 16]));
+    const EXTENT: Extent = (0, ExtentName::In(ExtentKind::Packs, [1; 16]));
 
     fn fetch(_: u64) -> BoxFuture<'static, Result<Bytes, Fault>> {
         futures_util::future::ready(Ok(Bytes::new())).boxed()
@@ -225,7 +225,7 @@ mod tests {
     fn many_readers_side_by_side_fetch_each_block_once() {
         const READS: u64 = 16;
         let (blocks, fetched) = (Blocks::default(), std::cell::RefCell::new(Vec::new()));
-        let extent = |number| (0, ExtentName::In(Room::Packs, [number; 16]));
+        let extent = |number| (0, ExtentName::In(ExtentKind::Packs, [number; 16]));
         (0..16).for_each(|number| blocks.learn(extent(number), 4 * BLOCK_BYTES));
         for at in 0..4 * READS {
             for number in 0..16 {

@@ -101,7 +101,7 @@ struct LastHeard {
 
 impl Health {
     /// Whether the endpoint ever answered, and the fault that makes it rest now.
-    pub fn look(&self) -> (bool, Option<Fault>) {
+    pub fn state(&self) -> (bool, Option<Fault>) {
         let heard = self.0.lock();
         let rests = heard.rests.as_ref().filter(|(began, rest, _)| clock::since(*began) < *rest);
         (heard.has_answered, rests.map(|(.., fault)| fault.clone()))

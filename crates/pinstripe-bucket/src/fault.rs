@@ -37,7 +37,7 @@ pub enum Fault {
 
 impl Fault {
     /// The fault for an error of the client.
-    pub fn of(error: &object_store::Error) -> Self {
+    pub fn from_error(error: &object_store::Error) -> Self {
         match error {
             object_store::Error::NotFound { .. } => return Fault::Missing,
             object_store::Error::AlreadyExists { .. }

@@ -13,11 +13,11 @@ use tokio::task::JoinHandle;
 
 use crate::blocks::Blocks;
 use crate::fault::Fault;
-use crate::foresight::{self, Asker, Foresight};
 use crate::kept::Kept;
 use crate::lock::Lock;
 use crate::locks::RankedMutex;
 use crate::place::BucketPlace;
+use crate::prefetch::{self, Asker, ListPrefetch};
 use crate::session::Session;
 use crate::tails::Tails;
 
@@ -36,7 +36,7 @@ pub struct Inner {
     /// The cached blocks, which all members share; their keys include the number of the member.
     pub blocks: Arc<Blocks>,
     /// Prefetched answers.
-    pub foresight: Foresight,
+    pub foresight: ListPrefetch,
     /// Puts that were begun before the calls that wait for them.
     pub puts: RankedMutex<HashMap<ExtentName, Sending>>,
     pub kept: Kept,
@@ -57,7 +57,7 @@ impl Inner {
     /// show.
     pub fn keep(&self, name: ExtentName, tag: Option<String>, bytes: &[u8]) {
         let Some(tag) = tag else { return };
-        self.kept.put(&self.place, name, &foresight::as_fetched(name, tag, bytes));
+        self.kept.put(&self.place, name, &prefetch::as_fetched(name, tag, bytes));
     }
 
     /// A handle with which other threads can send requests.
@@ -79,7 +79,7 @@ impl Inner {
 
     /// The lock for an object with this name that is put now.
     pub fn lock(&self, name: ExtentName) -> Option<Lock> {
-        Lock::of(name, self.facts().retention)
+        Lock::for_extent(name, self.facts().retention)
     }
 
     /// The error of a call about a name below the prefix.

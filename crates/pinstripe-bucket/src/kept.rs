@@ -3,13 +3,13 @@
 //! Invariants: a lookup needs the place, name, length and entity tag from a listing of this run, so
 //! the cache never decides what exists. Only bytes with a valid checksum are cached, because a
 //! damaged copy would stay damaged. Never cached are the label, keys (which may be revoked), and
-//! the rooms of running processes.
+//! the directories of running processes.
 
 use std::sync::Arc;
 
 use pinstripe_base::id::SetId;
 use pinstripe_member::stripe_set::HEADER_BYTES;
-use pinstripe_member::{CacheKey, ExtentName, Room, SealedCache, envelope};
+use pinstripe_member::{CacheKey, ExtentKind, ExtentName, SealedCache, envelope};
 use pinstripe_stripe::sound_end;
 
 use crate::locks::{BucketLock, RankedMutex};
@@ -57,10 +57,11 @@ impl Kept {
 
     /// Caches fetched bytes, if their checksum is valid.
     pub fn put(&self, place: &BucketPlace, name: ExtentName, got: &Fetched) {
-        let (Some(cache), ExtentName::In(room, id)) = (self.cache(), name) else { return };
-        let is_passing = matches!(room, Room::Sessions | Room::Checkpoints | Room::Heartbeats);
+        let (Some(cache), ExtentName::In(kind, id)) = (self.cache(), name) else { return };
+        let is_passing =
+            matches!(kind, ExtentKind::Sessions | ExtentKind::Checkpoints | ExtentKind::Heartbeats);
         // Ends of packs are not prefetched by listings, so no listing shows their tags.
-        if is_passing || matches!(room, Room::Keys | Room::Packs) {
+        if is_passing || matches!(kind, ExtentKind::Keys | ExtentKind::Packs) {
             return;
         }
         if got.mark.e_tag.is_empty() {
@@ -87,5 +88,5 @@ fn ends(set: SetId, got: &Fetched) -> Option<Vec<u8>> {
 fn key(place: &BucketPlace, name: ExtentName, tag: &str, object_bytes: u64) -> CacheKey {
     let (place, name) = (place.to_string(), name.path());
     let bytes = object_bytes.to_le_bytes();
-    CacheKey::of("object", &[place.as_bytes(), name.as_bytes(), tag.as_bytes(), &bytes])
+    CacheKey::derive("object", &[place.as_bytes(), name.as_bytes(), tag.as_bytes(), &bytes])
 }

@@ -1,7 +1,7 @@
 //! Keys of objects, and the extents that these keys stand for.
 
 use object_store::path::Path as Key;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 use crate::place::BucketPlace;
 
@@ -20,8 +20,8 @@ pub fn fresh(place: &BucketPlace) -> Key {
     key(place, &format!("{PROBE}{}", pinstripe_base::id::hex(&id)))
 }
 
-/// The extent of a room that a key stands for; `None` for a foreign key.
-pub fn extent(place: &BucketPlace, room: Room, listed: &Key) -> Option<[u8; 16]> {
+/// The extent of a kind that a key stands for; `None` for a foreign key.
+pub fn extent(place: &BucketPlace, kind: ExtentKind, listed: &Key) -> Option<[u8; 16]> {
     let (_, leaf) = listed.as_ref().rsplit_once('/')?;
     let digits = leaf.as_bytes();
     if digits.len() != 32 || !digits.iter().all(|digit| b"0123456789abcdef".contains(digit)) {
@@ -31,7 +31,7 @@ pub fn extent(place: &BucketPlace, room: Room, listed: &Key) -> Option<[u8; 16]>
     for (byte, two) in id.iter_mut().zip(leaf.as_bytes().chunks(2)) {
         *byte = u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok()?;
     }
-    (key(place, &ExtentName::In(room, id).path()) == *listed).then_some(id)
+    (key(place, &ExtentName::In(kind, id).path()) == *listed).then_some(id)
 }
 
 #[cfg(test)]
@@ -45,11 +45,11 @@ mod tests {
     fn keys_come_back_and_strangers_do_not() {
         for text in ["s3+http://h/bucket/a/b", "s3+http://h/bucket"] {
             let place = BucketPlace::parse(Path::new(text), &EndpointDefaults::default()).unwrap();
-            for room in [Room::Packs, Room::Snapshots] {
-                let name = ExtentName::In(room, [0xa7; 16]);
+            for kind in [ExtentKind::Packs, ExtentKind::Snapshots] {
+                let name = ExtentName::In(kind, [0xa7; 16]);
                 let made = key(&place, &name.path());
-                assert_eq!(extent(&place, room, &made), Some([0xa7; 16]));
-                assert_eq!(extent(&place, Room::Index, &made), None);
+                assert_eq!(extent(&place, kind, &made), Some([0xa7; 16]));
+                assert_eq!(extent(&place, ExtentKind::Index, &made), None);
             }
             let long = "a".repeat(32);
             for odd in [
@@ -60,7 +60,7 @@ mod tests {
                 format!("packs/aa/{}", "A".repeat(32)),
                 format!("packs/aa/x/{long}"),
             ] {
-                assert_eq!(extent(&place, Room::Packs, &key(&place, &odd)), None, "{odd}");
+                assert_eq!(extent(&place, ExtentKind::Packs, &key(&place, &odd)), None, "{odd}");
             }
         }
     }

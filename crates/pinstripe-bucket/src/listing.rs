@@ -1,9 +1,9 @@
 //! Listings of keys below a prefix.
 //!
 //! An endpoint lists a thousand keys per page, and returns with each page the token of the next
-//! one: a room of 100,000 packs takes a hundred round trips. The keys of a room begin with the
-//! digits of ids, which are evenly distributed, so the first page shows how long the room is. A
-//! long room is listed by sixteen parallel listings, one for each first digit.
+//! one: a member with 100,000 packs takes a hundred round trips. The keys of a kind begin with the
+//! digits of ids, which are evenly distributed, so the first page shows how long the listing is. A
+//! long listing is split: it is read by sixteen parallel listings, one for each first digit.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ use crate::session::{ATTEMPT, Session};
 
 /// Keys in a page of a listing.
 pub const PAGE: usize = 1000;
-/// An endless listing is abandoned after this number of keys, which no room has.
+/// An endless listing is abandoned after this number of keys, which no member has.
 pub(crate) const LIST_MAX: usize = 8 << 20;
 /// The number of times that a listing is begun if it fails midway.
 const LIST_STARTS: usize = 6;
-/// A room whose first page ends before this byte of the ids has more than three pages. The pages of
-/// a room that is shorter are requested one after the other, which takes fewer requests.
+/// A kind whose first page ends before this byte of the ids has more than three pages. The pages of
+/// a kind that is shorter are requested one after the other, which takes fewer requests.
 const LONG_ROOM: u8 = 0x55;
 const DIGITS: [char; 16] =
     ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
@@ -71,7 +71,7 @@ impl Session {
         Ok(listed.unwrap_or_default())
     }
 
-    /// The results of `keep` for all keys of a room, which begin with ids in hexadecimal digits.
+    /// The results of `keep` for all keys of a kind, which begin with ids in hexadecimal digits.
     pub(crate) async fn list_room<T>(
         &self,
         room: &Key,
@@ -104,7 +104,7 @@ impl Session {
         keep: &impl Fn(&ObjectMeta) -> Option<T>,
         is_long: IsLong<'_>,
     ) -> Result<Option<Vec<T>>, Fault> {
-        let mut attempts = Attempts::of(&self.endpoint, Duration::ZERO)?;
+        let mut attempts = Attempts::for_endpoint(&self.endpoint, Duration::ZERO)?;
         let mut broken_off = 0;
         loop {
             let (mut kept, mut seen, mut next) = (Vec::new(), 0_usize, None);
@@ -120,7 +120,7 @@ impl Session {
                 drop(permit);
                 let page = match page {
                     Err(_) => break (Fault::Late, halved),
-                    Ok(Err(error)) => break (Fault::of(&error), halved),
+                    Ok(Err(error)) => break (Fault::from_error(&error), halved),
                     Ok(Ok(page)) => page,
                 };
                 let objects = page.result.objects;

@@ -17,7 +17,7 @@ use object_store::PutPayload;
 use object_store::path::Path as Key;
 use pinstripe_base::clock;
 use pinstripe_member::label::Retention;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 use crate::signed::Ask;
 use crate::utc;
@@ -35,10 +35,12 @@ pub struct Lock {
 impl Lock {
     /// The lock for an object with this name that is put now; `None` for objects that are not
     /// locked.
-    pub fn of(name: ExtentName, retention: Option<Retention>) -> Option<Self> {
+    pub(crate) fn for_extent(name: ExtentName, retention: Option<Retention>) -> Option<Self> {
         let is_lasting = match name {
             ExtentName::Label => true,
-            ExtentName::In(room, _) => matches!(room, Room::Packs | Room::Snapshots | Room::Keys),
+            ExtentName::In(kind, _) => {
+                matches!(kind, ExtentKind::Packs | ExtentKind::Snapshots | ExtentKind::Keys)
+            }
         };
         retention.filter(|_| is_lasting).map(Self::from_now)
     }

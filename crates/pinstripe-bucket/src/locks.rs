@@ -28,7 +28,7 @@ pinstripe_base::lock_ranks! {
         Glances,
         /// Protects the prefetched ends of extents.
         Ends,
-        /// Protects the known contents of a member's rooms.
+        /// Protects the known listings of a member.
         Known,
         /// Blocks of extents.
         Blocks,

@@ -16,26 +16,26 @@ use object_store::path::Path as Key;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{
-    BatchedMember, Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room,
-    goes_on,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
+    PrefetchHint, Replace, goes_on,
 };
 use tokio::runtime::Runtime;
 
 use crate::blocks::Blocks;
 use crate::fault::Fault;
-use crate::foresight::Foresight;
 use crate::inner::{EXTENT_BYTES, Inner};
 use crate::kept::Kept;
 use crate::key;
 use crate::locks::{BucketLock, RankedMutex};
 use crate::place::BucketPlace;
+use crate::prefetch::ListPrefetch;
 use crate::session::{ObjectMark, Session};
 use crate::tails::{Tails, has_tail};
 use crate::writer::BucketWriter;
 
 /// The number of extents that are sent in parallel: at a latency of 100 ms, a single one mostly
 /// waits.
-const LANES: usize = 8;
+const PARALLEL_SEALS: usize = 8;
 /// The number of long reads that are sent in parallel.
 const READS: usize = 16;
 /// The longest read that is sent as one request: a pack of one extent is read by two.
@@ -57,7 +57,7 @@ impl BucketMember {
     ) -> Self {
         let (path, session, tails) = (place.path(), Arc::new(session), Tails::default());
         let (foresight, puts) =
-            (Foresight::default(), RankedMutex::new(BucketLock::Puts, HashMap::new()));
+            (ListPrefetch::default(), RankedMutex::new(BucketLock::Puts, HashMap::new()));
         BucketMember(Arc::new(Inner {
             session,
             runtime,
@@ -108,9 +108,9 @@ impl BucketMember {
     /// Fails with the errors of the endpoint.
     pub fn label_mark(&self) -> Result<String> {
         let Inner { session, runtime, .. } = &*self.0;
-        let looked = runtime.block_on(session.look(&self.key(ExtentName::Label)));
+        let looked = runtime.block_on(session.head(&self.key(ExtentName::Label)));
         let meta = looked.map_err(|fault| self.failed(&fault, "look at", ExtentName::Label))?;
-        let ObjectMark { e_tag, modified } = ObjectMark::of(&meta);
+        let ObjectMark { e_tag, modified } = ObjectMark::from_meta(&meta);
         Ok(format!("{e_tag} {modified}"))
     }
 
@@ -212,18 +212,18 @@ impl Member for BucketMember {
         found.map_err(|fault| self.failed(&fault, "look at", name))
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
         let Inner { session, runtime, place, path, foresight, .. } = &*self.0;
-        if let Some(listed) = foresight.list(runtime, room) {
+        if let Some(listed) = foresight.list(runtime, kind) {
             return Ok(listed);
         }
-        let prefix = key::key(place, room.dir());
+        let prefix = key::key(place, kind.dir());
         let listed = session.list_room(&prefix, |meta| {
-            key::extent(place, room, &meta.location).map(|id| (id, meta.size))
+            key::extent(place, kind, &meta.location).map(|id| (id, meta.size))
         });
         let mut listed = runtime
             .block_on(listed)
-            .map_err(|fault| session.error(&fault, "list", path.join(room.dir())))?;
+            .map_err(|fault| session.error(&fault, "list", path.join(kind.dir())))?;
         listed.sort_unstable();
         listed.dedup_by_key(|(id, _)| *id);
         Ok(listed)
@@ -246,8 +246,9 @@ impl Member for BucketMember {
     }
 
     fn caps(&self) -> Caps {
-        let (lanes, extent_bytes) = (LANES, EXTENT_BYTES);
-        let far = Some(Far { lanes, extent_bytes, reads: READS, span_bytes: SPAN_BYTES });
+        let extent_bytes = EXTENT_BYTES;
+        let far =
+            Some(Far { seals: PARALLEL_SEALS, extent_bytes, reads: READS, span_bytes: SPAN_BYTES });
         Caps { device: None, free_bytes: None, is_full: false, far }
     }
 
@@ -301,11 +302,11 @@ impl BatchedMember for BucketMember {
         self.0.runtime.block_on(reads.inspect(|_| goes_on()).collect())
     }
 
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        Ok(self.list(room)?.into_iter().map(|(id, _)| id).collect())
+    fn names(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>> {
+        Ok(self.list(kind)?.into_iter().map(|(id, _)| id).collect())
     }
 
-    fn foresee(&self, wanted: &[Glance]) {
+    fn prefetch(&self, wanted: &[PrefetchHint]) {
         let Inner { runtime, foresight, .. } = &*self.0;
         foresight.begin(runtime, &self.0.asker(), wanted);
     }

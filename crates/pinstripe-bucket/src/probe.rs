@@ -61,7 +61,7 @@ impl ProbeReport {
 /// # Errors
 /// Fails with [`Kind::NoOneWinner`] when several succeed; with the errors of the endpoint.
 pub fn survey(member: &Inner, allows_one_writer: bool) -> Result<MemberFacts> {
-    let trial = Trial::of(member);
+    let trial = Trial::new(member);
     let tried = member.runtime.block_on(async {
         let (raced, listed) = (trial.races(ROUNDS_SHORT), trial.listing(LOOKS_SHORT));
         let all = join5(raced, listed, trial.ranges(), versions(member), locks(member));
@@ -154,7 +154,7 @@ async fn said(member: &Inner, setting: &'static str, words: &str) -> Result<Opti
 /// # Errors
 /// Fails with the errors of the endpoint.
 pub fn run(member: &Inner) -> Result<ProbeReport> {
-    let trial = Trial::of(member);
+    let trial = Trial::new(member);
     let tried = member.runtime.block_on(async {
         let raced = trial.races(ROUNDS).await;
         let mut abilities = vec![trial.line(
@@ -203,7 +203,7 @@ struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    fn of(member: &'a Inner) -> Self {
+    fn new(member: &'a Inner) -> Self {
         Trial {
             member,
             left: RankedMutex::new(BucketLock::Left, Vec::new()),

@@ -28,8 +28,10 @@ impl Inner {
     /// Fails with the errors of the endpoint.
     pub fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
         let Some(retention) = self.facts().retention else { return Ok(KeptLonger::default()) };
-        let names: Vec<_> =
-            names.iter().filter(|name| Lock::of(**name, Some(retention)).is_some()).collect();
+        let names: Vec<_> = names
+            .iter()
+            .filter(|name| Lock::for_extent(**name, Some(retention)).is_some())
+            .collect();
         let done = self.runtime.block_on(async {
             let due = self.due(&names, clock::now().0 - i64::from(retention.seconds / 2)).await?;
             let (lock, session) = (Lock::from_now(retention), &*self.session);

@@ -87,7 +87,7 @@ pub(crate) struct ObjectMark {
 }
 
 impl ObjectMark {
-    pub fn of(meta: &ObjectMeta) -> Self {
+    pub(crate) fn from_meta(meta: &ObjectMeta) -> Self {
         let e_tag = tag_of(meta.e_tag.as_deref()).unwrap_or_default();
         ObjectMark { e_tag, modified: meta.last_modified.timestamp() }
     }
@@ -118,7 +118,7 @@ impl Session {
         F: Future<Output = object_store::Result<T>>,
     {
         let endpoint = &*self.endpoint;
-        let mut attempts = Attempts::of(endpoint, load.time())?;
+        let mut attempts = Attempts::for_endpoint(endpoint, load.time())?;
         loop {
             attempts.wait(endpoint, load).await;
             let permit = endpoint.window.enter().await;
@@ -133,7 +133,7 @@ impl Session {
                     self.good_answer();
                     return Ok(done);
                 }
-                Ok(Err(error)) => Fault::of(&error),
+                Ok(Err(error)) => Fault::from_error(&error),
                 Err(_) => Fault::Late,
             };
             attempts.next(endpoint, fault, halved).await?;
@@ -269,7 +269,7 @@ impl Session {
         payload: &PutPayload,
         lock: Option<&Lock>,
     ) -> Result<Option<String>, Fault> {
-        match self.look(key).await {
+        match self.head(key).await {
             Err(Fault::Missing) => self.put_with(PutMode::Overwrite, key, payload, lock).await,
             Err(fault) => Err(fault),
             Ok(_) => match self.get(key, None, payload.content_length() as u64).await? {
@@ -300,7 +300,7 @@ impl Session {
             let (range, version) = (range.clone(), version.clone());
             let options = GetOptions { range, version, ..GetOptions::default() };
             let got = self.client.get_opts(key, options).await?;
-            let (object_bytes, mark) = (got.meta.size, ObjectMark::of(&got.meta));
+            let (object_bytes, mark) = (got.meta.size, ObjectMark::from_meta(&got.meta));
             let wanted = got.range.end.saturating_sub(got.range.start);
             if wanted > most_bytes {
                 return Ok(Fetched { object_bytes, mark, head: Vec::new(), bytes: Vec::new() });
@@ -336,11 +336,11 @@ impl Session {
 
     /// The length of an object.
     pub async fn len(&self, key: &Key) -> Result<u64, Fault> {
-        Ok(self.look(key).await?.size)
+        Ok(self.head(key).await?.size)
     }
 
     /// The metadata of an object.
-    pub async fn look(&self, key: &Key) -> Result<ObjectMeta, Fault> {
+    pub async fn head(&self, key: &Key) -> Result<ObjectMeta, Fault> {
         if let Some(past) = &self.past {
             return Ok(past.version(self, key).await?.meta(key));
         }

@@ -96,7 +96,7 @@ impl BucketSource {
     }
 
     fn file(&self, path: &str, meta: &ObjectMeta) -> SourceEntry {
-        let mark = ObjectMark::of(meta);
+        let mark = ObjectMark::from_meta(meta);
         SourceEntry {
             kind: FileKind::File,
             mode: 0o444,
@@ -193,7 +193,7 @@ impl RangeSource for BucketSource {
         if path.is_empty() {
             return Ok(self.directory(path));
         }
-        match self.runtime.block_on(self.session.look(&self.key_of(path)?)) {
+        match self.runtime.block_on(self.session.head(&self.key_of(path)?)) {
             Ok(meta) => Ok(self.file(path, &meta)),
             Err(Fault::Missing) => match self.has_prefix(path) {
                 Ok(true) => Ok(self.directory(path)),
@@ -236,8 +236,9 @@ impl RangeSource for BucketSource {
             Err(Fault::Missing) => return Err(self.changed(path)),
             // The range is beyond the object's present end; endpoints report that in several ways.
             Err(fault @ (Fault::Odd(_) | Fault::Refused(_))) => {
-                let now = self.runtime.block_on(self.session.look(&key));
-                let is_same = now.is_ok_and(|it| version(it.size, &ObjectMark::of(&it)) == *wanted);
+                let now = self.runtime.block_on(self.session.head(&key));
+                let is_same =
+                    now.is_ok_and(|it| version(it.size, &ObjectMark::from_meta(&it)) == *wanted);
                 return Err(match is_same {
                     true => self.failed(&fault, "read", path),
                     false => self.changed(path),

@@ -4,7 +4,7 @@
 //! end: one request can answer all three. So the first request fetches the end of the extent
 //! together with the extent's length. For a short extent, the end is the complete extent.
 //!
-//! Invariants: ends are cached only for rooms whose extents never change, and never for the label.
+//! Invariants: ends are cached only for kinds whose extents never change, and never for the label.
 //! Before this process deletes or replaces an extent, its cached end is dropped. The cached bytes
 //! come from this run's own requests.
 
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::locks::{BucketLock, RankedMutex};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 /// The number of bytes of a tail, the cached end of an extent.
 pub const TAIL_BYTES: u64 = 64 << 10;
@@ -67,7 +67,7 @@ struct KeptTails {
 
 /// Whether a tail of this extent is worth caching: the extent is written once and read in parts.
 pub fn has_tail(name: ExtentName) -> bool {
-    matches!(name, ExtentName::In(Room::Packs | Room::Index, _))
+    matches!(name, ExtentName::In(ExtentKind::Packs | ExtentKind::Index, _))
 }
 
 impl Tails {
@@ -137,7 +137,8 @@ mod tests {
     #[test]
     fn few_are_kept_and_the_oldest_goes() {
         let tails = Tails::default();
-        let name = |number: usize| ExtentName::In(Room::Packs, (number as u128).to_be_bytes());
+        let name =
+            |number: usize| ExtentName::In(ExtentKind::Packs, (number as u128).to_be_bytes());
         for number in 0..TAILS_MAX + 10 {
             tails.keep(name(number), Tail { extent_bytes: 1, head: Vec::new(), bytes: vec![0] }, 0);
         }
@@ -147,6 +148,8 @@ mod tests {
         assert!(tails.get(name(10)).is_none());
         tails.keep(name(10), Tail { extent_bytes: 1, head: Vec::new(), bytes: vec![0] }, 0);
         assert!(tails.get(name(10)).is_none(), "it may be of the one before");
-        assert!(!has_tail(ExtentName::Label) && !has_tail(ExtentName::In(Room::Keys, [0; 16])));
+        assert!(
+            !has_tail(ExtentName::Label) && !has_tail(ExtentName::In(ExtentKind::Keys, [0; 16]))
+        );
     }
 }

@@ -29,7 +29,7 @@ struct WindowState {
 }
 
 /// The right to have one request in flight.
-pub struct Permit<'a> {
+pub(crate) struct Permit<'a> {
     window: &'a Window,
     /// The number of times that the window had been halved when the request was sent.
     pub halved: u64,

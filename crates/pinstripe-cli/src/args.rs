@@ -225,7 +225,7 @@ pub struct ByteRange {
 
 impl ByteRange {
     /// The byte range in a source of this length.
-    pub fn of(self, source_bytes: u64) -> std::ops::Range<u64> {
+    pub fn resolve(self, source_bytes: u64) -> std::ops::Range<u64> {
         self.start..self.end.unwrap_or(source_bytes.max(self.start))
     }
 }

@@ -83,7 +83,7 @@ pub fn open_beneath(
 pub fn parent_beneath<'r, 'p>(
     root: BorrowedFd<'r>,
     path: &'p [u8],
-) -> Result<(Passage<'r>, &'p [u8])> {
+) -> Result<(ParentDirectory<'r>, &'p [u8])> {
     check_relative(path)?;
     let opened = Resolver::of_this_kernel().parent(root, path);
     opened.map_err(|errno| failure("cannot open the directory of this path", path, errno))
@@ -91,18 +91,18 @@ pub fn parent_beneath<'r, 'p>(
 
 /// A directory on the way to a path: the root itself, or one opened below it.
 #[derive(Debug)]
-pub enum Passage<'r> {
+pub enum ParentDirectory<'r> {
     /// The root, still owned by the caller.
     Root(BorrowedFd<'r>),
     /// A directory below the root, opened with `O_PATH`.
     Below(OwnedFd),
 }
 
-impl AsFd for Passage<'_> {
+impl AsFd for ParentDirectory<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Passage::Root(root) => *root,
-            Passage::Below(directory) => directory.as_fd(),
+            ParentDirectory::Root(root) => *root,
+            ParentDirectory::Below(directory) => directory.as_fd(),
         }
     }
 }
@@ -146,7 +146,7 @@ impl Resolver {
         if path.is_empty() {
             return self.open_piece(root, b".", flags, mode);
         }
-        let mut passage = Passage::Root(root);
+        let mut passage = ParentDirectory::Root(root);
         let mut rest = path;
         while let Some(cut) = self.first_piece_end(rest) {
             let next = self.open_piece(
@@ -155,7 +155,7 @@ impl Resolver {
                 PASSAGE | OFlags::CLOEXEC,
                 Mode::empty(),
             )?;
-            passage = Passage::Below(next);
+            passage = ParentDirectory::Below(next);
             rest = &rest[cut + 1..];
         }
         self.open_piece(passage.as_fd(), rest, flags, mode)
@@ -166,12 +166,12 @@ impl Resolver {
         self,
         root: BorrowedFd<'r>,
         path: &'p [u8],
-    ) -> Result<(Passage<'r>, &'p [u8]), Errno> {
+    ) -> Result<(ParentDirectory<'r>, &'p [u8]), Errno> {
         match path.iter().rposition(|&byte| byte == b'/') {
-            None => Ok((Passage::Root(root), path)),
+            None => Ok((ParentDirectory::Root(root), path)),
             Some(slash) => {
                 let parent = self.open(root, &path[..slash], PASSAGE, Mode::empty())?;
-                Ok((Passage::Below(parent), &path[slash + 1..]))
+                Ok((ParentDirectory::Below(parent), &path[slash + 1..]))
             }
         }
     }
@@ -293,7 +293,10 @@ mod tests {
             let (parent, name) = way.parent(root.as_fd(), b"a/b/file").unwrap();
             assert_eq!(name, b"file");
             rustix::fs::statat(&parent, name, AtFlags::empty()).unwrap();
-            assert!(matches!(way.parent(root.as_fd(), b"a").unwrap(), (Passage::Root(_), b"a")));
+            assert!(matches!(
+                way.parent(root.as_fd(), b"a").unwrap(),
+                (ParentDirectory::Root(_), b"a")
+            ));
         }
     }
 

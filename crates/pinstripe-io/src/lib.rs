@@ -1,6 +1,6 @@
 //! Input and output: devices, several writes in flight on a device, simulated faults, and paths.
 //!
-//! [`device`] is the interface to block devices: files, disks, memory. [`lane`] keeps several
+//! [`device`] is the interface to block devices: files, disks, memory. [`write queue`] keeps several
 //! writes in flight on one device. [`fault`] wraps devices so that they fail as real disks do.
 //! [`beneath`] opens paths that cannot leave a directory; [`descriptors`] shares the open files
 //! that the system allows; [`disk`] finds the disk of a path, [`mounts`] its mount; [`paths`]
@@ -21,10 +21,10 @@ pub mod device;
 pub mod disk;
 pub mod fault;
 pub mod file_tree;
-pub mod lane;
 pub mod library;
 pub mod mounts;
 pub mod paths;
 pub mod pool;
 pub mod process;
 pub mod remove;
+pub mod write_queue;

@@ -1,5 +1,5 @@
 //! Files and disks as devices on file systems of every kind: each keeps the rules of the seam under
-//! every policy, and both engines of a lane write what they were given.
+//! every policy, and both engines of a queue write what they were given.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
 
@@ -15,13 +15,13 @@ use pinstripe_io::device::{
     conformance,
 };
 use pinstripe_io::fault::{CutDevice, FaultyDevice, Plan, Power};
-use pinstripe_io::lane::{Lane, LaneSettings, Returned};
+use pinstripe_io::write_queue::{Returned, WriteQueue, WriteQueueSettings};
 
 use pinstripe_testing::{in_own_mounts, is_root, mount, skipped, unmount};
 
 const MIB: usize = 1 << 20;
 
-/// The writes of the lanes: whole pieces, and one that ends on no sector.
+/// The writes of the queues: whole pieces, and one that ends on no sector.
 const PIECES: usize = 12;
 const PIECE: usize = 256 << 10;
 const TAIL: usize = 777;
@@ -43,14 +43,14 @@ fn engines(test: &str) -> Vec<Engine> {
     }
 }
 
-/// Writes the pattern through a lane and reads it from a device opened anew.
+/// Writes the pattern through a queue and reads it from a device opened anew.
 fn write_by_lane(device: FileDevice, policy: Policy, engine: Engine) {
     let path = device.place().to_path_buf();
     assert!(device.fallback().is_none_or(|it| it.used == policy.fallback()));
-    let settings = LaneSettings { engine, depth: 4, queued: 4 };
+    let settings = WriteQueueSettings { engine, depth: 4, queued: 4 };
     std::thread::scope(|scope| {
-        let lane = Lane::start(scope, Arc::new(device), settings, drop);
-        assert_eq!(lane.engine(), engine);
+        let queue = WriteQueue::start(scope, Arc::new(device), settings, drop);
+        assert_eq!(queue.engine(), engine);
         // Backwards, so that a file grows by holes.
         for number in (0..PIECES).rev() {
             let bytes = pattern(number * PIECE, PIECE);
@@ -58,15 +58,15 @@ fn write_by_lane(device: FileDevice, policy: Policy, engine: Engine) {
             if number % 2 == 0 {
                 let mut buf = AlignedBuf::new(PIECE);
                 buf.extend_from_slice(&bytes);
-                lane.write(offset, buf).unwrap();
+                queue.write(offset, buf).unwrap();
             } else {
-                lane.write(offset, bytes).unwrap();
+                queue.write(offset, bytes).unwrap();
             }
         }
-        lane.barrier().unwrap();
+        queue.barrier().unwrap();
         let end = PIECES * PIECE;
-        lane.write(end as u64, pattern(end, TAIL)).unwrap();
-        assert_eq!(lane.finish().unwrap().written_bytes, (end + TAIL) as u64);
+        queue.write(end as u64, pattern(end, TAIL)).unwrap();
+        assert_eq!(queue.finish().unwrap().written_bytes, (end + TAIL) as u64);
     });
     let device = FileDevice::open(path, Access::Read, Policy::Buffered).unwrap();
     let mut found = vec![0; PIECES * PIECE + TAIL];
@@ -163,13 +163,13 @@ fn a_full_disk_is_told_as_such() {
                 };
                 let mut sent = 0;
                 std::thread::scope(|scope| {
-                    let settings = LaneSettings { engine, depth: 2, queued: 2 };
-                    let lane = Lane::start(scope, Arc::new(device), settings, back);
+                    let settings = WriteQueueSettings { engine, depth: 2, queued: 2 };
+                    let queue = WriteQueue::start(scope, Arc::new(device), settings, back);
                     let full = (0..PIECES).find_map(|at| {
                         sent += 1;
-                        lane.write((at * PIECE) as u64, vec![1; PIECE]).err()
+                        queue.write((at * PIECE) as u64, vec![1; PIECE]).err()
                     });
-                    let error = full.unwrap_or_else(|| lane.barrier().unwrap_err());
+                    let error = full.unwrap_or_else(|| queue.barrier().unwrap_err());
                     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
                     assert_eq!(error.place(), Some(path.as_path()));
                 });
@@ -245,7 +245,7 @@ fn disks() {
     assert_eq!(error.kind(), Kind::Exists);
 }
 
-/// A lane over a device that is slow now and then and loses its power at any step: what a barrier
+/// A queue over a device that is slow now and then and loses its power at any step: what a barrier
 /// has passed is there.
 #[test]
 fn what_a_barrier_has_passed_survives_a_power_cut() {
@@ -256,14 +256,14 @@ fn what_a_barrier_has_passed_survives_a_power_cut() {
         let device: Arc<dyn Device> = Arc::new(FaultyDevice::new(Arc::clone(&cut), plan));
         let mut safe = 0;
         std::thread::scope(|scope| {
-            let settings = LaneSettings { engine: Engine::Auto, depth: 3, queued: 2 };
-            let lane = Lane::start(scope, device, settings, drop);
+            let settings = WriteQueueSettings { engine: Engine::Auto, depth: 3, queued: 2 };
+            let queue = WriteQueue::start(scope, device, settings, drop);
             for round in 0..10 {
                 let written = (0..3).try_for_each(|part| {
                     let offset = (round * 3 + part) * 5000;
-                    lane.write(offset as u64, pattern(offset, 5000))
+                    queue.write(offset as u64, pattern(offset, 5000))
                 });
-                if written.and_then(|()| lane.barrier()).is_err() {
+                if written.and_then(|()| queue.barrier()).is_err() {
                     break;
                 }
                 safe = (round + 1) * 15_000;

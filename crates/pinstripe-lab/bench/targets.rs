@@ -117,7 +117,7 @@ pub fn figures(title: &str, note: String) -> Table {
 
 /// A row of figures; the median is what is judged.
 pub fn figure_row(table: &mut Table, what: &str, samples: &[f64], decimals: usize, target: Target) {
-    let Some(summary) = Summary::of(samples) else { return };
+    let Some(summary) = Summary::from_samples(samples) else { return };
     judged_row(table, what, &summary, summary.median, decimals, target);
 }
 

@@ -161,7 +161,7 @@ impl Pinstripe {
     ///
     /// # Errors
     /// When there is none.
-    pub fn told(&self, name: &str, key: &str) -> Result<f64> {
+    pub fn figure(&self, name: &str, key: &str) -> Result<f64> {
         let value = self.summary(name, key)?;
         value.as_f64().ok_or_else(|| format!("{name}: '{key}' is no number: {value}"))
     }
@@ -170,7 +170,7 @@ impl Pinstripe {
     ///
     /// # Errors
     /// When there is none.
-    pub fn told_text(&self, name: &str, key: &str) -> Result<String> {
+    pub fn text(&self, name: &str, key: &str) -> Result<String> {
         let value = self.summary(name, key)?;
         value.as_str().map(str::to_owned).ok_or_else(|| format!("{name}: '{key}' is no text"))
     }

@@ -201,7 +201,7 @@ impl SafetyReport {
         let found = carried(&self.path).and_then(|(bytes, what)| {
             self.bytes = bytes;
             match what {
-                None => blkid::found(&self.path),
+                None => blkid::probe(&self.path),
                 some => Ok(some),
             }
         });

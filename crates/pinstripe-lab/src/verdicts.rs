@@ -23,7 +23,7 @@ fn delayed(micros: u64) -> Area {
     memory.set_len(BYTES).unwrap();
     let plan: Plan = format!("op=read,delay={micros}us").parse().unwrap();
     let device: SharedDevice = Arc::new(FaultyDevice::new(Arc::new(memory), plan));
-    Area::new(vec![Target::of(device)], BYTES)
+    Area::new(vec![Target::new(device)], BYTES)
 }
 
 /// Requests per second of 4 KiB reads at random offsets.

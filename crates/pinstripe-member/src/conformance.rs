@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{ExtentName, Member, Replace, Room};
+use super::{ExtentKind, ExtentName, Member, Replace};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::units::MIB;
 
@@ -36,7 +36,7 @@ pub fn run(fresh: &dyn Fn() -> Box<dyn Member>) {
 }
 
 fn pack(number: u8) -> ExtentName {
-    ExtentName::In(Room::Packs, [number; 16])
+    ExtentName::In(ExtentKind::Packs, [number; 16])
 }
 
 fn write(member: &dyn Member, name: ExtentName, replace: Replace, bytes: &[u8]) -> Option<Kind> {
@@ -55,13 +55,13 @@ fn assert_absent(member: &dyn Member, name: ExtentName) {
     assert_eq!(member.len(name).unwrap_err().kind(), Kind::NotFound);
     assert_eq!(member.read_at(name, 0, &mut [0]).unwrap_err().kind(), Kind::NotFound);
     assert_eq!(member.read_at(name, 0, &mut []).unwrap_err().kind(), Kind::NotFound);
-    if let ExtentName::In(room, id) = name {
-        assert!(member.list(room).unwrap().iter().all(|(listed, _)| *listed != id));
+    if let ExtentName::In(kind, id) = name {
+        assert!(member.list(kind).unwrap().iter().all(|(listed, _)| *listed != id));
     }
 }
 
 fn an_extent_is_seen_when_it_is_sealed(member: &dyn Member) {
-    for name in [pack(1), ExtentName::Label, ExtentName::In(Room::Snapshots, [9; 16])] {
+    for name in [pack(1), ExtentName::Label, ExtentName::In(ExtentKind::Snapshots, [9; 16])] {
         let mut writer = member.create(name, Replace::Never).unwrap();
         assert_absent(member, name);
         writer.append(b"one ").unwrap();
@@ -83,7 +83,7 @@ fn a_dropped_writer_leaves_nothing(member: &dyn Member) {
     writer.append(b"half").unwrap();
     drop(writer);
     assert_eq!(read(member, pack(1)), b"old");
-    assert_eq!(member.list(Room::Packs).unwrap(), [([1; 16], 3)]);
+    assert_eq!(member.list(ExtentKind::Packs).unwrap(), [([1; 16], 3)]);
 }
 
 fn never_keeps_the_old_bytes(member: &dyn Member) {
@@ -106,11 +106,11 @@ fn allowed_replaces_whole(member: &dyn Member) {
     assert_eq!(read(member, pack(1)), b"a free name");
     writer.seal().unwrap();
     assert_eq!(read(member, pack(1)), b"new");
-    assert_eq!(member.list(Room::Packs).unwrap(), [([1; 16], 3)]);
+    assert_eq!(member.list(ExtentKind::Packs).unwrap(), [([1; 16], 3)]);
 }
 
 fn put_is_create_if_absent(member: &dyn Member) {
-    for name in [ExtentName::Label, ExtentName::In(Room::Keys, [3; 16]), pack(3)] {
+    for name in [ExtentName::Label, ExtentName::In(ExtentKind::Keys, [3; 16]), pack(3)] {
         member.put(name, b"first").unwrap();
         assert_eq!(member.put(name, b"second").unwrap_err().kind(), Kind::Exists);
         assert_eq!(read(member, name), b"first");
@@ -119,7 +119,7 @@ fn put_is_create_if_absent(member: &dyn Member) {
 
 fn put_has_one_winner(member: &dyn Member) {
     for round in 0..8 {
-        let name = ExtentName::In(Room::Snapshots, [round; 16]);
+        let name = ExtentName::In(ExtentKind::Snapshots, [round; 16]);
         race(member, name, &|bytes| member.put(name, bytes).err().map(|error| error.kind()));
     }
 }
@@ -180,15 +180,15 @@ fn reads_are_whole_or_fail(member: &dyn Member) {
 }
 
 fn what_is_missing_is_not_found(member: &dyn Member) {
-    let rooms = Room::ALL.map(|room| ExtentName::In(room, [5; 16]));
-    for name in rooms.into_iter().chain([ExtentName::Label]) {
+    let kinds = ExtentKind::ALL.map(|kind| ExtentName::In(kind, [5; 16]));
+    for name in kinds.into_iter().chain([ExtentName::Label]) {
         assert_absent(member, name);
         let error = member.len(name).unwrap_err();
         assert_eq!(error.place(), Some(member.place().join(name.path()).as_path()));
         member.delete(name).unwrap();
     }
-    for room in Room::ALL {
-        assert_eq!(member.list(room).unwrap(), []);
+    for kind in ExtentKind::ALL {
+        assert_eq!(member.list(kind).unwrap(), []);
     }
     member.sync().unwrap();
 }
@@ -200,19 +200,19 @@ fn lists_are_sorted_and_exact(member: &dyn Member) {
         let mut id = [number.wrapping_mul(73); 16];
         id[0] = number.wrapping_mul(151) & 0xe1;
         let bytes = vec![number; usize::from(number) * 3];
-        for room in [Room::Packs, Room::Index] {
-            assert_eq!(write(member, ExtentName::In(room, id), Replace::Never, &bytes), None);
+        for kind in [ExtentKind::Packs, ExtentKind::Index] {
+            assert_eq!(write(member, ExtentName::In(kind, id), Replace::Never, &bytes), None);
         }
         expected.push((id, bytes.len() as u64));
     }
     member.put(ExtentName::Label, b"label").unwrap();
     expected.sort_unstable();
     let names: Vec<_> = expected.iter().map(|(id, _)| *id).collect();
-    for room in [Room::Packs, Room::Index] {
-        assert_eq!(member.list(room).unwrap(), expected);
-        assert_eq!(member.names(room).unwrap(), names);
+    for kind in [ExtentKind::Packs, ExtentKind::Index] {
+        assert_eq!(member.list(kind).unwrap(), expected);
+        assert_eq!(member.names(kind).unwrap(), names);
     }
-    assert_eq!(member.names(Room::Gc).unwrap(), [[0; 16]; 0]);
+    assert_eq!(member.names(ExtentKind::Gc).unwrap(), [[0; 16]; 0]);
 }
 
 fn extents_are_read_whole_each_on_its_own(member: &dyn Member) {
@@ -229,16 +229,16 @@ fn extents_are_read_whole_each_on_its_own(member: &dyn Member) {
 }
 
 fn rooms_are_apart(member: &dyn Member) {
-    for (at, room) in Room::ALL.into_iter().enumerate() {
-        member.put(ExtentName::In(room, [1; 16]), &[at as u8; 4]).unwrap();
+    for (at, kind) in ExtentKind::ALL.into_iter().enumerate() {
+        member.put(ExtentName::In(kind, [1; 16]), &[at as u8; 4]).unwrap();
     }
-    member.delete(ExtentName::In(Room::Index, [1; 16])).unwrap();
-    for (at, room) in Room::ALL.into_iter().enumerate() {
-        if room == Room::Index {
-            assert_eq!(member.list(room).unwrap(), []);
+    member.delete(ExtentName::In(ExtentKind::Index, [1; 16])).unwrap();
+    for (at, kind) in ExtentKind::ALL.into_iter().enumerate() {
+        if kind == ExtentKind::Index {
+            assert_eq!(member.list(kind).unwrap(), []);
         } else {
-            assert_eq!(member.list(room).unwrap(), [([1; 16], 4)]);
-            assert_eq!(read(member, ExtentName::In(room, [1; 16])), [at as u8; 4]);
+            assert_eq!(member.list(kind).unwrap(), [([1; 16], 4)]);
+            assert_eq!(read(member, ExtentName::In(kind, [1; 16])), [at as u8; 4]);
         }
     }
 }
@@ -293,7 +293,7 @@ fn writers_side_by_side(member: &dyn Member) {
         }
     });
     let expected: Vec<_> = (0..32).map(|number| ([number; 16], 10_000)).collect();
-    assert_eq!(member.list(Room::Packs).unwrap(), expected);
+    assert_eq!(member.list(ExtentKind::Packs).unwrap(), expected);
 }
 
 fn replacing_under_readers(member: &dyn Member) {

@@ -49,7 +49,7 @@ pub use secret::{SecretBytes, SecretKey};
 pub use stat::stat_of;
 pub use steps::{DiskStep, Steps};
 pub use timed::{MemberReads, ReadMeter, TimedMember};
-pub use watched::{Patience, WatchedMember, goes_on};
+pub use watched::{Deadlines, WatchedMember, goes_on};
 
 use std::fmt;
 use std::path::Path;
@@ -61,7 +61,7 @@ use pinstripe_base::id::{SetId, SnapshotId};
 
 /// The parts of a member that hold extents; each is a directory or a name prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Room {
+pub enum ExtentKind {
     /// Stripe sets of records.
     Packs,
     /// Stripe sets of index runs, which say where chunks are; they can be rebuilt if they are lost.
@@ -80,42 +80,42 @@ pub enum Room {
     Checkpoints,
     /// The state of scrubbing.
     Scrub,
-    /// Strays from other rooms: they are set aside, and no verb reads them.
+    /// Strays from other kinds: they are set aside, and no verb reads them.
     Strays,
     /// Heartbeats of sessions that last for a long time.
     Heartbeats,
 }
 
-impl Room {
-    /// Every room.
-    pub const ALL: [Room; 11] = [
-        Room::Packs,
-        Room::Index,
-        Room::Snapshots,
-        Room::Keys,
-        Room::Sessions,
-        Room::Forgotten,
-        Room::Gc,
-        Room::Checkpoints,
-        Room::Scrub,
-        Room::Strays,
-        Room::Heartbeats,
+impl ExtentKind {
+    /// Every kind.
+    pub const ALL: [ExtentKind; 11] = [
+        ExtentKind::Packs,
+        ExtentKind::Index,
+        ExtentKind::Snapshots,
+        ExtentKind::Keys,
+        ExtentKind::Sessions,
+        ExtentKind::Forgotten,
+        ExtentKind::Gc,
+        ExtentKind::Checkpoints,
+        ExtentKind::Scrub,
+        ExtentKind::Strays,
+        ExtentKind::Heartbeats,
     ];
 
     /// The directory's name.
     pub const fn dir(self) -> &'static str {
         match self {
-            Room::Packs => "packs",
-            Room::Index => "index",
-            Room::Snapshots => "snapshots",
-            Room::Keys => "keys",
-            Room::Sessions => "sessions",
-            Room::Forgotten => "forgotten",
-            Room::Gc => "gc",
-            Room::Checkpoints => "checkpoints",
-            Room::Scrub => "scrub",
-            Room::Strays => "strays",
-            Room::Heartbeats => "heartbeats",
+            ExtentKind::Packs => "packs",
+            ExtentKind::Index => "index",
+            ExtentKind::Snapshots => "snapshots",
+            ExtentKind::Keys => "keys",
+            ExtentKind::Sessions => "sessions",
+            ExtentKind::Forgotten => "forgotten",
+            ExtentKind::Gc => "gc",
+            ExtentKind::Checkpoints => "checkpoints",
+            ExtentKind::Scrub => "scrub",
+            ExtentKind::Strays => "strays",
+            ExtentKind::Heartbeats => "heartbeats",
         }
     }
 }
@@ -125,24 +125,24 @@ impl Room {
 pub enum ExtentName {
     /// The label `pinstripe.member`, which gives the store and the member's number in it.
     Label,
-    /// An extent in a room, named by 16 bytes.
-    In(Room, [u8; 16]),
+    /// An extent of a kind, named by 16 bytes.
+    In(ExtentKind, [u8; 16]),
 }
 
 impl ExtentName {
     /// The name of a pack's extent.
     pub fn pack(set: SetId) -> Self {
-        ExtentName::In(Room::Packs, set.0)
+        ExtentName::In(ExtentKind::Packs, set.0)
     }
 
     /// The name of an index run's extent.
     pub fn index(set: SetId) -> Self {
-        ExtentName::In(Room::Index, set.0)
+        ExtentName::In(ExtentKind::Index, set.0)
     }
 
     /// The name of a snapshot object.
     pub fn snapshot(id: SnapshotId) -> Self {
-        ExtentName::In(Room::Snapshots, id.0)
+        ExtentName::In(ExtentKind::Snapshots, id.0)
     }
 
     /// Returns the path below the member's root, with two levels in `packs` to limit the size of
@@ -150,8 +150,8 @@ impl ExtentName {
     pub fn path(&self) -> String {
         match self {
             ExtentName::Label => "pinstripe.member".to_owned(),
-            ExtentName::In(Room::Packs, id) => format!("packs/{:02x}/{}", id[0], SetId(*id)),
-            ExtentName::In(room, id) => format!("{}/{}", room.dir(), SetId(*id)),
+            ExtentName::In(ExtentKind::Packs, id) => format!("packs/{:02x}/{}", id[0], SetId(*id)),
+            ExtentName::In(kind, id) => format!("{}/{}", kind.dir(), SetId(*id)),
         }
     }
 }
@@ -171,12 +171,12 @@ pub enum Replace {
     Allowed,
 }
 
-/// An announcement that a room will be listed.
+/// An announcement that a kind will be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Glance {
-    /// The room.
-    pub room: Room,
-    /// The number of calls that one listing of the room can answer.
+pub struct PrefetchHint {
+    /// The kind.
+    pub kind: ExtentKind,
+    /// The number of calls that one listing of the kind can answer.
     pub times: u8,
     /// One more call needs a new listing that begins after the end of the first one.
     pub again: bool,
@@ -186,15 +186,15 @@ pub struct Glance {
     pub maybe: bool,
 }
 
-impl Glance {
+impl PrefetchHint {
     /// Announces a listing that answers this many calls.
-    pub const fn of(room: Room, times: u8) -> Self {
-        Glance { room, times, again: false, label: false, maybe: false }
+    pub const fn new(kind: ExtentKind, times: u8) -> Self {
+        PrefetchHint { kind, times, again: false, label: false, maybe: false }
     }
 
     /// Announces a listing that is prefetched only if that takes no extra request.
-    pub const fn maybe(room: Room, times: u8) -> Self {
-        Glance { maybe: true, ..Self::of(room, times) }
+    pub const fn maybe(kind: ExtentKind, times: u8) -> Self {
+        PrefetchHint { maybe: true, ..Self::new(kind, times) }
     }
 }
 
@@ -228,7 +228,7 @@ impl Caps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Far {
     /// Extents that are sealed concurrently.
-    pub lanes: usize,
+    pub seals: usize,
     /// The length that an extent of a pack should not exceed, because the extent is buffered until
     /// it is sealed.
     pub extent_bytes: u64,
@@ -263,9 +263,9 @@ pub trait Member: Send + Sync {
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool;
     /// Returns the length in bytes; fails with `Kind::NotFound` when there is no such extent.
     fn len(&self, name: ExtentName) -> Result<u64>;
-    /// Lists every sealed extent of a room with its length, in name order. Names that cannot be an
+    /// Lists every sealed extent of a kind with its length, in name order. Names that cannot be an
     /// extent's are skipped.
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>>;
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>>;
     /// Removes an extent; removing a missing extent is not an error.
     fn delete(&self, name: ExtentName) -> Result<()>;
     /// Ensures that every seal, put and deletion so far survives a power cut.
@@ -295,11 +295,11 @@ pub trait BatchedMember: Send + Sync {
     /// than `most_bytes` fails with `Kind::Corrupt`. The result of each extent is separate.
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>>;
     /// Like [`list`](Member::list) without the lengths, because each length may cost a request.
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>>;
-    /// Hint: these rooms will be listed soon, and the small extents in them will be read. A later
+    fn names(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>>;
+    /// Hint: these kinds will be listed soon, and the small extents in them will be read. A later
     /// call may return the state at the time of this hint, unless this process has changed the
     /// member since. An empty list discards what was prefetched.
-    fn foresee(&self, wanted: &[Glance]);
+    fn prefetch(&self, wanted: &[PrefetchHint]);
     /// Hint: these extents will be opened next, once each.
     fn open_ahead(&self, names: &[ExtentName]);
     /// On a member with retention, extends the retention of those extents for which half of it has
@@ -341,17 +341,17 @@ impl dyn Member + '_ {
     ///
     /// # Errors
     /// Fails with the errors of [`Member::list`].
-    pub fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+    pub fn names(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>> {
         match self.batched() {
-            Some(batched) => batched.names(room),
-            None => Ok(self.list(room)?.into_iter().map(|(id, _)| id).collect()),
+            Some(batched) => batched.names(kind),
+            None => Ok(self.list(kind)?.into_iter().map(|(id, _)| id).collect()),
         }
     }
 
     /// See [`BatchedMember::foresee`].
-    pub fn foresee(&self, wanted: &[Glance]) {
+    pub fn prefetch(&self, wanted: &[PrefetchHint]) {
         if let Some(batched) = self.batched() {
-            batched.foresee(wanted);
+            batched.prefetch(wanted);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::{BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+use crate::{BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Member, Replace};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
@@ -103,9 +103,9 @@ impl Member for MemoryMember {
         Ok(self.shelf.get(name)?.len() as u64)
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
         let extents = self.shelf.extents();
-        let in_room = ExtentName::In(room, [0; 16])..=ExtentName::In(room, [255; 16]);
+        let in_room = ExtentName::In(kind, [0; 16])..=ExtentName::In(kind, [255; 16]);
         let listed = extents.range(in_room).filter_map(|(name, bytes)| match name {
             ExtentName::In(_, id) => Some((*id, bytes.len() as u64)),
             ExtentName::Label => None,
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn damage_is_made_from_outside() {
         let member = MemoryMember::new("m0");
-        let name = ExtentName::In(Room::Keys, [1; 16]);
+        let name = ExtentName::In(ExtentKind::Keys, [1; 16]);
         member.put(name, b"abc").unwrap();
         member.overwrite(name, *b"abX");
         assert_eq!(member.bytes(name).as_deref(), Some(&b"abX"[..]));

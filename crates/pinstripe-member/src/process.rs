@@ -34,7 +34,7 @@ pub fn own() -> Process {
         boot: uuid(text("/proc/sys/kernel/random/boot_id").trim()).unwrap_or_default(),
         namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |it| it.ino()),
         pid,
-        started_ticks: ProcessStat::of(pid).map_or(0, |stat| stat.started_ticks),
+        started_ticks: ProcessStat::read(pid).map_or(0, |stat| stat.started_ticks),
     }
 }
 
@@ -49,7 +49,7 @@ pub fn is_gone(other: &Process, own: &Process) -> bool {
     let Some(pid) = i32::try_from(other.pid).ok().and_then(Pid::from_raw) else { return true };
     match test_kill_process(pid) {
         Err(Errno::SRCH) => true,
-        _ => ProcessStat::of(other.pid)
+        _ => ProcessStat::read(other.pid)
             .is_some_and(|stat| stat.has_ended || stat.started_ticks != other.started_ticks),
     }
 }
@@ -72,13 +72,13 @@ struct ProcessStat {
 
 impl ProcessStat {
     /// Returns `None` if the system does not report the process.
-    fn of(pid: u32) -> Option<ProcessStat> {
-        ProcessStat::read(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    fn read(pid: u32) -> Option<ProcessStat> {
+        ProcessStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
     /// The fields follow the name of the program, which may contain any bytes. The first field
     /// after the name is the state, field 3.
-    fn read(stat: &[u8]) -> Option<ProcessStat> {
+    fn parse(stat: &[u8]) -> Option<ProcessStat> {
         let end = stat.iter().rposition(|&byte| byte == b')')?;
         let fields = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
         let fields: Vec<_> = fields.split_ascii_whitespace().collect();
@@ -105,7 +105,7 @@ mod tests {
         assert!(me.boot != [0; 16] && me.namespace != 0 && me.started_ticks != 0, "{me:?}");
         assert!(!is_gone(&me, &me));
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let started_ticks = ProcessStat::of(child.id()).unwrap().started_ticks;
+        let started_ticks = ProcessStat::read(child.id()).unwrap().started_ticks;
         let other = Process { pid: child.id(), started_ticks, ..me };
         assert!(!is_gone(&other, &me));
         child.kill().unwrap();
@@ -117,7 +117,7 @@ mod tests {
     fn a_killed_process_that_nobody_waits_for_is_gone() {
         let me = own();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let started_ticks = ProcessStat::of(child.id()).unwrap().started_ticks;
+        let started_ticks = ProcessStat::read(child.id()).unwrap().started_ticks;
         let other = Process { pid: child.id(), started_ticks, ..me };
         child.kill().unwrap();
         let ended = rustix::process::WaitId::Pid(Pid::from_child(&child));
@@ -133,7 +133,7 @@ mod tests {
         let stat = |state: &str, threads: u32| {
             let line =
                 format!("7 (a) b) {state} 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 123 0");
-            ProcessStat::read(line.as_bytes())
+            ProcessStat::parse(line.as_bytes())
                 .map(|stat| (stat.started_ticks, stat.has_ended))
                 .unwrap()
         };

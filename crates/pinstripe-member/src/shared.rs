@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pinstripe_base::error::Result;
 
-use crate::{BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+use crate::{BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Member, Replace};
 
 impl<M: Member + ?Sized> Member for Arc<M> {
     fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
@@ -29,8 +29,8 @@ impl<M: Member + ?Sized> Member for Arc<M> {
         (**self).len(name)
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        (**self).list(room)
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
+        (**self).list(kind)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use pinstripe_prefetch::Latencies;
 
 use super::{
-    BatchedMember, Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room,
-    SharedMember, batched_of,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PrefetchHint,
+    Replace, SharedMember, batched_of,
 };
 use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::Result;
@@ -128,8 +128,8 @@ impl Member for TimedMember {
         self.inner.len(name)
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.inner.list(room)
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
+        self.inner.list(kind)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -175,12 +175,12 @@ impl BatchedMember for TimedMember {
         batched_of(&self.inner).read_whole(names, most_bytes)
     }
 
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        batched_of(&self.inner).names(room)
+    fn names(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>> {
+        batched_of(&self.inner).names(kind)
     }
 
-    fn foresee(&self, wanted: &[Glance]) {
-        batched_of(&self.inner).foresee(wanted);
+    fn prefetch(&self, wanted: &[PrefetchHint]) {
+        batched_of(&self.inner).prefetch(wanted);
     }
 
     fn open_ahead(&self, names: &[ExtentName]) {

@@ -16,7 +16,7 @@
 //! Not in this module: what a silent member means for a verb. A verb treats a silent member like a
 //! failed member.
 
-mod lane;
+mod calls;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub use lane::goes_on;
-use lane::{Lane, LaneLock};
+pub use calls::goes_on;
+use calls::{MemberCalls, MemberCallsLock};
 
 use super::{
-    BatchedMember, Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room,
-    batched_of,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PrefetchHint,
+    Replace, batched_of,
 };
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::ranked::RankedMutex;
@@ -43,7 +43,7 @@ const INTERRUPTED: Duration = Duration::from_millis(700);
 
 /// The deadlines of members, and the functions that receive reports about silent members.
 #[derive(Clone)]
-pub struct Patience(Arc<WatchTerms>);
+pub struct Deadlines(Arc<WatchTerms>);
 
 /// Receives reports about members that did not answer.
 type Tell = Box<dyn Fn(&Path, Error) + Send + Sync>;
@@ -54,13 +54,13 @@ struct WatchTerms {
     control: Duration,
     interrupted: Arc<AtomicBool>,
     /// Places of silent members: they get no further calls until they return.
-    silent: RankedMutex<LaneLock, BTreeSet<PathBuf>>,
+    silent: RankedMutex<MemberCallsLock, BTreeSet<PathBuf>>,
     tell: Tell,
     /// `None` if a silent member stays silent to the end.
     tell_return: Option<TellReturn>,
 }
 
-impl Patience {
+impl Deadlines {
     /// Sets deadlines: `control` for an operation, and longer for one that transfers many bytes.
     /// Once `interrupted` is set, no call waits longer than 0.7 seconds. `tell` receives each
     /// member that did not answer, once per member, from any thread.
@@ -90,8 +90,8 @@ impl Patience {
         tell: Tell,
         tell_return: Option<TellReturn>,
     ) -> Self {
-        let silent = RankedMutex::new(LaneLock::Silent, BTreeSet::new());
-        Patience(Arc::new(WatchTerms { control, interrupted, silent, tell, tell_return }))
+        let silent = RankedMutex::new(MemberCallsLock::Silent, BTreeSet::new());
+        Deadlines(Arc::new(WatchTerms { control, interrupted, silent, tell, tell_return }))
     }
 
     /// The deadline of an operation that transfers no data.
@@ -110,7 +110,7 @@ impl Patience {
         place: &Path,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        Lane::new(place, self.clone()).call(0, work)
+        MemberCalls::new(place, self.clone()).call(0, work)
     }
 
     /// Whether the member at a place is silent.
@@ -148,13 +148,13 @@ impl Patience {
     }
 
     /// The deadline of an operation that transfers this many bytes.
-    fn of(&self, bytes: u64) -> Duration {
+    fn for_bytes(&self, bytes: u64) -> Duration {
         self.0.control + Duration::from_secs(bytes / DATA_BYTES_PER_SECOND)
     }
 
     /// The deadline at this moment: shorter after an interrupt.
     fn now(&self, bytes: u64) -> Duration {
-        let full = self.of(bytes);
+        let full = self.for_bytes(bytes);
         if self.is_interrupted() { full.min(INTERRUPTED) } else { full }
     }
 
@@ -166,14 +166,14 @@ impl Patience {
 /// A member with deadlines.
 pub struct WatchedMember<M> {
     inner: Arc<M>,
-    lane: Arc<Lane>,
+    calls: Arc<MemberCalls>,
 }
 
 impl<M: Member + 'static> WatchedMember<M> {
     /// Wraps a member with deadlines.
-    pub fn new(inner: M, patience: Patience) -> Self {
-        let lane = Lane::new(inner.place(), patience);
-        WatchedMember { inner: Arc::new(inner), lane }
+    pub fn new(inner: M, patience: Deadlines) -> Self {
+        let calls = MemberCalls::new(inner.place(), patience);
+        WatchedMember { inner: Arc::new(inner), calls }
     }
 
     fn control<T: Send + 'static>(
@@ -181,20 +181,20 @@ impl<M: Member + 'static> WatchedMember<M> {
         work: impl FnOnce(&M) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let inner = Arc::clone(&self.inner);
-        self.lane.call(0, move || work(&inner))
+        self.calls.call(0, move || work(&inner))
     }
 }
 
 impl<M: Member + 'static> Member for WatchedMember<M> {
     fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
         let inner = self.control(move |member| member.create(name, replace))?;
-        let lane = Arc::clone(&self.lane);
-        Ok(Box::new(WatchedWriter { inner: Some(inner), lane, buffer: Vec::new(), bytes: 0 }))
+        let calls = Arc::clone(&self.calls);
+        Ok(Box::new(WatchedWriter { inner: Some(inner), calls, buffer: Vec::new(), bytes: 0 }))
     }
 
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
         let (inner, bytes) = (Arc::clone(&self.inner), bytes.to_vec());
-        self.lane.call(bytes.len() as u64, move || inner.put(name, &bytes))
+        self.calls.call(bytes.len() as u64, move || inner.put(name, &bytes))
     }
 
     /// Bytes that are in memory are read without another thread: most reads of an index and of
@@ -204,26 +204,26 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
             return Ok(());
         }
         let inner = Arc::clone(&self.inner);
-        let mut own = self.lane.buffer(buf.len());
-        let own = self.lane.call(buf.len() as u64, move || {
+        let mut own = self.calls.buffer(buf.len());
+        let own = self.calls.call(buf.len() as u64, move || {
             inner.read_at(name, offset, &mut own)?;
             Ok(own)
         })?;
         buf.copy_from_slice(&own);
-        self.lane.keep(own);
+        self.calls.keep(own);
         Ok(())
     }
 
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
-        !self.lane.is_silent() && self.inner.read_at_hand(name, offset, buf)
+        !self.calls.is_silent() && self.inner.read_at_hand(name, offset, buf)
     }
 
     fn len(&self, name: ExtentName) -> Result<u64> {
         self.control(move |member| member.len(name))
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.control(move |member| member.list(room))
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
+        self.control(move |member| member.list(kind))
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -244,7 +244,7 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
     }
 
     fn place(&self) -> &Path {
-        self.lane.place()
+        self.calls.place()
     }
 
     fn batched(&self) -> Option<&dyn BatchedMember> {
@@ -254,38 +254,38 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
 
 impl<M: Member + 'static> BatchedMember for WatchedMember<M> {
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
-        if !self.lane.is_silent() {
+        if !self.calls.is_silent() {
             batched_of(&*self.inner).put_ahead(name, bytes);
         }
     }
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         let inner = Arc::clone(&self.inner);
-        self.lane.call(bytes as u64, move || batched_of(&*inner).read_span(name, offset, bytes))
+        self.calls.call(bytes as u64, move || batched_of(&*inner).read_span(name, offset, bytes))
     }
 
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
         let (inner, own) = (Arc::clone(&self.inner), names.to_vec());
-        match self.lane.call(0, move || Ok(batched_of(&*inner).read_whole(&own, most_bytes))) {
+        match self.calls.call(0, move || Ok(batched_of(&*inner).read_whole(&own, most_bytes))) {
             Ok(read) => read,
             Err(silence) => names.iter().map(|_| Err(silence.duplicate())).collect(),
         }
     }
 
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        self.control(move |member| batched_of(member).names(room))
+    fn names(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>> {
+        self.control(move |member| batched_of(member).names(kind))
     }
 
     /// This call does not wait, so it needs no other thread.
-    fn foresee(&self, wanted: &[Glance]) {
-        if !self.lane.is_silent() {
-            batched_of(&*self.inner).foresee(wanted);
+    fn prefetch(&self, wanted: &[PrefetchHint]) {
+        if !self.calls.is_silent() {
+            batched_of(&*self.inner).prefetch(wanted);
         }
     }
 
     /// This call does not wait, so it needs no other thread.
     fn open_ahead(&self, names: &[ExtentName]) {
-        if !self.lane.is_silent() {
+        if !self.calls.is_silent() {
             batched_of(&*self.inner).open_ahead(names);
         }
     }
@@ -303,18 +303,18 @@ impl<M: Member + 'static> BatchedMember for WatchedMember<M> {
 struct WatchedWriter {
     /// `None` after a call was abandoned, because the abandoned thread then owns the writer.
     inner: Option<Box<dyn ExtentWriter>>,
-    lane: Arc<Lane>,
+    calls: Arc<MemberCalls>,
     buffer: Vec<u8>,
     bytes: u64,
 }
 
 impl ExtentWriter for WatchedWriter {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let Some(mut inner) = self.inner.take() else { return Err(self.lane.silence()) };
+        let Some(mut inner) = self.inner.take() else { return Err(self.calls.silence()) };
         let mut own = std::mem::take(&mut self.buffer);
         own.clear();
         own.extend_from_slice(bytes);
-        let (inner, own, appended) = self.lane.call(bytes.len() as u64, move || {
+        let (inner, own, appended) = self.calls.call(bytes.len() as u64, move || {
             let appended = inner.append(&own);
             Ok((inner, own, appended))
         })?;
@@ -324,8 +324,8 @@ impl ExtentWriter for WatchedWriter {
     }
 
     fn seal(mut self: Box<Self>) -> Result<()> {
-        let Some(inner) = self.inner.take() else { return Err(self.lane.silence()) };
-        self.lane.call(self.bytes, move || inner.seal())
+        let Some(inner) = self.inner.take() else { return Err(self.calls.silence()) };
+        self.calls.call(self.bytes, move || inner.seal())
     }
 }
 
@@ -333,7 +333,7 @@ impl Drop for WatchedWriter {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.take() {
             // If the member does not answer, the sweep removes the rest.
-            let _ = self.lane.call(0, move || {
+            let _ = self.calls.call(0, move || {
                 drop(inner);
                 Ok(())
             });

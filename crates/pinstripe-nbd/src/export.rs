@@ -86,15 +86,15 @@ impl Export {
     /// Serves a device under a name; clients that give no name get the export with the empty name.
     /// The export of a plain device reports no holes, and writes zeros as data.
     pub fn new(name: impl Into<String>, device: SharedDevice) -> Self {
-        Export::of(name.into(), ExportTarget::Plain(device))
+        Export::with_target(name.into(), ExportTarget::Plain(device))
     }
 
     /// Serves a device with holes under a name.
     pub fn sparse(name: impl Into<String>, device: Arc<dyn Sparse>) -> Self {
-        Export::of(name.into(), ExportTarget::Sparse(device))
+        Export::with_target(name.into(), ExportTarget::Sparse(device))
     }
 
-    fn of(name: String, device: ExportTarget) -> Self {
+    fn with_target(name: String, device: ExportTarget) -> Self {
         Export {
             trims: true,
             zeros_fast: matches!(device, ExportTarget::Sparse(_)),

@@ -29,12 +29,12 @@ pub(super) struct InlineHeuristic {
 impl InlineHeuristic {
     /// Whether a request is expected to be quick.
     pub fn is_quick(&self, request: &Request) -> bool {
-        self.of(request).is_some_and(|quick| quick.load(Ordering::Relaxed) >= CONFIDENCE)
+        self.counter(request).is_some_and(|quick| quick.load(Ordering::Relaxed) >= CONFIDENCE)
     }
 
     /// Calls `execute` and measures how long the request takes.
     pub fn measure<T>(&self, request: &Request, execute: impl FnOnce() -> T) -> T {
-        let Some(quick) = self.of(request) else { return execute() };
+        let Some(quick) = self.counter(request) else { return execute() };
         let before = clock::monotonic();
         let result = execute();
         self.learn(quick, before, clock::monotonic());
@@ -52,7 +52,7 @@ impl InlineHeuristic {
     }
 
     /// The count of quick requests of this kind; `None` for kinds that are always handed over.
-    fn of(&self, request: &Request) -> Option<&AtomicU32> {
+    fn counter(&self, request: &Request) -> Option<&AtomicU32> {
         let is_short = request.len <= SHORT_BYTES && !request.has(flag::FUA);
         match request.command {
             Command::Read if is_short => Some(&self.quick_reads),
@@ -71,7 +71,7 @@ mod tests {
         let request = |command, flags, len| Request { command, flags, cookie: 0, offset: 0, len };
         let read = request(Command::Read, 0, 4096);
         let heuristic = InlineHeuristic::default();
-        let quick = heuristic.of(&read).unwrap();
+        let quick = heuristic.counter(&read).unwrap();
         let now = clock::monotonic();
         for _ in 0..CONFIDENCE {
             assert!(!heuristic.is_quick(&read));

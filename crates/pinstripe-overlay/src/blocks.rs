@@ -45,7 +45,7 @@ pub(crate) struct BlockKey {
 
 impl BlockKey {
     /// The block with this length that contains an offset of a file.
-    pub(crate) fn of(inode: u64, offset: u64, bytes: u64) -> Self {
+    pub(crate) fn new(inode: u64, offset: u64, bytes: u64) -> Self {
         BlockKey { inode, at: offset / bytes * bytes, bytes }
     }
 

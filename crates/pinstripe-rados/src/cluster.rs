@@ -155,7 +155,7 @@ impl Pool {
         &self.cluster
     }
 
-    fn of(&self, object: &str) -> String {
+    fn full_name(&self, object: &str) -> String {
         format!("{}/{object}", self.shown)
     }
 
@@ -176,7 +176,7 @@ impl Pool {
             // bytes to write to until the call returns.
             let read =
                 unsafe { (self.library().read)(self.handle, name.as_ptr(), start, length, at) };
-            check(read, "cannot read", &self.of(object))?;
+            check(read, "cannot read", &self.full_name(object))?;
             done += read as usize;
             if (read as usize) < length {
                 break;
@@ -197,7 +197,7 @@ impl Pool {
             // SAFETY: the context is valid, the name ends with a NUL, the bytes outlive the call.
             let written =
                 unsafe { (self.library().write)(self.handle, name.as_ptr(), start, length, at) };
-            check(written, "cannot write", &self.of(object))?;
+            check(written, "cannot write", &self.full_name(object))?;
             at += length as u64;
         }
         Ok(())
@@ -215,7 +215,7 @@ impl Pool {
             // SAFETY: the operation is valid within the call, and the bytes outlive it.
             unsafe { (library.write_op_write_full)(op, bytes.as_ptr().cast(), bytes.len()) };
         });
-        check(put, "cannot write", &self.of(object))
+        check(put, "cannot write", &self.full_name(object))
     }
 
     /// Creates an object with this content. If several callers create the same object at the same
@@ -235,7 +235,7 @@ impl Pool {
                 (library.write_op_write_full)(op, bytes.as_ptr().cast(), bytes.len());
             }
         });
-        check(made, "cannot make", &self.of(object))
+        check(made, "cannot make", &self.full_name(object))
     }
 
     /// Removes an object, even in a full pool; a missing object is not an error.
@@ -251,7 +251,7 @@ impl Pool {
         });
         match removed == -libc::ENOENT {
             true => Ok(()),
-            false => check(removed, "cannot remove", &self.of(object)),
+            false => check(removed, "cannot remove", &self.full_name(object)),
         }
     }
 
@@ -283,7 +283,7 @@ impl Pool {
         let found = unsafe {
             (self.library().stat)(self.handle, name.as_ptr(), &raw mut bytes, &raw mut mtime)
         };
-        check(found, "cannot examine", &self.of(object))?;
+        check(found, "cannot examine", &self.full_name(object))?;
         Ok(bytes)
     }
 
@@ -325,7 +325,7 @@ impl Pool {
         if bytes.len() > PIECE_BYTES {
             let error = Error::new(Kind::Usage, "this is too much data for one request to Ceph");
             return Err(error
-                .at(self.of(object))
+                .at(self.full_name(object))
                 .expected("a request of at most 80 MiB", bytes.len()));
         }
         text(object)

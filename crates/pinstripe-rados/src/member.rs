@@ -1,8 +1,8 @@
 //! A member of a store in a pool of a Ceph cluster: `rados://POOL/NAMESPACE`.
 //!
 //! * The namespace `NAMESPACE` contains the label, as the object `pinstripe.member`.
-//! * The namespace `NAMESPACE/packs` contains an object for each extent of the room of packs, named
-//!   by its 32 hex digits. Every other room also has its own namespace, because listing a namespace
+//! * The namespace `NAMESPACE/packs` contains an object for each pack's extent, named
+//!   by its 32 hex digits. Every other kind also has its own namespace, because listing a namespace
 //!   lists all of it.
 //! * The namespace `NAMESPACE/parts` contains the parts of extents that are longer than one request
 //!   may be.
@@ -22,8 +22,8 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, random};
 use pinstripe_member::{
-    BatchedMember, Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room,
-    span_of,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
+    PrefetchHint, Replace, span_of,
 };
 
 use crate::cluster::{Cluster, PIECE_BYTES, Pool};
@@ -38,7 +38,7 @@ const _: () = assert!(WHOLE_MAX_BYTES <= PIECE_BYTES);
 /// The number of bytes read from a small extent before its length is known.
 const SHORT_BYTES: u64 = 256 << 10;
 /// The number of extents that are sealed in parallel.
-const LANES: usize = 8;
+const PARALLEL_CALLS: usize = 8;
 /// The length that extents of packs should not exceed.
 const EXTENT_BYTES: u64 = 16 << 20;
 /// The length of long reads.
@@ -49,10 +49,10 @@ pub(crate) struct RadosMember {
     pools: Arc<Namespaces>,
 }
 
-/// The namespaces of a member, one for each room.
+/// The namespaces of a member, one for each kind.
 struct Namespaces {
     label: Pool,
-    rooms: Vec<Pool>,
+    kinds: Vec<Pool>,
     parts: Pool,
     place: PathBuf,
 }
@@ -62,13 +62,13 @@ impl Namespaces {
     fn object(&self, name: ExtentName) -> (&Pool, String) {
         match name {
             ExtentName::Label => (&self.label, name.path()),
-            ExtentName::In(room, id) => (self.room(room), SetId(id).to_string()),
+            ExtentName::In(kind, id) => (self.room(kind), SetId(id).to_string()),
         }
     }
 
-    fn room(&self, room: Room) -> &Pool {
-        let at = Room::ALL.iter().position(|it| *it == room);
-        &self.rooms[at.expect("every room is among them all")]
+    fn room(&self, kind: ExtentKind) -> &Pool {
+        let at = ExtentKind::ALL.iter().position(|it| *it == kind);
+        &self.kinds[at.expect("every room is among them all")]
     }
 
     /// Replaces the object in an error by the extent, because the caller does not know the object.
@@ -136,10 +136,10 @@ impl RadosMember {
     /// The errors of [`Cluster::pool`].
     pub fn open(cluster: &Arc<Cluster>, pool: &str, namespace: &str, place: &Path) -> Result<Self> {
         let of = |part: &str| cluster.pool(pool, &format!("{namespace}/{part}"));
-        let rooms = Room::ALL.iter().map(|room| of(room.dir())).collect::<Result<_>>()?;
+        let kinds = ExtentKind::ALL.iter().map(|kind| of(kind.dir())).collect::<Result<_>>()?;
         let (label, parts) = (cluster.pool(pool, namespace)?, of("parts")?);
         let place = place.to_path_buf();
-        Ok(RadosMember { pools: Arc::new(Namespaces { label, rooms, parts, place }) })
+        Ok(RadosMember { pools: Arc::new(Namespaces { label, kinds, parts, place }) })
     }
 
     /// Checks that the namespace is empty.
@@ -147,8 +147,8 @@ impl RadosMember {
     /// # Errors
     /// [`Kind::Refused`] if it is not empty; the errors of the cluster.
     pub fn require_empty(&self) -> Result<()> {
-        let Namespaces { label, rooms, parts, place } = &*self.pools;
-        for pool in [label, parts].into_iter().chain(rooms) {
+        let Namespaces { label, kinds, parts, place } = &*self.pools;
+        for pool in [label, parts].into_iter().chain(kinds) {
             let mut first = None;
             pool.list(&mut |object| {
                 first = Some(object.to_owned());
@@ -189,8 +189,8 @@ impl RadosMember {
         Ok(whole)
     }
 
-    fn ids(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        let names = names(self.pools.room(room))?;
+    fn ids(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>> {
+        let names = names(self.pools.room(kind))?;
         let ids = names.iter().filter_map(|name| SetId::from_hex(name).map(|id| id.0));
         let mut ids: Vec<_> = ids.collect();
         ids.sort_unstable();
@@ -258,9 +258,9 @@ impl Member for RadosMember {
         Ok(self.pools.manifest(name)?.map_or(bytes, |manifest| manifest.bytes))
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        let ids = self.ids(room)?;
-        let lengths = side_by_side(&ids, |id| self.len(ExtentName::In(room, *id)));
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
+        let ids = self.ids(kind)?;
+        let lengths = side_by_side(&ids, |id| self.len(ExtentName::In(kind, *id)));
         let found = ids.into_iter().zip(lengths).filter_map(|(id, length)| match length {
             Ok(bytes) => Some(Ok((id, bytes))),
             // Removed meanwhile.
@@ -292,8 +292,13 @@ impl Member for RadosMember {
     }
 
     fn caps(&self) -> Caps {
-        let (lanes, extent_bytes) = (LANES, EXTENT_BYTES);
-        let far = Some(Far { lanes, extent_bytes, reads: LANES, span_bytes: SPAN_BYTES });
+        let extent_bytes = EXTENT_BYTES;
+        let far = Some(Far {
+            seals: PARALLEL_CALLS,
+            extent_bytes,
+            reads: PARALLEL_CALLS,
+            span_bytes: SPAN_BYTES,
+        });
         Caps { device: None, free_bytes: None, is_full: false, far }
     }
 
@@ -317,11 +322,11 @@ impl BatchedMember for RadosMember {
         side_by_side(names, |name| self.read_short(*name, most_bytes))
     }
 
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        self.ids(room)
+    fn names(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>> {
+        self.ids(kind)
     }
 
-    fn foresee(&self, _: &[Glance]) {}
+    fn prefetch(&self, _: &[PrefetchHint]) {}
 
     fn open_ahead(&self, _: &[ExtentName]) {}
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_member::{
-    BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room, check_conformance,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Member, Replace, check_conformance,
 };
 
 use crate::library::Library;
@@ -194,8 +194,8 @@ impl Emptied {
     fn new(cluster: &Arc<Cluster>, namespace: &str) -> Self {
         let place = PathBuf::from(format!("rados://data/{namespace}"));
         let member = RadosMember::open(cluster, "data", namespace, &place).unwrap();
-        let rooms = Room::ALL.map(|room| format!("{namespace}/{}", room.dir())).into_iter();
-        let namespaces = rooms.chain([namespace.to_owned(), format!("{namespace}/parts")]);
+        let kinds = ExtentKind::ALL.map(|kind| format!("{namespace}/{}", kind.dir())).into_iter();
+        let namespaces = kinds.chain([namespace.to_owned(), format!("{namespace}/parts")]);
         let pools = namespaces.map(|it| cluster.pool("data", &it).unwrap()).collect();
         Emptied { member, pools }
     }
@@ -235,8 +235,8 @@ impl Member for Emptied {
         self.member.len(name)
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.member.list(room)
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
+        self.member.list(kind)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -282,7 +282,7 @@ fn a_namespace_that_has_something_is_refused() {
     let Some(pool) = pool("a_namespace_that_has_something_is_refused") else { return };
     let emptied = Emptied::new(pool.cluster(), &format!("taken.{}", std::process::id()));
     emptied.member.require_empty().unwrap();
-    emptied.put(ExtentName::In(Room::Packs, [1; 16]), b"a pack").unwrap();
+    emptied.put(ExtentName::In(ExtentKind::Packs, [1; 16]), b"a pack").unwrap();
     assert_eq!(emptied.member.require_empty().unwrap_err().kind(), Kind::Refused);
     assert_eq!(pool.cluster().id().unwrap().len(), 36, "a UUID");
 }
@@ -310,7 +310,7 @@ fn long_extents_are_written_in_parts_and_leave_none_behind() {
         parts
     };
     for (id, bytes) in [([1; 16], &long), ([2; 16], &odd)] {
-        let name = ExtentName::In(Room::Index, id);
+        let name = ExtentName::In(ExtentKind::Index, id);
         let mut writer = emptied.member.create(name, Replace::Never).unwrap();
         bytes.chunks(1 << 20).for_each(|piece| writer.append(piece).unwrap());
         writer.seal().unwrap();
@@ -326,18 +326,18 @@ fn long_extents_are_written_in_parts_and_leave_none_behind() {
     }
     assert_eq!(parts(), 5);
     // As long as those of packs are, it is one object.
-    let name = ExtentName::In(Room::Packs, [4; 16]);
+    let name = ExtentName::In(ExtentKind::Packs, [4; 16]);
     let mut writer = emptied.member.create(name, Replace::Never).unwrap();
     long[..66 << 20].chunks(1 << 20).for_each(|piece| writer.append(piece).unwrap());
     writer.seal().unwrap();
     assert_eq!((emptied.member.len(name).unwrap(), parts()), (66 << 20, 5));
     let mut dropped =
-        emptied.member.create(ExtentName::In(Room::Index, [3; 16]), Replace::Never).unwrap();
+        emptied.member.create(ExtentName::In(ExtentKind::Index, [3; 16]), Replace::Never).unwrap();
     dropped.append(&long).unwrap();
     drop(dropped);
     assert_eq!(parts(), 5, "a writer that was dropped leaves none");
-    emptied.member.delete(ExtentName::In(Room::Index, [1; 16])).unwrap();
-    emptied.member.delete(ExtentName::In(Room::Index, [2; 16])).unwrap();
+    emptied.member.delete(ExtentName::In(ExtentKind::Index, [1; 16])).unwrap();
+    emptied.member.delete(ExtentName::In(ExtentKind::Index, [2; 16])).unwrap();
     assert_eq!(parts(), 0);
-    assert!(emptied.member.list(Room::Index).unwrap().is_empty());
+    assert!(emptied.member.list(ExtentKind::Index).unwrap().is_empty());
 }

@@ -111,7 +111,10 @@ fn inputs(shapes: &[StreamShape]) -> Vec<Box<dyn RecordInput>> {
             None => counted.push((*shape, 1)),
         }
     }
-    counted.into_iter().map(|(shape, count)| Box::new(TestInput::of(shape, count)) as _).collect()
+    counted
+        .into_iter()
+        .map(|(shape, count)| Box::new(TestInput::with_shape(shape, count)) as _)
+        .collect()
 }
 
 #[cfg(test)]

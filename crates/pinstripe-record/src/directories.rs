@@ -10,7 +10,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_base::units::{counted, format_count};
 
 use crate::take::{
-    DiskFolder, JOURNAL, JournalReader, Manifest, RecordedPiece, TakeFolder, TakeState,
+    DiskFolder, JOURNAL, JournalReader, Manifest, RecordedFile, TakeFolder, TakeState,
 };
 
 /// The most streams that messages name one by one.
@@ -92,7 +92,7 @@ pub(crate) struct DirectoriesThere {
 
 impl DirectoriesThere {
     /// The available directories of a take.
-    pub fn of(folders: &[Arc<dyn TakeFolder>], manifest: &Manifest) -> Self {
+    pub(crate) fn from_folders(folders: &[Arc<dyn TakeFolder>], manifest: &Manifest) -> Self {
         let number = |it: &Arc<dyn TakeFolder>| likely_number_of(&**it, manifest);
         let numbers: Vec<u32> = folders.iter().filter_map(number).collect();
         let absent = (0..).zip(&manifest.directories).filter(|(it, _)| !numbers.contains(it));
@@ -107,7 +107,7 @@ impl DirectoriesThere {
 
     /// The frames of each stream in the files that a manifest lists, for files whose directories
     /// are available.
-    pub fn told_frames<'a>(
+    pub(crate) fn reported_frames<'a>(
         &'a self,
         manifest: &'a Manifest,
     ) -> impl Iterator<Item = (u32, Range<u64>)> + 'a {
@@ -136,7 +136,7 @@ impl DirectoriesThere {
     }
 
     /// Reports streams without an available copy, and frames that are in no copy, as losses.
-    pub(crate) fn tell_absent(
+    pub(crate) fn report_absent(
         &self,
         manifest: &Manifest,
         (unknown, frames): (&[u32], &BTreeMap<u32, u64>),
@@ -160,12 +160,12 @@ impl DirectoriesThere {
         });
         let rest =
             |more: &str| format!("frames of {more} are missing from every attached directory, too");
-        tell_each(manifest, told, (&rest, &advice), monitor);
+        report_each(manifest, told, (&rest, &advice), monitor);
     }
 }
 
 /// Reports streams with losses one by one; if there are many, one message reports the rest.
-fn tell_each(
+fn report_each(
     manifest: &Manifest,
     mut told: impl ExactSizeIterator<Item = (u32, String)>,
     (rest, advice): (&dyn Fn(&str) -> String, &str),
@@ -184,12 +184,12 @@ fn tell_each(
 }
 
 /// The frames of one file.
-pub(crate) fn frames_of(piece: &RecordedPiece) -> Range<u64> {
+pub(crate) fn frames_of(piece: &RecordedFile) -> Range<u64> {
     piece.start_frame..piece.start_frame.saturating_add(piece.frames)
 }
 
 /// The frames of one file, with the number of its stream.
-pub(crate) fn frames_of_stream(piece: &RecordedPiece) -> (u32, Range<u64>) {
+pub(crate) fn frames_of_stream(piece: &RecordedFile) -> (u32, Range<u64>) {
     (piece.stream, frames_of(piece))
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn missing_of(
 /// first file was cut off because its directory failed. A stream that was disarmed for a while has
 /// no file for that time, but this is not a loss.
 pub(crate) fn holes_of<'a>(
-    pieces: impl IntoIterator<Item = &'a RecordedPiece>,
+    pieces: impl IntoIterator<Item = &'a RecordedFile>,
     within: Range<u64>,
 ) -> BTreeMap<u32, u64> {
     let mut by_stream: BTreeMap<u32, (Vec<Range<u64>>, BTreeSet<u64>)> = BTreeMap::new();
@@ -241,9 +241,9 @@ pub(crate) fn holes_of<'a>(
 }
 
 /// Reports the holes of streams as losses.
-pub(crate) fn tell_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monitor: &Monitor) {
+pub(crate) fn report_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monitor: &Monitor) {
     let what = "are missing from all files, because a directory failed during the recording";
-    tell_frames(
+    report_frames(
         manifest,
         holes,
         (
@@ -256,7 +256,7 @@ pub(crate) fn tell_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monito
 }
 
 /// Reports lost frames of streams; the frames of many streams are reported together.
-pub(crate) fn tell_frames(
+pub(crate) fn report_frames(
     manifest: &Manifest,
     frames: &BTreeMap<u32, u64>,
     (what, advice): (&str, &str),
@@ -266,7 +266,7 @@ pub(crate) fn tell_frames(
         (*stream, format!("{} {what}", counted(*frames, "frame", "frames")))
     });
     let rest = |more: &str| format!("the same applies to {more}");
-    tell_each(manifest, told, (&rest, advice), monitor);
+    report_each(manifest, told, (&rest, advice), monitor);
 }
 
 /// Returns the ranges in order; adjacent ranges are joined.
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_hole_is_where_a_file_was_cut_off_and_none_goes_on() {
         let holes = |files: &[(u64, u64, bool)], within: Range<u64>| {
-            let piece = |(from, frames, is_cut): &(u64, u64, bool)| RecordedPiece {
+            let piece = |(from, frames, is_cut): &(u64, u64, bool)| RecordedFile {
                 piece: 0,
                 stream: 3,
                 copy: 0,

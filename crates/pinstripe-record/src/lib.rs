@@ -82,9 +82,9 @@ pub use recover::recover;
 pub use ring_size::{RingObservation, RingSource, choose_ring, observe, share};
 pub use sample::{SampleFormat, StreamShape, fill_test};
 pub use take::{
-    CommitStages, DiskFolder, JOURNAL as JOURNAL_FILE, Journal, JournalEvent, JournalRecord,
-    MANIFEST as MANIFEST_FILE, Manifest, PieceBehind, ProgressRun, RecordedPiece, SlowSync, Summed,
-    TakeFile, TakeFolder, TakeState, decode_journal, is_plain_name,
+    CommitStages, DiskFolder, FileBehind, JOURNAL as JOURNAL_FILE, Journal, JournalEvent,
+    JournalRecord, MANIFEST as MANIFEST_FILE, Manifest, ProgressRun, RecordedFile, SlowSync,
+    Summed, TakeFile, TakeFolder, TakeState, decode_journal, is_plain_name,
 };
 pub use verify::{VerifyOutcome, is_take, verify};
 pub use writes::{WriteChoice, WritePolicy, durability_warning};

@@ -155,7 +155,7 @@ impl PreparedPlay {
             .expected(format!("less than {end:.1} s"), format!("{} s", plan.from.as_secs_f64())));
         }
         let played = (&chosen[..], from, most.unwrap_or(u64::MAX));
-        files.tell_absent(&folders, &manifest, played, monitor);
+        files.report_absent(&folders, &manifest, played, monitor);
         let sink = match sink {
             PlaySink::Null => OpenSink::Paced(BlockSink::Null),
             PlaySink::Pipe(file) => OpenSink::Paced(BlockSink::Pipe(PipeSink::Open(file))),

@@ -15,13 +15,13 @@ use pinstripe_base::monitor::Monitor;
 
 use crate::directories::{
     DirectoriesThere, all_folders, frames_of, frames_of_stream, holes_of, missing_of, number_of,
-    tell_holes,
+    report_holes,
 };
 use crate::take::{
-    DiskFolder, JOURNAL, Manifest, PRE_ROLL, RecordedGap, RecordedMark, RecordedPiece, TakeFile,
+    DiskFolder, JOURNAL, Manifest, PRE_ROLL, RecordedFile, RecordedGap, RecordedMark, TakeFile,
     TakeFolder, TakeState,
 };
-pub(crate) use content::{EVENTS_MAX, JournalContent, JournalPiece, read_journal};
+pub(crate) use content::{EVENTS_MAX, JournalContent, JournalFile, read_journal};
 use settle::settle;
 
 /// The greatest length of a run, in bytes.
@@ -95,7 +95,7 @@ struct FoundTake {
     /// The pieces that manifests list, by directory and number.
     known: BTreeSet<(u32, u32)>,
     files: Vec<RecoveredFile>,
-    pieces: Vec<RecordedPiece>,
+    pieces: Vec<RecordedFile>,
     gaps: Vec<RecordedGap>,
     marks: Vec<RecordedMark>,
 }
@@ -114,10 +114,10 @@ pub(crate) fn recover_in(
     let all = folders.iter().map(open).collect::<Result<Vec<_>>>()?;
     let (settled, open): (Vec<_>, Vec<_>) = all.iter().partition(|it| it.settled.is_some());
     let settled: Vec<&Manifest> = settled.iter().filter_map(|it| it.settled.as_ref()).collect();
-    let there = DirectoriesThere::of(folders, &manifest);
+    let there = DirectoriesThere::from_folders(folders, &manifest);
     if open.is_empty() {
         let manifest = settled.first().map_or(manifest, |it| (*it).clone());
-        tell_absent(&there, &manifest, monitor);
+        report_absent(&there, &manifest, monitor);
         return Ok(RecoverOutcome {
             longest: longest(&manifest),
             manifest,
@@ -153,7 +153,7 @@ pub(crate) fn recover_in(
         directory.folder.sync_names()?;
         manifest.save(&*directory.folder)?;
     }
-    tell_absent(&there, &manifest, monitor);
+    report_absent(&there, &manifest, monitor);
     let (was_complete, never_began) = (false, false);
     let longest = longest(&manifest);
     Ok(RecoverOutcome { manifest, files, removed, was_complete, never_began, longest })
@@ -161,7 +161,7 @@ pub(crate) fn recover_in(
 
 /// The end of the longest stream of a take, according to its files.
 fn longest(manifest: &Manifest) -> Duration {
-    let end = |it: &RecordedPiece| {
+    let end = |it: &RecordedFile| {
         let stream = manifest.streams.get(it.stream as usize)?;
         Some(frames_of(it).end as f64 / f64::from(stream.shape.rate.max(1)))
     };
@@ -181,18 +181,18 @@ fn is_unbegun(manifest: &Manifest, contents: &[JournalContent]) -> bool {
 }
 
 /// Reports frames that are in no available directory.
-fn tell_absent(there: &DirectoriesThere, manifest: &Manifest, monitor: &Monitor) {
+fn report_absent(there: &DirectoriesThere, manifest: &Manifest, monitor: &Monitor) {
     let told = manifest.pieces.iter().map(frames_of_stream);
-    let missing = missing_of(told, there.told_frames(manifest));
+    let missing = missing_of(told, there.reported_frames(manifest));
     let known: BTreeSet<u32> = manifest.pieces.iter().map(|it| it.stream).collect();
     let unknown = there.unknown_streams(manifest, |it| known.contains(&it));
-    there.tell_absent(manifest, (&unknown, &missing), monitor);
-    tell_holes(manifest, &holes_of(&manifest.pieces, 0..u64::MAX), monitor);
+    there.report_absent(manifest, (&unknown, &missing), monitor);
+    report_holes(manifest, &holes_of(&manifest.pieces, 0..u64::MAX), monitor);
 }
 
 impl FoundTake {
     /// Takes over the contents of a final manifest.
-    fn keep(&mut self, manifest: &Manifest, is_kept: impl Fn(&RecordedPiece) -> bool) {
+    fn keep(&mut self, manifest: &Manifest, is_kept: impl Fn(&RecordedFile) -> bool) {
         for piece in manifest.pieces.iter().filter(|it| is_kept(it)) {
             if self.known.insert((piece.directory, piece.piece)) {
                 self.pieces.push(piece.clone());

@@ -307,7 +307,7 @@ impl RingProducer {
 
     /// Passes the open gap to the consumers if it has reached this length, because no data may
     /// follow for a while.
-    pub(crate) fn tell_gap(&mut self, bytes: u64) {
+    pub(crate) fn report_gap(&mut self, bytes: u64) {
         if self.open_gap_bytes >= bytes {
             let head = self.ring.head.0.load(Ordering::Relaxed);
             self.close_gap(head);
@@ -405,7 +405,7 @@ impl RingConsumer {
     }
 
     /// Returns what the consumer finds next: bytes, a gap, the end, or nothing yet.
-    pub fn look(&self) -> Found {
+    pub fn peek(&self) -> Found {
         let ring = &*self.ring;
         // In this order: what was put in before the end is seen when the end is, and a gap is seen
         // when a byte behind it is.

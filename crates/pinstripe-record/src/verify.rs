@@ -16,8 +16,8 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use crate::directories::{all_folders, own_manifest};
 use crate::recover::{EVENTS_MAX, RUN_MAX_BYTES};
 use crate::take::{
-    DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedGap,
-    RecordedPiece, Summed, TakeFile, TakeFolder, TrimmedRun, is_plain_name, open_payload,
+    DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedFile,
+    RecordedGap, Summed, TakeFile, TakeFolder, TrimmedRun, is_plain_name, open_payload,
 };
 use content::TestContent;
 use copies::Copies;
@@ -104,7 +104,7 @@ pub(crate) fn verify_in(
         }
         let mut files = Files {
             folder: &**folder,
-            told: ManifestIndex::of(&own),
+            told: ManifestIndex::from_manifest(&own),
             open: BTreeMap::new(),
             order: VecDeque::new(),
             copies: &mut copies,
@@ -135,9 +135,9 @@ pub(crate) fn verify_in(
         }
         outcome.files += files.count(own.is_settled());
         files.compare(&own, number);
-        files.tell_frames(&outcome.manifest);
+        files.report_frames(&outcome.manifest);
     }
-    (outcome.is_repairable, outcome.is_lost) = copies.tell(folders, &outcome.manifest, monitor);
+    (outcome.is_repairable, outcome.is_lost) = copies.report(folders, &outcome.manifest, monitor);
     Ok(outcome)
 }
 
@@ -171,17 +171,17 @@ struct ManifestIndex {
 }
 
 impl ManifestIndex {
-    fn of(manifest: &Manifest) -> Self {
+    fn from_manifest(manifest: &Manifest) -> Self {
         let mut gaps = vec![Vec::new(); manifest.streams.len()];
         for gap in &manifest.gaps {
             if let Some(of_stream) = gaps.get_mut(gap.stream as usize) {
                 of_stream.push(gap.clone());
             }
         }
-        let frame_bytes = |it: &RecordedPiece| {
+        let frame_bytes = |it: &RecordedFile| {
             manifest.streams.get(it.stream as usize).map_or(1, |it| it.shape.frame_bytes())
         };
-        let end = |it: &RecordedPiece| (it.frames.saturating_mul(frame_bytes(it)), it.trimmed);
+        let end = |it: &RecordedFile| (it.frames.saturating_mul(frame_bytes(it)), it.trimmed);
         let mut ends = BTreeMap::new();
         for piece in &manifest.pieces {
             ends.entry(piece.piece).or_insert_with(|| end(piece));
@@ -216,7 +216,7 @@ impl Files<'_> {
     }
 
     /// Reports which frames exist, and which of them are intact.
-    fn tell_frames(&mut self, manifest: &Manifest) {
+    fn report_frames(&mut self, manifest: &Manifest) {
         for file in self.open.values() {
             let size = manifest.streams[file.stream as usize].shape.frame_bytes();
             let (all, sound) = file.frames(size);
@@ -373,7 +373,8 @@ impl CheckedFile {
             return false;
         }
         bytes.resize(run.bytes as usize, 0);
-        file.device().read_at(self.payload_at + at, bytes).is_ok() && Summed::of(bytes) == run
+        file.device().read_at(self.payload_at + at, bytes).is_ok()
+            && Summed::from_bytes(bytes) == run
     }
 
     /// Whether the file ends before the end of this run.

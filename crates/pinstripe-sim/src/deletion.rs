@@ -12,7 +12,7 @@ use pinstripe::gc::GcOutcome;
 use pinstripe::{FailureDetector, Store, forget, gc as collecting, is_void, load_snapshots};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::Policy;
 
@@ -368,7 +368,7 @@ impl World {
     /// Asserts that after a gc the members contain what the wanted snapshots need, and little more.
     fn assert_freed(&self, waste: u64) {
         let store = self.store();
-        let is_quiet = store.list(Room::Checkpoints).unwrap().is_empty();
+        let is_quiet = store.list(ExtentKind::Checkpoints).unwrap().is_empty();
         if self.hurt_members() > 0 || self.untidy || !is_quiet || waste == 100 {
             return;
         }
@@ -389,7 +389,7 @@ impl World {
     fn data_bytes(&self, store: &Store) -> (u64, u64) {
         let mut packs: BTreeMap<[u8; 16], Vec<u64>> = BTreeMap::new();
         for (_, member) in store.present() {
-            for (id, bytes) in member.list(Room::Packs).unwrap() {
+            for (id, bytes) in member.list(ExtentKind::Packs).unwrap() {
                 packs.entry(id).or_default().push(bytes.saturating_sub(FRAME_BYTES));
             }
         }
@@ -412,12 +412,12 @@ impl World {
         }
         self.collect_to_the_end();
         let store = self.store();
-        assert!(store.list(Room::Sessions).unwrap().is_empty());
+        assert!(store.list(ExtentKind::Sessions).unwrap().is_empty());
         // Runs that speak of what is gone are merged first; a tombstone goes with the next gc.
-        if !store.list(Room::Gc).unwrap().is_empty() {
+        if !store.list(ExtentKind::Gc).unwrap().is_empty() {
             self.collect_to_the_end();
         }
-        assert!(store.list(Room::Gc).unwrap().is_empty());
+        assert!(store.list(ExtentKind::Gc).unwrap().is_empty());
         if !self.leftovers {
             assert_whole(&store);
         }
@@ -426,13 +426,15 @@ impl World {
             self.set_wanted(id, Wanted::No);
         }
         self.collect_to_the_end();
-        let may_stay = |room| room == Room::Packs && self.leftovers;
-        for room in [Room::Packs, Room::Snapshots].into_iter().filter(|room| !may_stay(*room)) {
+        let may_stay = |kind| kind == ExtentKind::Packs && self.leftovers;
+        for kind in
+            [ExtentKind::Packs, ExtentKind::Snapshots].into_iter().filter(|kind| !may_stay(*kind))
+        {
             let store = self.store();
-            let mut left = store.list(room).unwrap();
+            let mut left = store.list(kind).unwrap();
             // Voids stay: it is not known that the writers which they keep out are gone.
-            left.retain(|id, _| room == Room::Packs || !is_void(&store, SnapshotId(*id)));
-            assert!(left.is_empty(), "{room:?}");
+            left.retain(|id, _| kind == ExtentKind::Packs || !is_void(&store, SnapshotId(*id)));
+            assert!(left.is_empty(), "{kind:?}");
         }
     }
 }

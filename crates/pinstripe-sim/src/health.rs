@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use pinstripe::{Store, repair, scrub};
 use pinstripe_base::error::Error;
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 
 use crate::operation::{Dice, End};
 use crate::process::{Who, under};
@@ -89,7 +89,8 @@ impl World {
     /// is unknown, so every writer stops until an administrator removes it.
     fn is_lone_step(&self, member: usize, path: &Path) -> bool {
         let name = path.strip_prefix(&self.site.members[member]).unwrap();
-        let is_step = [Room::Sessions, Room::Gc].iter().any(|it| name.starts_with(it.dir()));
+        let is_step =
+            [ExtentKind::Sessions, ExtentKind::Gc].iter().any(|it| name.starts_with(it.dir()));
         let others = self.site.members.iter().enumerate().filter(|(other, _)| *other != member);
         is_step && others.filter(|(_, other)| other.join(name).exists()).count() <= self.parity
     }
@@ -128,11 +129,11 @@ impl World {
     /// a mark that was just removed, and leaves it to the verbs that read the mark.
     fn marks_differ(&self) -> bool {
         let marks = |member: &PathBuf| {
-            let list = |room: Room| {
-                let names = fs::read_dir(member.join(room.dir())).into_iter().flatten();
+            let list = |kind: ExtentKind| {
+                let names = fs::read_dir(member.join(kind.dir())).into_iter().flatten();
                 names.map(|it| it.unwrap().file_name()).collect::<BTreeSet<_>>()
             };
-            [Room::Forgotten, Room::Sessions, Room::Gc].map(list)
+            [ExtentKind::Forgotten, ExtentKind::Sessions, ExtentKind::Gc].map(list)
         };
         let here = self.health.iter().zip(&self.site.members);
         let mut here = here.filter(|(health, _)| health.place == Where::Here);

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::Path;
 
 use pinstripe_base::random::splitmix64;
-use pinstripe_member::{DiskStep, PowerCut, Room};
+use pinstripe_member::{DiskStep, ExtentKind, PowerCut};
 
 /// Pseudorandom numbers that depend only on a seed.
 #[derive(Debug, Clone)]
@@ -37,22 +37,22 @@ impl Dice {
 pub struct Cut {
     /// The number of counted steps that are made before the interruption.
     pub after: u64,
-    /// The room in which a step must change names to be counted; `None` if all steps are counted.
-    pub room: Option<Room>,
+    /// The kind in which a step must change names to be counted; `None` if all steps are counted.
+    pub kind: Option<ExtentKind>,
 }
 
 impl Cut {
     pub const fn after(after: u64) -> Self {
-        Cut { after, room: None }
+        Cut { after, kind: None }
     }
 
-    pub const fn within(room: Room, after: u64) -> Self {
-        Cut { after, room: Some(room) }
+    pub const fn within(kind: ExtentKind, after: u64) -> Self {
+        Cut { after, kind: Some(kind) }
     }
 
     pub fn power(self) -> PowerCut {
-        let Some(room) = self.room else { return PowerCut::new(self.after) };
-        let is_in = move |path: &Path| path.components().any(|it| it.as_os_str() == room.dir());
+        let Some(kind) = self.kind else { return PowerCut::new(self.after) };
+        let is_in = move |path: &Path| path.components().any(|it| it.as_os_str() == kind.dir());
         PowerCut::counting(self.after, move |step| match step {
             DiskStep::Rename { to, .. } => is_in(to),
             DiskStep::Unlink(path) => is_in(path),

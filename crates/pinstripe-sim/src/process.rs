@@ -97,7 +97,7 @@ struct Call<W, T> {
 }
 
 impl<T, W: FnOnce(&Who) -> T> Call<W, T> {
-    fn of(work: W) -> Self {
+    fn new(work: W) -> Self {
         Call { work: Some(work), done: None }
     }
 
@@ -116,7 +116,7 @@ pub fn under<T>(stage: &dyn Stage, end: End, work: impl FnOnce(&Who) -> T) -> (T
         return (work(&Who::own()), false);
     };
     let power = Arc::new(cut.power());
-    let mut call = Call::of(work);
+    let mut call = Call::new(work);
     let steps = Arc::clone(&power) as Arc<dyn Steps>;
     stage.alone("doomed", steps, &mut |who| call.carry_out(who));
     (call.done(), cut_off(end, &power))
@@ -124,7 +124,7 @@ pub fn under<T>(stage: &dyn Stage, end: End, work: impl FnOnce(&Who) -> T) -> (T
 
 /// Runs `work` as a process that leaves nothing behind except what a fault makes it leave.
 pub fn mortal<T>(stage: &dyn Stage, work: impl FnOnce(&Who) -> T) -> T {
-    let mut call = Call::of(work);
+    let mut call = Call::new(work);
     stage.alone("mortal", Arc::new(NoWait), &mut |who| call.carry_out(who));
     call.done()
 }
@@ -138,7 +138,7 @@ pub fn at_once<A: Send, B: Send>(
     second: impl FnOnce(&Who) -> B + Send,
 ) -> ((A, bool), (B, bool)) {
     let steps = StepsOfTwo::until(end);
-    let (mut one, mut two) = (Call::of(first), Call::of(second));
+    let (mut one, mut two) = (Call::new(first), Call::new(second));
     stage.at_once(
         [Arc::clone(&steps.first), Arc::clone(&steps.second)],
         [&mut |who| one.carry_out(who), &mut |who| two.carry_out(who)],

@@ -14,7 +14,7 @@ use pinstripe_io::fault::Plan;
 use pinstripe_member::key_ring::KdfCosts;
 use pinstripe_member::session::Process;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{DiskStep, Places, Room, Steps};
+use pinstripe_member::{DiskStep, ExtentKind, Places, Steps};
 use pinstripe_stripe::{Credential, NewSlot};
 pub use pinstripe_testing::noise;
 use tempfile::TempDir;
@@ -119,24 +119,24 @@ impl Ledger {
         self.seen.lock().unwrap().clone()
     }
 
-    fn of(&self, severity: Severity) -> Vec<Seen> {
+    fn with_severity(&self, severity: Severity) -> Vec<Seen> {
         self.seen().into_iter().filter(|seen| seen.severity == severity).collect()
     }
 
     pub fn losses(&self) -> Vec<Seen> {
-        let losses = self.of(Severity::Loss);
+        let losses = self.with_severity(Severity::Loss);
         assert_eq!(losses.len() as u64, self.get(Counter::Losses));
         losses
     }
 
     pub fn degraded(&self) -> Vec<Seen> {
-        let degraded = self.of(Severity::Degraded);
+        let degraded = self.with_severity(Severity::Degraded);
         assert_eq!(degraded.len() as u64, self.get(Counter::DegradedMembers));
         degraded
     }
 
     pub fn warnings(&self) -> Vec<Seen> {
-        let warnings = self.of(Severity::Warning);
+        let warnings = self.with_severity(Severity::Warning);
         assert_eq!(warnings.len() as u64, self.get(Counter::Warnings));
         warnings
     }
@@ -354,9 +354,9 @@ impl Site {
             if member.exists() {
                 fs::remove_dir_all(member).unwrap();
             }
-            let rooms = Room::ALL.map(Room::dir);
-            for room in rooms.into_iter().chain(["tmp"]) {
-                fs::create_dir_all(member.join(room)).unwrap();
+            let kinds = ExtentKind::ALL.map(ExtentKind::dir);
+            for kind in kinds.into_iter().chain(["tmp"]) {
+                fs::create_dir_all(member.join(kind)).unwrap();
             }
         }
         for (path, bytes) in &image.0 {

@@ -20,7 +20,7 @@ pub use format::{
     LogIndex, Manifest, PAGE_BYTES, PAGES_BYTES, SET_ROWS, SplitLayout, Tag, Use, unit_bytes,
 };
 pub use ops::join::{
-    JoinOptions, Joined, look as look_at_output, open as open_outputs, require_complete,
+    JoinOptions, Joined, inspect as look_at_output, open as open_outputs, require_complete,
     run as join, verify as verify_outputs,
 };
 pub use ops::split::{

@@ -15,7 +15,7 @@ pub struct Summary {
 
 impl Summary {
     /// Returns the summary of the samples; `None` if there are none.
-    pub fn of(samples: &[f64]) -> Option<Summary> {
+    pub fn from_samples(samples: &[f64]) -> Option<Summary> {
         let sorted = sorted(samples);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         Some(Summary { median: quantile_of_sorted(&sorted, 0.5), min, max })
@@ -54,11 +54,11 @@ mod tests {
 
     #[test]
     fn the_median_does_not_depend_on_order_nor_on_one_wild_sample() {
-        let summary = Summary::of(&[3.0, 900.0, 1.0]).unwrap();
+        let summary = Summary::from_samples(&[3.0, 900.0, 1.0]).unwrap();
         assert_eq!(summary, Summary { median: 3.0, min: 1.0, max: 900.0 });
-        assert_eq!(Summary::of(&[4.0, 1.0, 2.0, 9.0]).unwrap().median, 3.0);
-        assert_eq!(Summary::of(&[5.0]).unwrap().median, 5.0);
-        assert_eq!(Summary::of(&[]), None);
+        assert_eq!(Summary::from_samples(&[4.0, 1.0, 2.0, 9.0]).unwrap().median, 3.0);
+        assert_eq!(Summary::from_samples(&[5.0]).unwrap().median, 5.0);
+        assert_eq!(Summary::from_samples(&[]), None);
     }
 
     #[test]

@@ -153,7 +153,7 @@ pub fn judge(candidate: &[f64], baseline: &[f64], better: Better) -> Verdict {
         Better::Higher => (candidate, baseline),
         Better::Lower => (baseline, candidate),
     };
-    let middle = |samples| Summary::of(samples).map(|it| it.median);
+    let middle = |samples| Summary::from_samples(samples).map(|it| it.median);
     let speed = middle(of).zip(middle(to)).map(|(of, to)| of / to).filter(|it| it.is_finite());
     let verdict = Verdict {
         finding: Finding::TooFewRuns,

@@ -17,7 +17,7 @@ use pinstripe_base::units::parse_size;
 use pinstripe_io::device::{
     Access, BufferPool, Device, Engine, Fallback, FileDevice, PatternDevice, Policy, Ring,
 };
-use pinstripe_io::lane::{Lane, LaneSettings};
+use pinstripe_io::write_queue::{WriteQueue, WriteQueueSettings};
 
 const DEPTHS: [usize; 3] = [1, 4, 8];
 
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
         for &policy in &policies {
             for &engine in engines {
                 for depth in DEPTHS {
-                    let settings = LaneSettings { engine, depth, queued: depth };
+                    let settings = WriteQueueSettings { engine, depth, queued: depth };
                     let job = Job {
                         path: directory.join("write_policies.bin"),
                         total: total / size * size,
@@ -76,7 +76,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn row(job: &Job, policy: Policy, settings: LaneSettings, runs: u64) -> Result<()> {
+fn row(job: &Job, policy: Policy, settings: WriteQueueSettings, runs: u64) -> Result<()> {
     let mut fallback = None;
     let mut costs = Vec::new();
     for _ in 0..runs {
@@ -87,7 +87,7 @@ fn row(job: &Job, policy: Policy, settings: LaneSettings, runs: u64) -> Result<(
     costs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     let rate = |cost: &Cost| job.total as f64 / 1e6 / cost.seconds;
     let median = costs[costs.len() / 2];
-    let LaneSettings { engine, depth, .. } = settings;
+    let WriteQueueSettings { engine, depth, .. } = settings;
     println!(
         "| {} KiB | {policy} | {engine} | {depth} | {:.0} | {:.2} | {:.0}, {:.0} |",
         job.size >> 10,
@@ -105,7 +105,7 @@ fn row(job: &Job, policy: Policy, settings: LaneSettings, runs: u64) -> Result<(
 fn run(
     job: &Job,
     policy: Policy,
-    settings: LaneSettings,
+    settings: WriteQueueSettings,
     fallback: &mut Option<Fallback>,
 ) -> Result<Cost> {
     let &Job { ref path, total, size, is_sized } = job;
@@ -123,13 +123,13 @@ fn run(
     }
     let (begin, processor_begin) = (Instant::now(), processor_seconds());
     std::thread::scope(|scope| {
-        let lane = Lane::start(scope, Arc::clone(&device), settings, drop);
+        let queue = WriteQueue::start(scope, Arc::clone(&device), settings, drop);
         for offset in (0..total).step_by(size) {
             let mut buf = pool.take();
             buf.set_len(size);
-            lane.write(offset, buf)?;
+            queue.write(offset, buf)?;
         }
-        lane.finish()
+        queue.finish()
     })?;
     let cost = Cost {
         seconds: begin.elapsed().as_secs_f64(),

@@ -198,7 +198,7 @@ pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-io/src",
         floors: &[
-            &["beneath", "fault", "lane"],
+            &["beneath", "fault", "write_queue"],
             &[
                 "control",
                 "descriptors",
@@ -344,7 +344,7 @@ pub const ROOMS: &[Rooms] = &[
             &["member", "output", "source"],
             &["writer"],
             &["inner"],
-            &["foresight"],
+            &["prefetch"],
             &["kept"],
             &["clients", "past_look"],
             &["listing"],
@@ -463,7 +463,7 @@ pub const CRATES_OF_TESTS: [&str; 2] = ["crates/pinstripe-schedule/", "crates/pi
 
 /// The number of public type names that more than one crate uses. The number is a ratchet, which
 /// may only be reduced.
-pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
+pub const NAMES_OF_SEVERAL_CRATES: usize = 69;
 
 /// Crates with public modules in their root. The roots of all other crates re-export what other
 /// crates use.

@@ -42,7 +42,7 @@ proptest! {
     /// Against a model of bytes: on the members, and above.
     #[test]
     fn what_was_written_last_is_read(steps in prop::collection::vec(step(), 1..60)) {
-        let mut cache = Cache::new(Shape::of(geometry(DATA)));
+        let mut cache = Cache::new(Shape::from_geometry(geometry(DATA)));
         let none = || vec![None; CHUNK as usize * DATA * 3];
         let (mut above, mut below): (Vec<Option<u8>>, Vec<Option<u8>>) = (none(), none());
         let of = |row: u64| {
@@ -58,7 +58,7 @@ proptest! {
                         0 => cache.write(&span, &bytes, Duration::ZERO),
                         _ => {
                             let memory = cache.memory(bytes.len());
-                            let copy = RunBytes::of(at, &bytes, memory);
+                            let copy = RunBytes::from_bytes(at, &bytes, memory);
                             cache.take(&span, copy, Duration::ZERO)
                         }
                     };
@@ -109,7 +109,7 @@ proptest! {
 
 #[test]
 fn rows_come_due_when_they_are_full_or_old() {
-    let mut cache = Cache::new(Shape::of(geometry(DATA)));
+    let mut cache = Cache::new(Shape::from_geometry(geometry(DATA)));
     let at = Duration::from_millis;
     cache.write(&span(7, 0, 0..8), &[1; 8], at(10));
     cache.write(&span(2, 1, 0..8), &[1; 8], at(20));
@@ -141,12 +141,12 @@ fn rows_come_due_when_they_are_full_or_old() {
 /// So many that what leaves the cache at once is bounded, and always one.
 #[test]
 fn no_more_rows_come_due_than_bytes_are_wanted() {
-    let mut cache = Cache::new(Shape::of(geometry(DATA)));
+    let mut cache = Cache::new(Shape::from_geometry(geometry(DATA)));
     let at = Duration::from_millis;
     for row in [3, 4] {
         (0..DATA).for_each(|data| {
             let span = span(row, data, 0..CHUNK);
-            cache.take(&span, RunBytes::of(0, &[1; CHUNK as usize], Vec::new()), at(10));
+            cache.take(&span, RunBytes::from_bytes(0, &[1; CHUNK as usize], Vec::new()), at(10));
         });
     }
     cache.write(&span(1, 0, 0..8), &[1; 8], at(20));
@@ -162,7 +162,7 @@ fn no_more_rows_come_due_than_bytes_are_wanted() {
 
 #[test]
 fn no_time_counts_as_earlier_than_one_before() {
-    let mut cache = Cache::new(Shape::of(geometry(DATA)));
+    let mut cache = Cache::new(Shape::from_geometry(geometry(DATA)));
     let at = Duration::from_millis;
     cache.write(&span(1, 0, 0..8), &[1; 8], at(10));
     cache.write(&span(2, 0, 0..8), &[1; 8], at(9));

@@ -56,7 +56,7 @@ impl Row {
     }
 
     fn gathered(&self, writes: &[Write]) -> std::sync::Arc<Dirty> {
-        let mut cache = Cache::new(Shape::of(self.geometry));
+        let mut cache = Cache::new(Shape::from_geometry(self.geometry));
         for (number, (data, start, len)) in writes.iter().enumerate() {
             let data = data % self.map.data();
             let at = self.map.index() * self.geometry.row_bytes()

@@ -361,7 +361,7 @@ pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
     let cut = |members| ArrayGeometry::new(level, members, chunk_bytes, layout, data_bytes);
     let geometry = cut(superblock.slots.len())?;
     let Work::Grow { stretches, columns, journal } = superblock.work else {
-        return Ok(Shape::of(geometry));
+        return Ok(Shape::from_geometry(geometry));
     };
     let shape = Shape::growing(cut(superblock.slots.len() - 1)?, geometry)?;
     let (_, all) = shape.stretches().expect("it grows");

@@ -31,7 +31,7 @@ impl Array {
             return Ok(Filled::default());
         }
         let (bytes, lost) = self.recover_column(&map, held.shard, &(0..map.len()));
-        let part = ShardContent::of(bytes, |number| lost.contains(&number));
+        let part = ShardContent::from_bytes(bytes, |number| lost.contains(&number));
         part.put(member, start).map_err(|_| FillError::Write)?;
         Ok(Filled { bytes: part.bytes.len() as u64, lost_blocks: lost.len() as u64 })
     }

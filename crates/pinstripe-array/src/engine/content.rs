@@ -18,12 +18,12 @@ pub(super) struct ShardContent {
 impl ShardContent {
     /// The content for these bytes. Blocks whose numbers are lost get [`Sum::LOST`]; blocks of
     /// zeros count as never written.
-    pub fn of(bytes: Vec<u8>, is_lost: impl Fn(usize) -> bool) -> Self {
+    pub fn from_bytes(bytes: Vec<u8>, is_lost: impl Fn(usize) -> bool) -> Self {
         let sum = |(number, block): (usize, &[u8])| match () {
             // No member has its content: reading it has to fail.
             () if is_lost(number) => Sum::LOST,
             () if block.iter().all(|byte| *byte == 0) => Sum::UNWRITTEN,
-            () => Sum::of(block),
+            () => Sum::from_block(block),
         };
         ShardContent {
             sums: bytes.chunks(BLOCK_BYTES as usize).enumerate().map(sum).collect(),

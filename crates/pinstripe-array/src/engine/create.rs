@@ -106,7 +106,7 @@ pub(crate) fn create_with(
         member.as_ref().map_or(Slot::Missing, |member| Slot::Present(member.id()))
     };
     let superblock = Superblock { slots: members.iter().map(slot).collect(), ..superblock };
-    let array = Arc::new(Array::of(Shape::of(geometry), members, spares, superblock));
+    let array = Arc::new(Array::of(Shape::from_geometry(geometry), members, spares, superblock));
     array.update_superblocks(|_| {})?;
     Ok(Flusher::new(array))
 }

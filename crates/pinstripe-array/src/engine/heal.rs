@@ -156,7 +156,7 @@ impl Array {
         }
         let sum = match bytes.iter().all(|byte| *byte == 0) && sum == Sum::LOST {
             true => Sum::UNWRITTEN,
-            false => Sum::of(&bytes),
+            false => Sum::from_block(&bytes),
         };
         let is_taken = !sum.is_written() || member.write(block * BLOCK_BYTES, &bytes).is_ok();
         // A block that the member refuses is rebuilt from the others from now on.

@@ -74,7 +74,7 @@ impl Array {
             let Some(member) = self.holder(&row.map, shard) else { continue };
             let start = row.map.place(shard).start + (block * BLOCK) as u64;
             if member.write(start, &bytes).is_err()
-                || member.set_sums(start / BLOCK_BYTES, &[Sum::of(&bytes)]).is_err()
+                || member.set_sums(start / BLOCK_BYTES, &[Sum::from_block(&bytes)]).is_err()
             {
                 self.fail(row.map.member(shard))?;
             }

@@ -57,7 +57,8 @@ impl LoggedArray {
             return Ok(());
         }
         let members = self.array.members().len();
-        let (head, is_full) = self.log.next(vec![PayloadCheck::of(&[]); members], Vec::new());
+        let (head, is_full) =
+            self.log.next(vec![PayloadCheck::from_payload(&[]); members], Vec::new());
         if is_full {
             return Ok(());
         }

@@ -66,7 +66,7 @@ impl Fill {
         Fill { kind, slot, id, failure, done_bytes, durable_bytes, stale_from, busy_slices, report }
     }
 
-    fn of(kind: WorkKind, slot: usize, member: &ArrayMember) -> Self {
+    fn for_member(kind: WorkKind, slot: usize, member: &ArrayMember) -> Self {
         let mut fill = Fill::new(kind, slot, member.id(), 0);
         fill.report.path = Some(member.path().to_owned());
         fill.failure = member.failure().clone();

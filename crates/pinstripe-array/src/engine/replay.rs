@@ -322,7 +322,7 @@ impl ColumnReplay<'_> {
         for shard in written.iter().filter(there) {
             // Each step leaves out one more record: `[newest, before]`, `[before]`, `[]`. One state
             // has to fit every shard, or parity is of another state than the data.
-            let sum = Sum::of(on_disk[shard].as_ref().expect("it is there"));
+            let sum = Sum::from_block(on_disk[shard].as_ref().expect("it is there"));
             let is_sound = is_consistent || !map.parity_shards().has(shard);
             // Mixed parity would make up the absent shard. Data stay readable: they are what was
             // written.
@@ -366,7 +366,7 @@ impl ColumnReplay<'_> {
             if on_disk[shard].as_ref() != Some(first) {
                 member.write(place.start + column * BLOCK_BYTES, first)?;
             }
-            self.set(map, shard, column, Sum::of(first))?;
+            self.set(map, shard, column, Sum::from_block(first))?;
         }
         Ok(())
     }

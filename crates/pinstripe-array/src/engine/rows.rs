@@ -176,7 +176,7 @@ impl RowWriter {
         if logged.array.consistency() != Consistency::Log {
             return logged.mark_regions_dirty(&pieces).map(|()| pieces);
         }
-        let payload = |record: &Vec<u8>| PayloadCheck::of(&record[head_bytes as usize..]);
+        let payload = |record: &Vec<u8>| PayloadCheck::from_payload(&record[head_bytes as usize..]);
         let kept: Vec<PayloadCheck> = self.batch.records.iter().map(payload).collect();
         let (mut head, is_full) = logged.log.next(kept, pieces);
         if is_full {

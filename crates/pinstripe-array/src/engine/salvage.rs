@@ -149,7 +149,7 @@ impl Array {
         let Some(member) = self.holder(map, shard) else { return Ok(false) };
         let start = map.place(shard).start + u64::from(column.start);
         let written = bytes.map_or(Ok(()), |bytes| member.write(start, bytes));
-        let sum = bytes.map_or(Sum::LOST, Sum::of);
+        let sum = bytes.map_or(Sum::LOST, Sum::from_block);
         if written.and_then(|()| member.set_sums(start / BLOCK_BYTES, &[sum])).is_err() {
             return self.fail(map.member(shard)).map(|()| false);
         }

@@ -111,7 +111,7 @@ impl Scrub {
             logged.checkpoint()?;
         }
         for BlockMismatch { shard, block, blame } in mismatches {
-            let is_mended = self.repair && array.mend(row, shard, block, blame.as_ref())?;
+            let is_mended = self.repair && array.repair(row, shard, block, blame.as_ref())?;
             let is_known = !matches!(blame, Some(Blame::Unknown));
             self.note(&array, row, (shard, block), is_known, is_mended);
         }
@@ -160,7 +160,7 @@ impl Scrub {
 
 impl Array {
     /// Repairs a block. Returns whether the block holds the expected content now.
-    fn mend(
+    fn repair(
         &self,
         row: &RowImage,
         shard: usize,

@@ -74,8 +74,9 @@ impl Array {
         let spans = shape.spans(range.clone());
         let memory: Vec<_> = spans.map(|span| (cache.memory(span.column.len()), span)).collect();
         drop(cache);
-        let copy =
-            |(memory, span): (Vec<u8>, Span)| RunBytes::of(span.column.start, of(&span), memory);
+        let copy = |(memory, span): (Vec<u8>, Span)| {
+            RunBytes::from_bytes(span.column.start, of(&span), memory)
+        };
         (Some(shape), memory.into_iter().map(copy).collect())
     }
 

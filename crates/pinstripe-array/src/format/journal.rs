@@ -101,7 +101,7 @@ mod tests {
             width: 8192,
             chunks: 3,
         };
-        let sums: Vec<Sum> = (0..6u8).map(|n| Sum::of(&[n])).collect();
+        let sums: Vec<Sum> = (0..6u8).map(|n| Sum::from_block(&[n])).collect();
         let bytes = place.encode(&sums);
         assert_eq!((bytes.len() as u64, place.bytes()), (4096, 4096 + 3 * 8192));
         assert_eq!(place.decode(&bytes).unwrap(), sums);

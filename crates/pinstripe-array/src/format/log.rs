@@ -84,13 +84,13 @@ pub struct PayloadCheck {
 
 impl PayloadCheck {
     /// The check of this payload.
-    pub fn of(payload: &[u8]) -> Self {
+    pub(crate) fn from_payload(payload: &[u8]) -> Self {
         PayloadCheck { bytes: payload.len() as u32, check: crc32c(payload) }
     }
 
     /// Whether the payload matches this check.
     pub fn suits(self, payload: &[u8]) -> bool {
-        self == Self::of(payload)
+        self == Self::from_payload(payload)
     }
 }
 
@@ -280,10 +280,11 @@ mod tests {
                     data: row as u64 % 3,
                     own: row % 5 == 4,
                 },
-                sums: (0..2 * blocks).map(|n| Sum::of(&[n as u8, row as u8])).collect(),
+                sums: (0..2 * blocks).map(|n| Sum::from_block(&[n as u8, row as u8])).collect(),
             }
         };
-        let kept = [&[1u8; 5000][..], &[], &[2; 100], &[3; 4096]].map(PayloadCheck::of).to_vec();
+        let kept =
+            [&[1u8; 5000][..], &[], &[2; 100], &[3; 4096]].map(PayloadCheck::from_payload).to_vec();
         let pieces = (0..pieces).map(piece).collect();
         RecordHeader { array: ARRAY, sequence: 77, position: 8192, kept, pieces }
     }
@@ -347,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_payload_is_known_by_its_checksum() {
-        let kept = PayloadCheck::of(b"what stays");
+        let kept = PayloadCheck::from_payload(b"what stays");
         assert!(kept.suits(b"what stays") && !kept.suits(b"what stayz"));
         assert!(PayloadCheck::default().suits(&[]));
     }

@@ -40,7 +40,7 @@ impl Sum {
 
     /// The sum of a block's bytes. Two values are reserved: a checksum of 0 is replaced by 1, and
     /// one equal to [`Sum::LOST`] by the next lower number.
-    pub fn of(block: &[u8]) -> Self {
+    pub(crate) fn from_block(block: &[u8]) -> Self {
         Sum(crc32c(block).clamp(1, u32::MAX - 1))
     }
 
@@ -51,7 +51,7 @@ impl Sum {
 
     /// Whether a block with these bytes matches this sum.
     pub fn suits(self, block: &[u8]) -> bool {
-        self == Self::of(block)
+        self == Self::from_block(block)
     }
 
     /// The sum in its stored form.
@@ -102,15 +102,15 @@ mod tests {
 
     #[test]
     fn a_leaf_comes_back() {
-        let sums = std::array::from_fn(|n| Sum::of(&[n as u8; 9]));
+        let sums = std::array::from_fn(|n| Sum::from_block(&[n as u8; 9]));
         assert_eq!(decode(&encode(&sums)), sums);
         assert_eq!(encode(&[Sum::UNWRITTEN; LEAF_BLOCKS]), [0; CONTENT_BYTES]);
     }
 
     #[test]
     fn no_content_seems_never_written() {
-        assert!(Sum::of(&[0; 4096]).is_written() && Sum::of(&[]).is_written());
-        assert!(Sum::of(&[]).suits(&[]) && !Sum::UNWRITTEN.suits(&[]));
+        assert!(Sum::from_block(&[0; 4096]).is_written() && Sum::from_block(&[]).is_written());
+        assert!(Sum::from_block(&[]).suits(&[]) && !Sum::UNWRITTEN.suits(&[]));
         assert!(Sum::LOST.is_written() && !Sum::LOST.suits(&[]));
     }
 

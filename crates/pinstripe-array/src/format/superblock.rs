@@ -254,13 +254,7 @@ impl Superblock {
         if &r.array()? != MAGIC {
             return Err(r.corrupt("this is not a member of a pinstripe array"));
         }
-        let stored = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
-        let found = crc32c(&bytes[..CHECK.start]);
-        if stored != found {
-            return Err(r
-                .corrupt("the checksum of the superblock does not match")
-                .expected(stored, found));
-        }
+        expect_check(bytes, &r)?;
         let version = r.u16()?;
         let (level, consistency, layout) = (r.u8()?, r.u8()?, r.u32()?);
         let (array, member, generation) = (ArrayId(r.array()?), MemberId(r.array()?), r.u64()?);
@@ -401,6 +395,15 @@ fn name(r: &mut Reader<'_>) -> Result<String> {
     let bytes = r.take(NAME_BYTES_MAX)?;
     let name = bytes.get(..length).and_then(|name| std::str::from_utf8(name).ok());
     name.map(str::to_owned).ok_or_else(|| r.corrupt("the name of the array is not UTF-8"))
+}
+
+fn expect_check(bytes: &[u8; SUPERBLOCK_BYTES], r: &Reader<'_>) -> Result<()> {
+    let stored = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
+    let found = crc32c(&bytes[..CHECK.start]);
+    if stored == found {
+        return Ok(());
+    }
+    Err(r.corrupt("the checksum of the superblock does not match").expected(stored, found))
 }
 
 /// The generation since which changes are noted, and the scrub in progress.

@@ -51,7 +51,7 @@ struct Stretch {
 
 impl Shape {
     /// A shape with one geometry for all content.
-    pub fn of(geometry: ArrayGeometry) -> Self {
+    pub(crate) fn from_geometry(geometry: ArrayGeometry) -> Self {
         Shape { geometry, growth: None }
     }
 

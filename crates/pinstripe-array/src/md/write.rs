@@ -60,7 +60,7 @@ impl MdArray {
                 .advice("assemble the array with mdadm, which resyncs it"));
         }
         self.mark_dirty(writing)?;
-        let mut cache = Cache::new(Shape::of(self.geometry));
+        let mut cache = Cache::new(Shape::from_geometry(self.geometry));
         for span in self.geometry.spans(offset..offset + bytes.len() as u64) {
             let from = (span.user.start - offset) as usize;
             cache.write(&span, &bytes[from..from + span.column.len()], Duration::ZERO);

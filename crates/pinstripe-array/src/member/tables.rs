@@ -146,7 +146,7 @@ impl ArrayMember {
         let mut bytes = [0; PAGE_BYTES];
         self.traffic.read(MemberArea::Tables, bytes.len());
         self.device.read_at(self.areas.sums_at + page * PAGE_BYTES as u64, &mut bytes)?;
-        Ok(self.found(page, region, &bytes))
+        Ok(self.classify(page, region, &bytes))
     }
 
     /// Reads the leaves of a page; leaves that cannot be read count as damaged.
@@ -158,11 +158,11 @@ impl ArrayMember {
                 sector.fill(0);
             }
         }
-        self.found(page, region, &bytes)
+        self.classify(page, region, &bytes)
     }
 
     /// The content of a page. Blocks of damaged leaves are marked lost.
-    fn found(&self, page: u64, region: Region, bytes: &[u8; PAGE_BYTES]) -> FoundPage {
+    fn classify(&self, page: u64, region: Region, bytes: &[u8; PAGE_BYTES]) -> FoundPage {
         let expected = region.version();
         let mut found = FoundPage { sums: all(Sum::LOST), version: expected, is_damaged: false };
         let leaves = found.sums.as_chunks_mut::<LEAF_BLOCKS>().0.iter_mut();

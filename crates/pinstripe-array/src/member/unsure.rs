@@ -109,7 +109,7 @@ impl ArrayMember {
         for block in doubtful {
             let mut bytes = [0; BLOCK_BYTES as usize];
             self.read(block * BLOCK_BYTES, &mut bytes)?;
-            self.set_sums(block, &[Sum::of(&bytes)])?;
+            self.set_sums(block, &[Sum::from_block(&bytes)])?;
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ pub(crate) fn open_all(
             Ok(device) => opened.push(device),
             Err(error) if error.kind() == Kind::NotFound => monitor.warning(path, error),
             Err(error) => match registered.filter(|entry| is_absent(path, &error, entry)) {
-                Some(entry) => tell_absent(path, &error, entry, monitor),
+                Some(entry) => report_absent(path, &error, entry, monitor),
                 None => return Err(error),
             },
         }
@@ -53,7 +53,7 @@ fn is_absent(path: &Path, error: &Error, entry: &Entry) -> bool {
 }
 
 /// Reports a device at a registered path that is not used.
-pub(crate) fn tell_absent(path: &Path, error: &Error, entry: &Entry, monitor: &Monitor) {
+pub(crate) fn report_absent(path: &Path, error: &Error, entry: &Entry, monitor: &Monitor) {
     let told = Error::new(error.kind(), format!("counts as absent: {}", reason_of(error)));
     let advice = match entry.metadata {
         Metadata::Md => "the array continues without it; manage its members with mdadm".to_owned(),
@@ -83,7 +83,7 @@ fn is_usable(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> Result<
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
         Err(error) => error,
     };
-    tell_absent(device.place(), &error, entry, monitor);
+    report_absent(device.place(), &error, entry, monitor);
     Ok(false)
 }
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::detail::Counted;
-use crate::traffic::{Latency, MemberArea, MemberTraffic, Pieces};
+use crate::traffic::{Latency, MemberArea, MemberTraffic, WriteMethodCounts};
 use crate::volume::VolumeCounters;
 
 /// The names end in their unit.
 pub fn counted(counters: &VolumeCounters) -> Counted {
     let VolumeCounters { reads, read_bytes, writes, written_bytes, syncs, pieces, .. } = *counters;
-    let Pieces { full, read_modify_write, reconstruct_write, plain } = pieces;
+    let WriteMethodCounts { full, read_modify_write, reconstruct_write, plain } = pieces;
     let array = named([
         ("reads", reads),
         ("read_bytes", read_bytes),

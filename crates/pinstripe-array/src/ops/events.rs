@@ -31,7 +31,7 @@ impl ArrayEvent {
         ArrayEvent { what: what.into(), device, slot, count, reason }
     }
 
-    fn of(what: &str, slot: &SlotDetail) -> Self {
+    fn for_slot(what: &str, slot: &SlotDetail) -> Self {
         let device = slot.device.clone();
         ArrayEvent { device, slot: Some(slot.slot), ..Self::new(what) }
     }
@@ -56,7 +56,7 @@ pub fn between(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
             // It failed, and was added again or replaced before this observation.
             (SlotStateDetail::InSync, SlotStateDetail::Rebuilding) => {
                 let reason = new.reason.clone();
-                events.push(ArrayEvent { reason, ..ArrayEvent::of("Fail", old) });
+                events.push(ArrayEvent { reason, ..ArrayEvent::for_slot("Fail", old) });
                 continue;
             }
             (_, SlotStateDetail::InSync) if old.state != SlotStateDetail::InSync => "SpareActive",
@@ -64,7 +64,7 @@ pub fn between(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
         };
         let (slot, is_failed) = (Some(new.slot), what != "SpareActive");
         let reason = new.reason.clone().filter(|_| is_failed);
-        events.push(ArrayEvent { slot, reason, ..ArrayEvent::of(what, named) });
+        events.push(ArrayEvent { slot, reason, ..ArrayEvent::for_slot(what, named) });
     }
     for spare in now.spares.iter().filter(|spare| !before.spares.contains(spare)) {
         events.push(ArrayEvent { device: Some(spare.clone()), ..ArrayEvent::new("NewSpare") });
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::ops::detail::{WorkDetail, testing::detail};
 
-    fn told(before: &Detail, now: &Detail) -> Vec<String> {
+    fn describe(before: &Detail, now: &Detail) -> Vec<String> {
         between(before, now).into_iter().map(|event| event.what).collect()
     }
 
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn nothing_happens_while_nothing_changes() {
-        assert_eq!(told(&detail(), &detail()), Vec::<String>::new());
-        assert_eq!(told(&with_work(21), &with_work(39)), Vec::<String>::new());
+        assert_eq!(describe(&detail(), &detail()), Vec::<String>::new());
+        assert_eq!(describe(&with_work(21), &with_work(39)), Vec::<String>::new());
     }
 
     #[test]
@@ -139,24 +139,24 @@ mod tests {
         let (whole, mut failed) = (detail(), detail());
         failed.slots[1].state = SlotStateDetail::Failed;
         failed.slots[1].device = None;
-        assert_eq!(told(&whole, &failed), ["Fail", "DegradedArray"]);
+        assert_eq!(describe(&whole, &failed), ["Fail", "DegradedArray"]);
         let event = &between(&whole, &failed)[0];
         assert_eq!((event.slot, event.device.clone()), (Some(1), whole.slots[1].device.clone()));
-        assert_eq!(told(&failed, &whole), ["SpareActive"]);
+        assert_eq!(describe(&failed, &whole), ["SpareActive"]);
         let mut added = detail();
         added.slots[1].state = SlotStateDetail::Rebuilding;
-        assert_eq!(told(&whole, &added), ["Fail", "DegradedArray"]);
+        assert_eq!(describe(&whole, &added), ["Fail", "DegradedArray"]);
         failed.slots[2].state = SlotStateDetail::Failed;
         failed.is_usable = false;
-        assert_eq!(told(&whole, &failed), ["Fail", "Fail", "DegradedArray", "FailedArray"]);
+        assert_eq!(describe(&whole, &failed), ["Fail", "Fail", "DegradedArray", "FailedArray"]);
     }
 
     #[test]
     fn work_is_told_in_fifths() {
-        assert_eq!(told(&detail(), &with_work(0)), ["RebuildStarted"]);
-        assert_eq!(told(&with_work(0), &with_work(45)), ["Rebuild20", "Rebuild40"]);
-        assert_eq!(told(&with_work(79), &with_work(100)), ["Rebuild80"]);
-        assert_eq!(told(&with_work(90), &detail()), ["RebuildFinished"]);
+        assert_eq!(describe(&detail(), &with_work(0)), ["RebuildStarted"]);
+        assert_eq!(describe(&with_work(0), &with_work(45)), ["Rebuild20", "Rebuild40"]);
+        assert_eq!(describe(&with_work(79), &with_work(100)), ["Rebuild80"]);
+        assert_eq!(describe(&with_work(90), &detail()), ["RebuildFinished"]);
     }
 
     #[test]

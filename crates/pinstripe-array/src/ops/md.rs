@@ -42,7 +42,7 @@ pub fn open(entry: &Entry, write: bool, faults: &Plan, monitor: &Monitor) -> Res
     let write = write.then(|| clock::now().0 as u64);
     let options = MdAssembleOptions { write, force: entry.force };
     let MdAssembly { array, left_out } = assemble(opened, options)?;
-    tell_left_out(left_out, monitor);
+    report_left_out(left_out, monitor);
     Ok(MdController { array: Arc::new(array), name: entry.name.clone(), served: OnceLock::new() })
 }
 
@@ -57,11 +57,11 @@ fn is_usable(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool {
         ),
         Err(error) => error,
     };
-    super::assemble::tell_absent(device.place(), &error, entry, monitor);
+    super::assemble::report_absent(device.place(), &error, entry, monitor);
     false
 }
 
-fn tell_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
+fn report_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
     for it in left_out {
         monitor.warning(
             &it.place,
@@ -83,7 +83,7 @@ pub fn check(entry: &Entry, is_registered: bool, monitor: &Monitor) -> Result<()
             Ok(device) => opened.push(device),
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(error) if is_registered => {
-                super::assemble::tell_absent(path, &error, entry, monitor);
+                super::assemble::report_absent(path, &error, entry, monitor);
             }
             Err(error) => return Err(error),
         }
@@ -95,7 +95,7 @@ pub fn check(entry: &Entry, is_registered: bool, monitor: &Monitor) -> Result<()
         return Err(none_present(entry));
     }
     let MdAssembly { array, left_out } = assemble(opened, options)?;
-    tell_left_out(left_out, monitor);
+    report_left_out(left_out, monitor);
     drop(array);
     Ok(())
 }
@@ -104,7 +104,7 @@ pub fn check(entry: &Entry, is_registered: bool, monitor: &Monitor) -> Result<()
 ///
 /// # Errors
 /// Fails with the errors of [`assemble`]; with [`Kind::TooManyLosses`] if no device is present.
-pub fn look(entry: &Entry) -> Result<Detail> {
+pub fn inspect(entry: &Entry) -> Result<Detail> {
     let options = MdAssembleOptions { write: None, force: true };
     let found = assemble(opened_to_read(entry)?, options)?;
     Ok(detail(&entry.name, &found.array, None))

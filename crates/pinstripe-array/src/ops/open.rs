@@ -148,7 +148,7 @@ pub fn start(
 ///
 /// # Errors
 /// Fails with the errors of the serving process and those of reading the superblocks.
-pub fn look(name: &str, register: &Register) -> Result<Detail> {
+pub fn inspect(name: &str, register: &Register) -> Result<Detail> {
     match server(name, register)? {
         Some(client) => Reached::There(client).detail(),
         None => detail::of_devices(name, register),

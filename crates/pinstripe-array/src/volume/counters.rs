@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Volume;
-use crate::traffic::{MemberTraffic, Pieces, Tally};
+use crate::traffic::{MemberTraffic, Tally, WriteMethodCounts};
 
 /// The counts since the array was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct VolumeCounters {
     /// Bytes that were written to the array and are not on the members yet.
     pub dirty_bytes: u64,
     /// Row pieces that were written, by method of parity.
-    pub pieces: Pieces,
+    pub pieces: WriteMethodCounts,
     /// By slot, the traffic since the member was opened; `None` for absent members.
     pub members: Vec<Option<MemberTraffic>>,
 }

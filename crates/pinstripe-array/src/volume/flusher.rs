@@ -82,7 +82,7 @@ impl Shared {
             let asked = self.now();
             let task = self.state.next(|has_work| {
                 let now = self.now();
-                pace.look(now, self.counts.user_bytes());
+                pace.observe(now, self.counts.user_bytes());
                 let wanted_at = || self.array.wants_work().then_some(again);
                 let work_at = if has_work { Some(pace.next()) } else { wanted_at() };
                 let gathered = self.array.dirty_stats();
@@ -145,7 +145,7 @@ impl Shared {
             Step::Moved { bytes } => bytes,
         };
         let now = self.now();
-        pace.look(now, self.counts.user_bytes());
+        pace.observe(now, self.counts.user_bytes());
         pace.moved(began, now, bytes, &settings);
         let mut slices = lock(&self.slices);
         slices.push_back((now, bytes));

@@ -94,7 +94,7 @@ impl WorkPace {
     }
 
     /// Records the number of bytes that users have moved so far.
-    pub fn look(&mut self, now: Duration, user_bytes: u64) {
+    pub fn observe(&mut self, now: Duration, user_bytes: u64) {
         if user_bytes != self.users {
             (self.users, self.active_at) = (user_bytes, Some(now));
         }
@@ -142,7 +142,7 @@ mod tests {
         let (mut pace, mut now) = (WorkPace::default(), Duration::ZERO);
         let (mut moved, mut served, mut has_worked) = (0, 0, false);
         while now < Duration::from_secs(10) {
-            pace.look(now, served + 1);
+            pace.observe(now, served + 1);
             let work_at = Some(pace.next());
             let inputs = FlusherInputs { gathered, now, sync: Some(served), work_at, has_worked };
             let task = inputs.decide(settings).expect("there is always something to do");

@@ -337,7 +337,7 @@ impl World {
         while flusher.array().wants_work() {
             world.write(&flusher);
             users += 1;
-            pace.look(world.now, users);
+            pace.observe(world.now, users);
             let (gathered, now) = (flusher.array().dirty_stats(), world.now);
             let (sync, work_at) = (Some(1), Some(pace.next()));
             let inputs = FlusherInputs { gathered, now, sync, work_at, has_worked };

@@ -12,7 +12,7 @@ use pinstripe::index::Index;
 use pinstripe::{Limits, OpenOptions, Store, backup, check, gc, init, restore};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::key_ring::KdfCosts;
-use pinstripe_member::{ExtentName, Member, Places, Room};
+use pinstripe_member::{ExtentKind, ExtentName, Member, Places};
 use pinstripe_stripe::{Credential, NewSlot};
 
 use pinstripe_testing::Fate;
@@ -200,8 +200,8 @@ fn packs_that_no_run_lists_are_opened_side_by_side() {
     let (packs, _) = counted.back_up_noise();
     counted.asked(|store| {
         let (_, member) = store.present().next().unwrap();
-        for run in member.names(Room::Index).unwrap() {
-            member.delete(ExtentName::In(Room::Index, run)).unwrap();
+        for run in member.names(ExtentKind::Index).unwrap() {
+            member.delete(ExtentName::In(ExtentKind::Index, run)).unwrap();
         }
     });
     // Each pack's first request is held until all packs have one.
@@ -236,8 +236,8 @@ fn a_long_backup_writes_an_index_run_now_and_then() {
     let mut limits = limits();
     limits.publish_packs = 2;
     let (log, _) = counted.back_up_within(limits);
-    let puts = |room: &str| {
-        let is_one = |line: &str| line.starts_with("PUT ") && line.contains(room);
+    let puts = |kind: &str| {
+        let is_one = |line: &str| line.starts_with("PUT ") && line.contains(kind);
         log.iter().enumerate().filter(|(_, line)| is_one(line)).map(|(at, _)| at).collect()
     };
     let [packs, runs]: [Vec<usize>; 2] = ["/packs/", "/index/"].map(puts);
@@ -269,7 +269,7 @@ fn checks_content_once(strip_bytes: u64) {
     assert!(of_packs <= parts + 4 * packs, "{of_packs}:\n{}", log.join("\n"));
 }
 
-/// Listings, and all requests, at most. A gc lists the key room at each look at others and before each of
+/// Listings, and all requests, at most. A gc lists the keys at each look at others and before each of
 /// its steps: a rotation may have begun.
 const CHECK: (usize, usize) = (11, 60);
 const GC_DRY: (usize, usize) = (8, 26);

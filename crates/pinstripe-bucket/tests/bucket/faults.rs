@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_bucket::Bandwidth;
-use pinstripe_member::{ExtentName, Member, RemoteMembers, Replace, Room};
+use pinstripe_member::{ExtentKind, ExtentName, Member, RemoteMembers, Replace};
 use pinstripe_testing::{Asked, Fate, KEY_SECRET};
 
 use crate::support::{Site, buckets};
 
 fn name(number: u8) -> ExtentName {
-    ExtentName::In(Room::Snapshots, [number; 16])
+    ExtentName::In(ExtentKind::Snapshots, [number; 16])
 }
 
 fn read(member: &dyn Member, name: ExtentName) -> Result<Vec<u8>, Error> {
@@ -136,7 +136,7 @@ fn an_endpoint_under_load_is_asked_again_and_less() {
     names.iter().for_each(|name| member.put(*name, b"content").unwrap());
     let read = member.read_whole(&names, 100);
     assert!(read.into_iter().all(|read| read.unwrap() == b"content"));
-    assert_eq!(member.list(Room::Snapshots).unwrap().len(), 40);
+    assert_eq!(member.list(ExtentKind::Snapshots).unwrap().len(), 40);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn bytes_that_are_cut_off_or_wrong_are_read_again_or_seen() {
 fn refused(site: &Site, fate: impl Fn(&Asked) -> Fate + Send + Sync + 'static) -> [Error; 2] {
     let member = site.open(&site.fresh_place()).unwrap();
     site.proxy.rule(fate);
-    let listed = member.list(Room::Packs).unwrap_err();
+    let listed = member.list(ExtentKind::Packs).unwrap_err();
     [listed, member.put(name(1), b"x").unwrap_err()]
 }
 
@@ -202,7 +202,7 @@ fn what_an_endpoint_refuses_is_named_with_what_to_do() {
 fn a_wrong_key_and_a_missing_bucket_are_the_servers_own_words() {
     let Some(site) = Site::new("a_wrong_key_and_a_missing_bucket") else { return };
     let wrong = buckets("notTheSecret").open(&site.fresh_place()).unwrap();
-    let error = wrong.list(Room::Packs).unwrap_err();
+    let error = wrong.list(ExtentKind::Packs).unwrap_err();
     assert!(text(&error).contains("AWS_SECRET_ACCESS_KEY"), "{}", text(&error));
     assert!(!text(&error).contains("notTheSecret"));
     let place = format!("s3+http://127.0.0.1:{}/no-such-bucket/p", site.server.port());
@@ -234,8 +234,8 @@ fn foreign_keys_are_passed_over_and_stay() {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, "foreign").unwrap();
     }
-    assert_eq!(member.list(Room::Snapshots).unwrap(), [([1; 16], 4)]);
-    assert_eq!(member.list(Room::Packs).unwrap(), []);
+    assert_eq!(member.list(ExtentKind::Snapshots).unwrap(), [([1; 16], 4)]);
+    assert_eq!(member.list(ExtentKind::Packs).unwrap(), []);
     assert!(site.server.file("p0/snapshots/notes.txt").exists());
 }
 
@@ -257,7 +257,7 @@ fn long_listings_have_many_pages_and_survive_a_failure_midway() {
             false => Fate::Pass,
         }
     });
-    let listed = member.list(Room::Gc).unwrap();
+    let listed = member.list(ExtentKind::Gc).unwrap();
     assert_eq!(listed.len(), 2500);
     assert!(listed.is_sorted());
 }
@@ -277,7 +277,7 @@ fn a_long_room_is_listed_by_the_first_digits_of_its_ids() {
     };
     let listed = |count: u32| {
         site.proxy.take_log();
-        let listed = member.list(Room::Gc).unwrap();
+        let listed = member.list(ExtentKind::Gc).unwrap();
         let mut ids: Vec<_> = (0..count).map(|it| (spread(it).to_be_bytes(), 1)).collect();
         ids.sort_unstable();
         assert_eq!(listed, ids);
@@ -299,7 +299,7 @@ fn an_endpoint_that_hangs_is_given_up_once() {
     assert_eq!(member.len(name(1)).unwrap_err().kind(), Kind::Unanswered);
     let asked = site.proxy.take_log().len();
     // It is left alone for a while: the next calls do not wait for it again.
-    assert_eq!(member.list(Room::Packs).unwrap_err().kind(), Kind::Unanswered);
+    assert_eq!(member.list(ExtentKind::Packs).unwrap_err().kind(), Kind::Unanswered);
     assert_eq!(site.proxy.take_log(), Vec::<String>::new(), "after {asked} requests");
 }
 
@@ -330,7 +330,7 @@ fn a_key_that_may_only_read_reads() {
     assert_eq!(read(&*member, name(1)).unwrap(), b"there");
     let error = member.put(name(2), b"more").unwrap_err();
     assert!(text(&error).contains("PutObject"), "{}", text(&error));
-    assert_eq!(member.list(Room::Snapshots).unwrap().len(), 1);
+    assert_eq!(member.list(ExtentKind::Snapshots).unwrap().len(), 1);
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn a_long_extent_is_sent_in_parts_and_appears_when_it_is_whole() {
     let mut writer = member.create(other, Replace::Never).unwrap();
     (0..80).for_each(|_| writer.append(&part).unwrap());
     drop(writer);
-    assert_eq!(member.list(Room::Index).unwrap().len(), 1);
+    assert_eq!(member.list(ExtentKind::Index).unwrap().len(), 1);
 }
 
 /// A listing of keys as S3 writes it.
@@ -400,14 +400,14 @@ fn a_listing_in_no_order_with_foreign_and_double_keys_is_put_right() {
     ];
     let body = listing(&keys);
     site.proxy.rule(move |_| Fate::Answer(200, body.clone()));
-    let listed = member.list(Room::Gc);
+    let listed = member.list(ExtentKind::Gc);
     // A size that no object has, or a key that is no path, may end the listing; it is not obeyed.
     if let Ok(listed) = listed {
         assert_eq!(listed, [([0xaa; 16], 1), ([0xbb; 16], u64::MAX), ([0xcc; 16], 3)]);
     }
     let body = listing(&[(key('c'), 3), (key('a'), 1), (key('c'), 3), (key('G'), 9)]);
     site.proxy.rule(move |_| Fate::Answer(200, body.clone()));
-    assert_eq!(member.list(Room::Gc).unwrap(), [([0xaa; 16], 1), ([0xcc; 16], 3)]);
+    assert_eq!(member.list(ExtentKind::Gc).unwrap(), [([0xaa; 16], 1), ([0xcc; 16], 3)]);
 }
 
 #[test]
@@ -441,6 +441,6 @@ fn a_key_that_may_not_list_is_told_which_right_it_lacks() {
     });
     member.put(name(1), b"there").unwrap();
     assert_eq!(read(&*member, name(1)).unwrap(), b"there");
-    let error = member.list(Room::Snapshots).unwrap_err();
+    let error = member.list(ExtentKind::Snapshots).unwrap_err();
     assert!(text(&error).contains("ListBucket"), "{}", text(&error));
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use pinstripe_base::id::StoreId;
 use pinstripe_member::envelope::Object;
 use pinstripe_member::{
-    ExtentName, Glance, RemoteMembers, Room, SealedCache, SharedMember, envelope,
+    ExtentKind, ExtentName, PrefetchHint, RemoteMembers, SealedCache, SharedMember, envelope,
 };
 use pinstripe_testing::{Fate, KEY_SECRET};
 
 use crate::support::{Site, buckets};
 
-const WANTED: [Glance; 2] = [Glance::of(Room::Snapshots, 1), Glance::of(Room::Forgotten, 1)];
+const WANTED: [PrefetchHint; 2] =
+    [PrefetchHint::new(ExtentKind::Snapshots, 1), PrefetchHint::new(ExtentKind::Forgotten, 1)];
 
 /// A run of its own with the cache in a directory.
 fn run(place: &Path, dir: &Path) -> SharedMember {
@@ -20,12 +21,12 @@ fn run(place: &Path, dir: &Path) -> SharedMember {
     let buckets = buckets(KEY_SECRET);
     buckets.keep_in(Arc::new(cache.unwrap()));
     let member = buckets.open(place).unwrap();
-    member.foresee(&WANTED);
+    member.prefetch(&WANTED);
     member
 }
 
 fn mark(number: u8) -> ExtentName {
-    ExtentName::In(Room::Forgotten, [number; 16])
+    ExtentName::In(ExtentKind::Forgotten, [number; 16])
 }
 
 fn object(number: u8) -> Vec<u8> {
@@ -56,7 +57,7 @@ fn what_an_earlier_run_read_is_not_asked_again() {
     // What the listing does not show is not there, whatever is kept of it.
     writer.delete(mark(1)).unwrap();
     let member = run(&place, dir.path());
-    assert_eq!(member.list(Room::Forgotten).unwrap().len(), 4);
+    assert_eq!(member.list(ExtentKind::Forgotten).unwrap().len(), 4);
     assert!(member.read_whole(&[mark(1)], 1 << 20).remove(0).is_err());
     // Another object under the name has another tag.
     writer.put(mark(1), &object(77)).unwrap();

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use pinstripe_base::error::Kind;
 use pinstripe_member::label::{MemberAbility, MemberFacts, Retention};
-use pinstripe_member::{ExtentName, KeptLonger, Member, RemoteMembers, Replace, Room};
+use pinstripe_member::{ExtentKind, ExtentName, KeptLonger, Member, RemoteMembers, Replace};
 use pinstripe_testing::{KEY_ID, KEY_SECRET};
 
 use crate::support::{Site, buckets};
 
-fn name(room: Room, number: u8) -> ExtentName {
-    ExtentName::In(room, [number; 16])
+fn name(kind: ExtentKind, number: u8) -> ExtentName {
+    ExtentName::In(kind, [number; 16])
 }
 
 /// By the clock that the program goes by, which is some milliseconds behind the system's.
@@ -52,7 +52,7 @@ fn what_stays_is_locked_for_longer_once_half_of_its_time_has_passed() {
     assert_eq!(new.facts.knows(MemberAbility::CreateIfAbsent), Some(true));
     assert_eq!(new.facts.retention, Some(retention));
     let member = new.member;
-    let (pack, session) = (name(Room::Packs, 1), name(Room::Sessions, 1));
+    let (pack, session) = (name(ExtentKind::Packs, 1), name(ExtentKind::Sessions, 1));
     member.put(pack, b"a pack").unwrap();
     member.put(session, b"a session").unwrap();
     let put_at = now();
@@ -67,7 +67,7 @@ fn what_stays_is_locked_for_longer_once_half_of_its_time_has_passed() {
     let kept = member.keep_longer(&[pack, session]).unwrap();
     assert_eq!(kept, KeptLonger { looked: 1, extended: 1 });
     // It has its time: it is looked at, and left alone.
-    let kept = member.keep_longer(&[pack, name(Room::Packs, 9)]).unwrap();
+    let kept = member.keep_longer(&[pack, name(ExtentKind::Packs, 9)]).unwrap();
     assert_eq!(kept, KeptLonger { looked: 1, extended: 0 });
     // Of two that put it one wins, with locks, too.
     assert_eq!(member.put(pack, b"another").unwrap_err().kind(), Kind::Exists);
@@ -88,13 +88,13 @@ fn what_is_sent_in_parts_is_locked_as_well() {
     let buckets = buckets(KEY_SECRET).with_retention(Some(retention));
     let member = buckets.create(&place).unwrap().member;
     let part = vec![7; 1 << 20];
-    for (room, number, parts, is_locked) in [
-        (Room::Packs, 1, 1, true),
-        (Room::Packs, 2, 80, true),
-        (Room::Index, 3, 1, false),
-        (Room::Index, 4, 80, false),
+    for (kind, number, parts, is_locked) in [
+        (ExtentKind::Packs, 1, 1, true),
+        (ExtentKind::Packs, 2, 80, true),
+        (ExtentKind::Index, 3, 1, false),
+        (ExtentKind::Index, 4, 80, false),
     ] {
-        let extent = name(room, number);
+        let extent = name(kind, number);
         site.proxy.take_log();
         let mut writer = member.create(extent, Replace::Never).unwrap();
         (0..parts).for_each(|_| writer.append(&part).unwrap());
@@ -133,16 +133,16 @@ fn an_endpoint_without_ranges_from_the_end_is_asked_for_lengths() {
     let place = site.fresh_place();
     let member = site.buckets.create(&place).unwrap().member;
     let content: Vec<u8> = (0..200_000_u32).map(|at| (at * 7) as u8).collect();
-    let mut writer = member.create(name(Room::Packs, 1), Replace::Never).unwrap();
+    let mut writer = member.create(name(ExtentKind::Packs, 1), Replace::Never).unwrap();
     writer.append(&content).unwrap();
     writer.seal().unwrap();
     let facts = MemberFacts::default().with(MemberAbility::RangesFromTheEnd, false);
     for (facts, heads) in [(MemberFacts::default(), 0), (facts, 1)] {
         site.buckets.agree(&place, &facts);
         site.proxy.take_log();
-        assert_eq!(member.len(name(Room::Packs, 1)).unwrap(), 200_000);
+        assert_eq!(member.len(name(ExtentKind::Packs, 1)).unwrap(), 200_000);
         let mut end = [0; 100];
-        member.read_at(name(Room::Packs, 1), 199_900, &mut end).unwrap();
+        member.read_at(name(ExtentKind::Packs, 1), 199_900, &mut end).unwrap();
         assert_eq!(end[..], content[199_900..]);
         let log = site.proxy.take_log();
         let asked = log.iter().filter(|line| line.starts_with("HEAD")).count();

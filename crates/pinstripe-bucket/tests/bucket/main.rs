@@ -4,12 +4,12 @@
 
 mod budget;
 mod faults;
-mod foresight;
 mod kept;
 mod locked;
 mod named;
 mod outputs;
 mod overlay;
+mod prefetch;
 #[cfg(any(feature = "azure", feature = "gcp"))]
 mod providers;
 mod refused;

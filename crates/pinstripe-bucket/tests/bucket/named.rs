@@ -10,7 +10,7 @@ use pinstripe_base::error::Kind;
 use pinstripe_bucket::{Access, Buckets, EndpointDefaults};
 use pinstripe_member::label::MemberAbility;
 use pinstripe_member::{
-    ExtentName, Member, RemoteMembers, Replace, Room, SharedMember, check_conformance,
+    ExtentKind, ExtentName, Member, RemoteMembers, Replace, SharedMember, check_conformance,
 };
 
 /// A request that is signed with this key, by curl; the status of its answer.
@@ -119,7 +119,7 @@ impl NamedEndpoint {
 
     pub fn keeps_long_extents_whole_and_does_not_write_over_them(&self) {
         let member = self.open(&self.fresh_place());
-        let name = ExtentName::In(Room::Index, [7; 16]);
+        let name = ExtentName::In(ExtentKind::Index, [7; 16]);
         let part: Vec<u8> = (0..1_u32 << 20).map(|at| (at ^ (at >> 11)) as u8).collect();
         for (replace, count, kind) in [
             (Replace::Never, 80, None),
@@ -134,11 +134,11 @@ impl NamedEndpoint {
         let mut end = vec![0; 1 << 20];
         member.read_at(name, 81 << 20, &mut end).unwrap();
         assert!(end == part);
-        let other = ExtentName::In(Room::Index, [8; 16]);
+        let other = ExtentName::In(ExtentKind::Index, [8; 16]);
         let mut dropped = member.create(other, Replace::Never).unwrap();
         (0..80).for_each(|_| dropped.append(&part).unwrap());
         drop(dropped);
-        assert_eq!(member.list(Room::Index).unwrap().len(), 1);
+        assert_eq!(member.list(ExtentKind::Index).unwrap().len(), 1);
     }
 }
 
@@ -146,9 +146,9 @@ impl Drop for NamedEndpoint {
     fn drop(&mut self) {
         for number in 0..self.prefixes.load(Ordering::Relaxed) {
             let member = self.open(&self.place(number));
-            for room in Room::ALL {
-                for (id, _) in member.list(room).unwrap_or_default() {
-                    let _ = member.delete(ExtentName::In(room, id));
+            for kind in ExtentKind::ALL {
+                for (id, _) in member.list(kind).unwrap_or_default() {
+                    let _ = member.delete(ExtentName::In(kind, id));
                 }
             }
             let _ = member.delete(ExtentName::Label);
@@ -202,14 +202,14 @@ fn a_named_endpoint_that_makes_objects_twice_with_versions_is_found_out_later() 
     let later = named.other_buckets();
     later.agree(&place, &facts);
     let member = later.open(&place).unwrap();
-    let name = ExtentName::In(Room::Sessions, [1; 16]);
+    let name = ExtentName::In(ExtentKind::Sessions, [1; 16]);
     match &twice.each_ref().map(String::as_str) {
         ["200", "412"] => member.put(name, b"a session").unwrap(),
         ["200", "200"] => {
             for _ in 0..2 {
                 let refused = member.put(name, b"a session").unwrap_err();
                 assert_eq!(refused.kind(), Kind::NoOneWinner, "{refused}");
-                assert_eq!(member.list(Room::Sessions).unwrap(), []);
+                assert_eq!(member.list(ExtentKind::Sessions).unwrap(), []);
             }
         }
         other => panic!("{other:?}"),

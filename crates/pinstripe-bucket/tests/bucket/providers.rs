@@ -9,7 +9,9 @@ use std::sync::Arc;
 use pinstripe_base::id::StoreId;
 use pinstripe_bucket::{BucketSource, Provider};
 use pinstripe_member::envelope::Object;
-use pinstripe_member::{ExtentName, Glance, Member, RemoteMembers, Room, SealedCache, envelope};
+use pinstripe_member::{
+    ExtentKind, ExtentName, Member, PrefetchHint, RemoteMembers, SealedCache, envelope,
+};
 use pinstripe_overlay::RangeSource;
 
 use crate::named::{NamedEndpoint, set};
@@ -94,7 +96,10 @@ fn first_file(source: &BucketSource, below: &str) -> Vec<u8> {
 fn a_provider_shows_the_content_that_it_listed() {
     at_each("overlay", |named, _| {
         let place = named.fresh_place();
-        named.open(&place).put(ExtentName::In(Room::Sessions, [3; 16]), b"a session").unwrap();
+        named
+            .open(&place)
+            .put(ExtentName::In(ExtentKind::Sessions, [3; 16]), b"a session")
+            .unwrap();
         let source = named.buckets.source(&place, (1, 2)).unwrap();
         assert_eq!(first_file(&source, ""), b"session");
     });
@@ -106,7 +111,10 @@ fn read_again(named: &NamedEndpoint, place: &Path, dir: &Path, name: ExtentName)
     let buckets = named.other_buckets();
     buckets.keep_in(Arc::new(cache.unwrap()));
     let member = buckets.open(place).unwrap();
-    member.foresee(&[Glance::of(Room::Snapshots, 1), Glance::of(Room::Forgotten, 1)]);
+    member.prefetch(&[
+        PrefetchHint::new(ExtentKind::Snapshots, 1),
+        PrefetchHint::new(ExtentKind::Forgotten, 1),
+    ]);
     let read = member.read_whole(&[name], 1 << 20).remove(0).unwrap();
     (read, buckets.requests().gets)
 }
@@ -116,7 +124,7 @@ fn read_again(named: &NamedEndpoint, place: &Path, dir: &Path, name: ExtentName)
 fn a_provider_is_not_asked_again_for_what_is_kept() {
     at_each("kept", |named, provider| {
         let (place, dir) = (named.fresh_place(), tempfile::tempdir().unwrap());
-        let name = ExtentName::In(Room::Forgotten, [5; 16]);
+        let name = ExtentName::In(ExtentKind::Forgotten, [5; 16]);
         let object = envelope::close(Object::Forgotten, &[5; 30]);
         named.open(&place).put(name, &object).unwrap();
         for gets in [1, 0] {

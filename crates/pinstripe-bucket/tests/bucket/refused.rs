@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_bucket::{Access, Buckets, EndpointDefaults};
-use pinstripe_member::{ExtentName, Member, Patience, RemoteMembers, Room, WatchedMember};
+use pinstripe_member::{Deadlines, ExtentKind, ExtentName, Member, RemoteMembers, WatchedMember};
 use pinstripe_testing::{Fate, KEY_ID, KEY_SECRET, Proxy};
 
 use crate::support::Site;
 
-const NAME: ExtentName = ExtentName::In(Room::Snapshots, [1; 16]);
+const NAME: ExtentName = ExtentName::In(ExtentKind::Snapshots, [1; 16]);
 
 /// What the error says and advises.
 fn text(error: &Error) -> String {
@@ -22,7 +22,7 @@ fn text(error: &Error) -> String {
 fn all(member: &dyn Member) -> [Error; 5] {
     [
         member.read_whole(&[NAME], 1 << 20).remove(0).unwrap_err(),
-        member.list(Room::Packs).unwrap_err(),
+        member.list(ExtentKind::Packs).unwrap_err(),
         member.put(NAME, b"mine").unwrap_err(),
         member.len(NAME).unwrap_err(),
         member.delete(NAME).unwrap_err(),
@@ -70,7 +70,7 @@ fn a_redirect_is_told_of_and_not_followed() {
         let region = "x-amz-bucket-region: eu-west-1".to_owned();
         Fate::AnswerWith(301, vec![region], "<Error><Code>PermanentRedirect</Code></Error>".into())
     });
-    let error = member.list(Room::Packs).unwrap_err();
+    let error = member.list(ExtentKind::Packs).unwrap_err();
     assert!(text(&error).contains("the bucket is in eu-west-1"), "{}", text(&error));
 }
 
@@ -82,7 +82,9 @@ fn a_user_that_the_endpoint_does_not_know_is_no_absent_object() {
     site.proxy.rule(said(404, "XAdminUserNotFound"));
     // The answer to a HEAD has no code, so that the length is not asked for here.
     let read = member.read_whole(&[NAME], 1 << 20).remove(0).unwrap_err();
-    for error in [read, member.list(Room::Packs).unwrap_err(), member.delete(NAME).unwrap_err()] {
+    for error in
+        [read, member.list(ExtentKind::Packs).unwrap_err(), member.delete(NAME).unwrap_err()]
+    {
         assert_eq!(error.kind(), Kind::Io, "{error}");
         let said = text(&error);
         assert!(
@@ -129,7 +131,7 @@ fn a_web_page_is_neither_an_object_nor_an_answer() {
         });
         let read = member.read_whole(&[NAME], 1 << 20).remove(0).unwrap_err();
         let label = member.read_whole(&[ExtentName::Label], 1 << 20).remove(0).unwrap_err();
-        for error in [read, label, member.list(Room::Packs).unwrap_err()] {
+        for error in [read, label, member.list(ExtentKind::Packs).unwrap_err()] {
             assert_eq!(error.kind(), Kind::Io, "{status}: {error}");
             let said = text(&error);
             let is_listing = said.contains("not a listing");
@@ -153,7 +155,7 @@ fn a_web_page_is_neither_an_object_nor_an_answer() {
 fn an_endpoint_that_is_asked_too_much_is_not_silent() {
     let Some(site) = Site::new("an_endpoint_that_is_asked_too_much_is_not_silent") else { return };
     let member = site.member();
-    let patience = Patience::new(Duration::from_millis(400), Arc::default(), |_, _| ());
+    let patience = Deadlines::new(Duration::from_millis(400), Arc::default(), |_, _| ());
     let watched = WatchedMember::new(member, patience);
     let asked = AtomicUsize::new(0);
     site.proxy.rule(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
@@ -161,7 +163,7 @@ fn an_endpoint_that_is_asked_too_much_is_not_silent() {
         0..6 => Fate::Answer(503, "<Error><Code>SlowDown</Code></Error>".to_owned()),
         _ => Fate::Pass,
     });
-    let error = watched.list(Room::Packs).err();
+    let error = watched.list(ExtentKind::Packs).err();
     assert!(error.is_none(), "{}", error.unwrap());
 }
 
@@ -181,7 +183,7 @@ fn keys_of_others_that_are_no_paths_are_passed_over() {
         let page = format!("<ListBucketResult>{objects}<IsTruncated>false</IsTruncated>");
         Fate::Answer(200, format!("{page}</ListBucketResult>"))
     });
-    assert_eq!(member.list(Room::Snapshots).unwrap(), [([1; 16], 7)]);
+    assert_eq!(member.list(ExtentKind::Snapshots).unwrap(), [([1; 16], 7)]);
     assert_eq!(site.proxy.take_log().len(), 2);
 }
 

@@ -145,7 +145,7 @@ fn versions_that_came_later_are_looked_at_once() {
     let facts = site.buckets.create(&place).unwrap().facts;
     let member = site.open(&place).unwrap();
     site.buckets.agree(&place, &facts);
-    let name = |number| ExtentName::In(pinstripe_member::Room::Sessions, [number; 16]);
+    let name = |number| ExtentName::In(pinstripe_member::ExtentKind::Sessions, [number; 16]);
     site.proxy.take_log();
     member.put(name(1), b"a session").unwrap();
     assert_eq!(site.proxy.take_log().len(), 1);

@@ -15,7 +15,7 @@ use pinstripe_base::monitor::{Counter, Monitor, Redundancy};
 use pinstripe_base::sync::lock;
 #[cfg(feature = "s3")]
 use pinstripe_bucket::{Buckets, Requests};
-use pinstripe_member::Patience;
+use pinstripe_member::Deadlines;
 #[cfg(feature = "s3")]
 use pinstripe_member::SealedCache;
 use pinstripe_rados::Pools;
@@ -53,7 +53,7 @@ pub struct Run {
     began: Instant,
     config: OnceLock<Config>,
     memory: OnceLock<Mutex<KnownStores>>,
-    patience: OnceLock<Patience>,
+    patience: OnceLock<Deadlines>,
     #[cfg(feature = "s3")]
     buckets: OnceLock<Arc<Buckets>>,
     #[cfg(feature = "s3")]
@@ -204,10 +204,10 @@ impl Run {
     }
 
     /// The time that the run waits for members; a member that does not answer is named.
-    pub fn patience(&self) -> Patience {
+    pub fn patience(&self) -> Deadlines {
         let patience = self.patience.get_or_init(|| {
             let limit = self.common.member_timeout.0;
-            Patience::new(limit, signals::flag(), tell_silence(&self.monitor))
+            Deadlines::new(limit, signals::flag(), report_silence(&self.monitor))
         });
         real_path::set_patience(patience);
         patience.clone()
@@ -222,8 +222,8 @@ impl Run {
         let tell_return = move |place: &Path| {
             monitor.note(&format!("{}: the member answers again", place.display()))
         };
-        let silence = tell_silence(&self.monitor);
-        let patience = Patience::of_reader(limit, signals::flag(), silence, tell_return);
+        let silence = report_silence(&self.monitor);
+        let patience = Deadlines::of_reader(limit, signals::flag(), silence, tell_return);
         assert!(self.patience.set(patience).is_ok(), "nothing was waited for before");
         self.patience();
     }
@@ -415,7 +415,7 @@ impl Run {
 }
 
 /// Reports that a member does not answer.
-fn tell_silence(monitor: &Arc<Monitor>) -> impl Fn(&Path, Error) + Send + Sync + use<> {
+fn report_silence(monitor: &Arc<Monitor>) -> impl Fn(&Path, Error) + Send + Sync + use<> {
     let monitor = Arc::clone(monitor);
     move |place, error| monitor.silent_member(place, error)
 }

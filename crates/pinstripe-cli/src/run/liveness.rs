@@ -13,7 +13,7 @@ use super::known_stores::{KnownSightings, Proof};
 
 /// A detector that starts with the sightings of earlier runs since this boot.
 pub fn detector(run: &Run, store: &Store, timeout: Duration) -> FailureDetector {
-    let known = run.known_stores().of(store.config.store).map(|known| known.sightings.clone());
+    let known = run.known_stores().get(store.config.store).map(|known| known.sightings.clone());
     let sightings = known.unwrap_or_default().of_boot(&store.process().boot);
     FailureDetector::new(timeout, sightings, clock::since_boot)
 }

@@ -255,7 +255,7 @@ fn open_one(run: &Run, memory: &KnownStores, place: &Path) -> Result<Store> {
 
 /// Refuses a store that is not encrypted where an encrypted one is expected.
 fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) -> Result<()> {
-    let (id, known) = (store.config.store, memory.of(store.config.store));
+    let (id, known) = (store.config.store, memory.get(store.config.store));
     let member_slots: Vec<_> = store.member_slots.iter().map(|slot| &*slot.place).collect();
     let is_accepted = known.is_some_and(|known| known.accepted_plain);
     let was_here = member_slots.iter().chain([&place]).find_map(|&place| {

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use pinstripe_base::error::{Error, Result};
-use pinstripe_member::Patience;
+use pinstripe_member::Deadlines;
 
 /// The time limit for resolving a path, once the run has set it.
-static PATIENCE: OnceLock<Patience> = OnceLock::new();
+static PATIENCE: OnceLock<Deadlines> = OnceLock::new();
 
 /// Sets the time limit of every later [`real_path`]; only the first call has an effect.
-pub fn set_patience(patience: &Patience) {
+pub fn set_patience(patience: &Deadlines) {
     let _ = PATIENCE.set(patience.clone());
 }
 

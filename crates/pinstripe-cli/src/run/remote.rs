@@ -41,7 +41,7 @@ struct EachKind {
 }
 
 impl EachKind {
-    fn of(&self, place: &Path) -> Result<&dyn RemoteMembers> {
+    fn members_at(&self, place: &Path) -> Result<&dyn RemoteMembers> {
         if is_pool(place) {
             return Ok(&*self.pools);
         }
@@ -56,26 +56,26 @@ impl EachKind {
 
 impl RemoteMembers for EachKind {
     fn open(&self, place: &Path) -> Result<SharedMember> {
-        self.of(place)?.open(place)
+        self.members_at(place)?.open(place)
     }
 
     fn create(&self, place: &Path) -> Result<NewMember> {
-        self.of(place)?.create(place)
+        self.members_at(place)?.create(place)
     }
 
     fn agree(&self, place: &Path, facts: &MemberFacts) {
         // A member that cannot be opened is reported later, when it is used.
-        if let Ok(kind) = self.of(place) {
+        if let Ok(kind) = self.members_at(place) {
             kind.agree(place, facts);
         }
     }
 
     fn fate(&self, place: &Path) -> Result<String> {
-        self.of(place)?.fate(place)
+        self.members_at(place)?.fate(place)
     }
 
     fn label_mark(&self, place: &Path) -> Result<Option<String>> {
-        self.of(place)?.label_mark(place)
+        self.members_at(place)?.label_mark(place)
     }
 }
 

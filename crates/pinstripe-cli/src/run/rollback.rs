@@ -28,7 +28,7 @@ pub struct Findings {
 /// # Errors
 /// Fails with the errors of reading the store's snapshots.
 pub fn find(run: &Run, store: &Store) -> Result<Findings> {
-    let known = run.known_stores().of(store.config.store).cloned();
+    let known = run.known_stores().get(store.config.store).cloned();
     // A store that is shown as it was is older than what was seen of it since.
     let Some(known) = known.filter(|_| !run.shows_past()) else {
         return Ok(Findings::default());
@@ -101,7 +101,7 @@ pub fn warn(run: &Run, store: &Store) -> Result<()> {
 /// Remembers the newest of all snapshots, after they were listed or some were forgotten on this
 /// host.
 pub fn keep_newest(run: &Run, store: &Store, known: &[Known]) {
-    let newest = SeenSnapshot::newest(known).map(|seen| KnownSnapshot::of(&seen));
+    let newest = SeenSnapshot::newest(known).map(|seen| KnownSnapshot::from_seen(&seen));
     keep(run, store, |known| {
         if known.older_since_seconds.is_none() {
             known.newest = newest;
@@ -120,12 +120,12 @@ pub fn look_again(run: &Run, store: &Store) {
 
 /// Remembers a snapshot that this host has just made.
 pub fn keep_made(run: &Run, store: &Store, made: &Snapshot) {
-    let made = SeenSnapshot::of(made);
+    let made = SeenSnapshot::from_snapshot(made);
     keep(run, store, |known| {
         let seen = known.newest.as_ref().and_then(KnownSnapshot::seen);
         let is_newer = seen.is_none_or(|seen| seen.created <= made.created);
         if known.older_since_seconds.is_none() && is_newer {
-            known.newest = Some(KnownSnapshot::of(&made));
+            known.newest = Some(KnownSnapshot::from_seen(&made));
         }
     });
 }
@@ -138,7 +138,7 @@ pub fn accept(run: &Run, store: &Store) -> Result<()> {
     store.keys()?;
     let newest = SeenSnapshot::newest(&snapshots::all(store, &Default::default())?);
     keep(run, store, |known| {
-        known.newest = newest.map(|seen| KnownSnapshot::of(&seen));
+        known.newest = newest.map(|seen| KnownSnapshot::from_seen(&seen));
         known.older_since_seconds = None;
         known.table_generation = store.table.generation;
     });

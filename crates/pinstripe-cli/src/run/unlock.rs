@@ -113,7 +113,7 @@ fn unlock_sealed(
 
 /// Tries the slots; the slot that opened the store last time is first.
 fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u8; 16]> {
-    let known = run.known_stores().of(store.config.store).and_then(KnownStore::slot);
+    let known = run.known_stores().get(store.config.store).and_then(KnownStore::slot);
     let least = u64::from(KdfCosts::DEFAULT.memory_kib) * KIB;
     let limits = UnlockLimits {
         memory_bytes: system::free_memory_bytes().unwrap_or(u64::MAX).max(least),

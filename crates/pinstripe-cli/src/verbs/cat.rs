@@ -97,7 +97,7 @@ impl CatArgs {
         let faults = run.common.device_faults()?;
         let reader = open_outputs(&outputs, remote.as_deref(), &faults, &run.monitor)?;
         let options = JoinOptions {
-            range: Some(range.of(reader.source_bytes())),
+            range: Some(range.resolve(reader.source_bytes())),
             best_effort: false,
             workers: run.common.threads.map_or_else(system::cores, |threads| threads as usize),
         };

@@ -57,7 +57,7 @@ impl CatalogFile {
     ///
     /// # Errors
     /// Fails when no catalog was named and there is no home directory.
-    pub fn of(&self, run: &Run, store: &Store) -> Result<PathBuf> {
+    pub fn database(&self, run: &Run, store: &Store) -> Result<PathBuf> {
         catalog_file(self.catalog.as_deref(), run, store)
     }
 }
@@ -93,7 +93,7 @@ impl CatalogArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        let place = self.place.of(run, &store)?;
+        let place = self.place.database(run, &store)?;
         if matches!(self.what, CatalogVerb::Rebuild) {
             let ticker = run.ticker(GAUGE);
             rebuild_catalog(&store, &place, &run.monitor)?;

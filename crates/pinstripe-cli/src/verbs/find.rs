@@ -102,7 +102,7 @@ impl FindArgs {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         let query = self.query(glob, &store, run)?;
-        let place = self.place.of(run, &store)?;
+        let place = self.place.database(run, &store)?;
         let ticker = run.ticker(GAUGE);
         let mut versions = 0_u64;
         find::run(&store, &place, &query, &run.monitor, &mut |found| {

@@ -43,14 +43,14 @@ impl HistoryArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        let place = self.place.of(run, &store)?;
+        let place = self.place.database(run, &store)?;
         let ticker = run.ticker(GAUGE);
         let all = history::run(&store, &place, self.path.as_bytes(), &run.monitor)?;
         drop(ticker);
         for versions in &all {
             let known = versions.iter().find_map(|it| it.found.as_ref());
             let told: Vec<_> =
-                versions.iter().enumerate().map(|(n, it)| tell(n, it, known)).collect();
+                versions.iter().enumerate().map(|(n, it)| report(n, it, known)).collect();
             if let Some(host) = known.map(|found| &found.host).filter(|_| all.len() > 1) {
                 run.screen.say(&format!("on {}", escape::name(host)));
             }
@@ -74,7 +74,7 @@ const HEAD: [(&str, Side); 5] = [
 ];
 
 /// Formats a version as an event and as a row; `known` is any existing version of the same host.
-fn tell(number: usize, version: &Version, known: Option<&FoundVersion>) -> (Event, Vec<String>) {
+fn report(number: usize, version: &Version, known: Option<&FoundVersion>) -> (Event, Vec<String>) {
     let what = match &version.found {
         None => "gone",
         Some(_) if number == 0 => "first",

@@ -72,7 +72,7 @@ impl JoinArgs {
         let (outputs, remote) = (run.each_place(&self.outputs)?, run.remote_outputs());
         let faults = run.common.device_faults()?;
         let reader = open_outputs(&outputs, remote.as_deref(), &faults, &run.monitor)?;
-        let range = self.range.map(|it| it.of(reader.source_bytes()));
+        let range = self.range.map(|it| it.resolve(reader.source_bytes()));
         let options = JoinOptions {
             range,
             best_effort: self.best_effort,

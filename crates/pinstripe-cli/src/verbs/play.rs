@@ -88,7 +88,7 @@ impl PlayArgs {
             }
             played => played?,
         };
-        tell_underruns(run, &self.take, &outcome);
+        report_underruns(run, &self.take, &outcome);
         if !is_content {
             run.screen.say(&format!(
                 "played {} frames of {}; the longest read took {:.1} ms",
@@ -107,7 +107,7 @@ fn is_unread(error: &Error) -> bool {
 }
 
 /// Reports frames that were not delivered in time as a loss.
-pub(super) fn tell_underruns(run: &Run, take: &Path, outcome: &PlayOutcome) {
+pub(super) fn report_underruns(run: &Run, take: &Path, outcome: &PlayOutcome) {
     if outcome.missing_frames > 0 {
         let what = format!(
             "{} frames were not read in time, in {}",

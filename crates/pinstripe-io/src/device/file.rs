@@ -83,7 +83,7 @@ impl FileDevice {
     /// for a disk in use; otherwise with the errors of the system.
     pub fn open(path: impl AsRef<Path>, access: Access, policy: Policy) -> Result<Self> {
         let path = path.as_ref();
-        let before = look(path)?;
+        let before = metadata(path)?;
         let file = open_plain(path, access, policy, before.as_ref())?;
         let found = file.metadata().map_err(|error| Error::io("cannot examine", path, error))?;
         refuse_strangers(path, &found)?;
@@ -91,7 +91,7 @@ impl FileDevice {
             sync_directory_of(path)?;
         }
         let is_block_device = found.file_type().is_block_device();
-        let limits = AlignLimits::of(&file, is_block_device);
+        let limits = AlignLimits::for_file(&file, is_block_device);
         let device = if is_block_device { found.rdev() } else { found.dev() };
         let mut opened = FileDevice {
             path: path.to_path_buf(),
@@ -127,7 +127,7 @@ impl FileDevice {
             return Ok(self);
         }
         let found = self.file.metadata().map_err(|error| self.cannot("cannot examine", error))?;
-        let limits = AlignLimits::of(&self.file, self.caps.is_block_device);
+        let limits = AlignLimits::for_file(&self.file, self.caps.is_block_device);
         self.long = match self.open_second(Access::Write, &found, limits)? {
             Second::Open(direct) => Some(LongDirect::new(direct)),
             Second::Refused(_) => None,
@@ -311,7 +311,7 @@ struct AlignLimits {
 impl AlignLimits {
     /// Asks statx(2) for the alignment (STATX_DIOALIGN, Linux 6.1), else the disk, else assumes a
     /// page.
-    fn of(file: &File, is_block_device: bool) -> Self {
+    fn for_file(file: &File, is_block_device: bool) -> Self {
         let flags = StatxFlags::DIOALIGN;
         let said = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, flags).ok();
         let said = said.filter(|it| it.stx_mask & flags.bits() != 0);
@@ -336,7 +336,7 @@ fn is_refusal(number: Option<i32>) -> bool {
 }
 
 /// The metadata of the file that has this name now, if any.
-fn look(path: &Path) -> Result<Option<Metadata>> {
+fn metadata(path: &Path) -> Result<Option<Metadata>> {
     match path.metadata() {
         // Checked before opening: opening a FIFO would block until its other end is opened.
         Ok(found) => refuse_strangers(path, &found).map(|()| Some(found)),

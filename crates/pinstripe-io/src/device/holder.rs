@@ -65,7 +65,7 @@ impl Holder {
 /// # Errors
 /// Fails when the device cannot be examined. Tables that cannot be read count as empty.
 pub fn holder(path: &Path) -> Result<Option<Holder>> {
-    Ok(MountTables::of_system().holder(Whose::of(path)?))
+    Ok(MountTables::of_system().holder(Whose::for_path(path)?))
 }
 
 /// Returns what uses the device below a loop device, except for the loop device itself.
@@ -74,7 +74,7 @@ pub fn holder(path: &Path) -> Result<Option<Holder>> {
 /// Fails with the errors of [`holder`].
 pub fn holder_besides(path: &Path, loop_device: &str) -> Result<Option<Holder>> {
     let tables = MountTables { besides: Some(loop_device.to_owned()), ..MountTables::of_system() };
-    Ok(tables.holder(Whose::of(path)?))
+    Ok(tables.holder(Whose::for_path(path)?))
 }
 
 /// Refuses a device that is in use.
@@ -128,7 +128,7 @@ enum Whose {
 }
 
 impl Whose {
-    fn of(path: &Path) -> Result<Whose> {
+    fn for_path(path: &Path) -> Result<Whose> {
         let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
         Ok(match found.file_type().is_block_device() {
             true => Whose::Device(found.rdev()),

@@ -34,7 +34,7 @@ pub struct CallCounts {
 
 impl Statistics {
     /// The calls of one operation.
-    pub fn of(&self, operation: Operation) -> CallCounts {
+    pub fn counts(&self, operation: Operation) -> CallCounts {
         self.counts[operation as usize]
     }
 }

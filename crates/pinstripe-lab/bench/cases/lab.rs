@@ -40,7 +40,7 @@ fn measure(file: &Path) -> Result<Table> {
     let cached = Area::make(&cached, FILE_BYTES, Content::Noise, Policy::Buffered, &live);
     let cached = cached.map_err(|error| error.to_string())?;
     let null =
-        Area::new(vec![JobTarget::of(Arc::new(NullDevice::new("null", FILE_BYTES)))], FILE_BYTES);
+        Area::new(vec![JobTarget::new(Arc::new(NullDevice::new("null", FILE_BYTES)))], FILE_BYTES);
     let columns = [
         ("load", Align::Left),
         ("by", Align::Left),

@@ -138,7 +138,7 @@ struct Run {
     new_chunks: u64,
 }
 
-fn told(error: Error) -> String {
+fn describe(error: Error) -> String {
     error.to_string()
 }
 
@@ -151,18 +151,18 @@ impl Trial {
             members: members.clone(),
             parity: 1,
             strip_bytes,
-            chunking: chunking.parse().map_err(told)?,
+            chunking: chunking.parse().map_err(describe)?,
             codec: Codec::default(),
             seal: pinstripe::init::Seal::none(),
             same_disk: true,
             now_seconds: 0,
         })
-        .map_err(told)?;
+        .map_err(describe)?;
         Ok(Trial { root: root.to_path_buf(), members })
     }
 
     fn open(&self) -> Result<Store> {
-        Store::open(&self.members[0], &fault::Plan::default()).map_err(told)
+        Store::open(&self.members[0], &fault::Plan::default()).map_err(describe)
     }
 
     fn limits(&self) -> Limits {
@@ -174,7 +174,7 @@ impl Trial {
         let monitor = Monitor::default();
         let began = Instant::now();
         let options = backup::BackupOptions::new(vec![path.to_path_buf()], b"lab", self.limits());
-        backup::run(&self.open()?, options, &monitor).map_err(told)?;
+        backup::run(&self.open()?, options, &monitor).map_err(describe)?;
         Ok(Run {
             seconds: began.elapsed().as_secs_f64(),
             written_bytes: monitor.get(Counter::WrittenBytes),
@@ -187,7 +187,7 @@ impl Trial {
         let began = Instant::now();
         let options = restore::RestoreOptions::new("latest", b"", &to, self.limits());
         let monitor = Monitor::default();
-        restore::run(&self.open()?, &options, &monitor).map_err(told)?;
+        restore::run(&self.open()?, &options, &monitor).map_err(describe)?;
         match monitor.get(Counter::Losses) {
             0 => Ok(began.elapsed().as_secs_f64()),
             losses => Err(format!("{losses} entries were not restored")),
@@ -228,7 +228,7 @@ fn edit(image: &Path, edited: &Path, edits: u64) -> Result<()> {
             at += std::io::copy(&mut Read::by_ref(&mut input).take(place - at), &mut out)
                 .map_err(io)?;
         }
-        let length = 1 + draw(parse_size("4K").map_err(told)?);
+        let length = 1 + draw(parse_size("4K").map_err(describe)?);
         let noise: Vec<u8> = (0..length).map(|_| draw(256) as u8).collect();
         if number % 3 != 1 {
             out.write_all(&noise).map_err(io)?;

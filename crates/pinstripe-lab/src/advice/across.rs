@@ -29,7 +29,7 @@ struct Score<'a> {
 /// The recommended setting; `None` if a variant has too few valid rounds.
 pub(super) fn advise(results: &Results) -> Option<Advice> {
     let setting = setting(results)?;
-    let counting = Counting::of(&results.variants.iter().collect::<Vec<_>>());
+    let counting = Counting::count(&results.variants.iter().collect::<Vec<_>>());
     let mut values: Vec<&str> = Vec::new();
     for variant in &results.variants {
         let value = parameter(variant, setting)?;

@@ -31,7 +31,7 @@ struct MeasuredCodec<'a> {
 
 fn of_group(results: &Results, group: &str) -> Option<Advice> {
     let all: Vec<&Variant> = results.variants.iter().filter(|it| it.group == group).collect();
-    let counting = Counting::of(&all);
+    let counting = Counting::count(&all);
     let settled = all.into_iter().filter(|it| is_settled(it, counting));
     let known = settled.filter_map(|variant| {
         let written = figure_of(variant, WRITTEN, counting)?;

@@ -76,7 +76,7 @@ fn of_case(results: &Results) -> Vec<Advice> {
 fn of_group(results: &Results, group: &str) -> Option<Advice> {
     let of_group = results.variants.iter().filter(|it| it.group == group && is_durable(it));
     let durable: Vec<&Variant> = of_group.collect();
-    let counting = Counting::of(&durable);
+    let counting = Counting::count(&durable);
     let variants: Vec<&Variant> =
         durable.into_iter().filter(|it| has_rounds(it, counting)).collect();
     let setting = common_setting(&variants)?;

@@ -186,7 +186,7 @@ impl Agent {
         };
         if let Some(other) = other {
             let why = format!("the agent measures for another coordinator ({other})");
-            let failure = AgentError::of(&Error::new(Kind::Busy, why.clone()));
+            let failure = AgentError::from_error(&Error::new(Kind::Busy, why.clone()));
             let told = message::encode(&AgentReply::Failed(failure)).and_then(|it| link.send(&it));
             drop(told);
             return refused(why);

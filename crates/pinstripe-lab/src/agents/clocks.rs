@@ -60,7 +60,7 @@ impl ClockOffset {
     /// Returns the difference of the clocks according to these exchanges. `our_wall_ns` is how far
     /// the time of day of this machine is ahead of its clock. `None` if all exchanges have
     /// impossible times.
-    pub fn of(exchanges: &[Exchange], our_wall_ns: i128) -> Option<ClockOffset> {
+    pub(crate) fn from_exchanges(exchanges: &[Exchange], our_wall_ns: i128) -> Option<ClockOffset> {
         let timed = exchanges.iter().filter_map(|it| Some((it.round_trip_ns()?, it)));
         let (round_trip_ns, best) = timed.min_by_key(|(round_trip, _)| *round_trip)?;
         let offset_ns = best.offset_ns();
@@ -129,7 +129,7 @@ mod tests {
                     exchange((1 << 41) + noise.below(1 << 30), offset, there, work, back)
                 })
                 .collect();
-            let found = ClockOffset::of(&exchanges, 0).unwrap();
+            let found = ClockOffset::from_exchanges(&exchanges, 0).unwrap();
             let error = (found.offset_ns - i128::from(offset)).unsigned_abs();
             assert!(error <= u128::from(found.doubt_ns()), "{error} of {found:?}");
             // Within the rounding of the halves.
@@ -142,7 +142,7 @@ mod tests {
     fn the_exchange_that_waited_least_decides() {
         let slow = exchange(1_000_000, 500, 90_000, 10, 10);
         let quick = exchange(2_000_000, 500, 40, 1000, 60);
-        let found = ClockOffset::of(&[slow, quick, slow], 0).unwrap();
+        let found = ClockOffset::from_exchanges(&[slow, quick, slow], 0).unwrap();
         assert_eq!((found.round_trip_ns, found.exchanges), (100, 3));
         assert_eq!(found.offset_ns, 490);
         assert_eq!(found.doubt_ns(), 50);
@@ -153,7 +153,7 @@ mod tests {
         // Our day is 10,000 ahead of our clock, theirs 9,300 of theirs, which is 500 ahead of ours.
         let mut one = exchange(1000, 500, 50, 20, 50);
         one.their_wall_ns = 9300;
-        let found = ClockOffset::of(&[one], 10_000).unwrap();
+        let found = ClockOffset::from_exchanges(&[one], 10_000).unwrap();
         assert_eq!((found.offset_ns, found.wall_offset_ns), (500, -200));
         assert_eq!(found.kept().offset_s, -2e-7);
     }
@@ -168,8 +168,8 @@ mod tests {
             Exchange { answered_ns: sound.received_ns + 1000, ..sound },
             Exchange { received_ns: 0, answered_ns: u64::MAX, ..sound },
         ];
-        assert_eq!(ClockOffset::of(&wrong, 0), None);
-        assert_eq!(ClockOffset::of(&[], 0), None);
-        assert_eq!(ClockOffset::of(&[wrong[0], sound], 0).unwrap().round_trip_ns, 100);
+        assert_eq!(ClockOffset::from_exchanges(&wrong, 0), None);
+        assert_eq!(ClockOffset::from_exchanges(&[], 0), None);
+        assert_eq!(ClockOffset::from_exchanges(&[wrong[0], sound], 0).unwrap().round_trip_ns, 100);
     }
 }

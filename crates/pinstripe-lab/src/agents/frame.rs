@@ -246,7 +246,7 @@ mod tests {
 
     fn handshake(token: &[u8; 32], nonces: (u8, u8)) -> SessionKeys {
         let greeting = |nonce| Greeting::new([nonce; 32]);
-        let token = Token::of(token).unwrap();
+        let token = Token::from_bytes(token).unwrap();
         SessionKeys::new(&token, &greeting(nonces.0), &greeting(nonces.1))
     }
 

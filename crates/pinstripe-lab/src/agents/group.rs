@@ -108,7 +108,7 @@ impl AgentGroup {
             if !self.remotes[number].is_there() {
                 continue;
             }
-            match ClockOffset::of(&found, our_wall_ns) {
+            match ClockOffset::from_exchanges(&found, our_wall_ns) {
                 Some(difference) => self.remotes[number].clock = Some(difference),
                 None => {
                     let error = Error::new(Kind::Corrupt, "reported impossible times");

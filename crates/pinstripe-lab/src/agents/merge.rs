@@ -52,7 +52,7 @@ pub fn merged(metric: &Metric, parts: Vec<Part>, names: &[String], doubt_s: f64)
             measured.latency.entry(kind.clone()).or_default().merge(times);
         }
     }
-    let span = WorkSpan::of(&runs);
+    let span = WorkSpan::from_runs(&runs);
     let seconds = span.last_done_s;
     let bytes = measured.read_bytes.saturating_add(measured.written_bytes);
     if bytes > 0 && seconds > 0.0 {
@@ -95,7 +95,7 @@ struct WorkSpan {
 }
 
 impl WorkSpan {
-    fn of(runs: &[(&Part, &Run)]) -> WorkSpan {
+    fn from_runs(runs: &[(&Part, &Run)]) -> WorkSpan {
         let least = |values: &mut dyn Iterator<Item = f64>| values.reduce(f64::min).unwrap_or(0.0);
         let most = |values: &mut dyn Iterator<Item = f64>| values.reduce(f64::max).unwrap_or(0.0);
         let mut began = runs.iter().map(|(part, _)| part.began_s);

@@ -171,7 +171,7 @@ pub struct AgentError {
 
 impl AgentError {
     /// Converts an error to the form in which it is sent.
-    pub fn of(error: &Error) -> AgentError {
+    pub fn from_error(error: &Error) -> AgentError {
         AgentError {
             kind: error.kind().name().to_owned(),
             what: error.to_string(),
@@ -279,7 +279,8 @@ mod tests {
         for ask in asks {
             assert_eq!(decode_ask(&encode(&ask).unwrap()).unwrap(), ask);
         }
-        let failure = AgentError::of(&Error::new(Kind::NoSpace, "is full").advice("make room"));
+        let failure =
+            AgentError::from_error(&Error::new(Kind::NoSpace, "is full").advice("make room"));
         assert_eq!(failure.error().kind(), Kind::NoSpace);
         assert_eq!(failure.error().advice_text(), Some("make room"));
         let answers = [

@@ -107,7 +107,8 @@ impl AgentSession<'_> {
     fn answer_all(&mut self, asked: &Receiver<AgentRequest>, began: &dyn Fn(&str)) -> Result<()> {
         while let Ok(ask) = asked.recv() {
             let answer = self.answer(ask, began);
-            let answer = answer.unwrap_or_else(|error| AgentReply::Failed(AgentError::of(&error)));
+            let answer =
+                answer.unwrap_or_else(|error| AgentReply::Failed(AgentError::from_error(&error)));
             self.link.send(&message::encode(&answer)?)?;
         }
         Ok(())

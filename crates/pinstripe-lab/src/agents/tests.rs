@@ -25,7 +25,7 @@ const PROGRAM: &str = "pinstripe 0.0.0";
 const LONG: Duration = Duration::from_secs(120);
 
 fn token() -> Token {
-    Token::of(b"0123456789abcdef0123456789abcdef").unwrap()
+    Token::from_bytes(b"0123456789abcdef0123456789abcdef").unwrap()
 }
 
 /// An agent in a directory of its own, which is stopped and waited for when this is dropped.
@@ -337,7 +337,7 @@ fn what_is_asked_out_of_turn_or_not_permitted_is_refused_and_harms_nothing() {
 #[test]
 fn whoever_does_not_know_the_token_gets_nothing_done() {
     let agent = Running::start();
-    let other = Token::of(&[b'x'; 40]).unwrap();
+    let other = Token::from_bytes(&[b'x'; 40]).unwrap();
     let addresses = [agent.address.clone()];
     let error =
         Coordinator::connect(&addresses, &other, &asked("0.02"), terms(LONG), never()).err();

@@ -32,7 +32,7 @@ impl Token {
     ///
     /// # Errors
     /// [`Kind::Refused`] if the token is too short, or longer than 4096 bytes.
-    pub fn of(bytes: &[u8]) -> Result<Token> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Token> {
         let bytes = bytes.trim_ascii();
         if bytes.len() < LEAST_BYTES || bytes.len() as u64 > MOST_BYTES {
             let error = Error::new(Kind::Refused, "this file does not contain a token");
@@ -76,7 +76,8 @@ impl Token {
             ))
             .map_err(|error: Error| error.advice(format!("chmod 600 {path}")));
         }
-        Token::of(&read_at_most(file, MOST_BYTES + 64).map_err(failed)?).map_err(|it| it.at(path))
+        Token::from_bytes(&read_at_most(file, MOST_BYTES + 64).map_err(failed)?)
+            .map_err(|it| it.at(path))
     }
 
     /// The key.
@@ -114,8 +115,8 @@ mod tests {
             assert!(error.to_string().contains("other users"), "{error}");
         }
         let token = with(&format!("{long}\n"), 0o600).unwrap();
-        assert_eq!(token.key(), Token::of(long.as_bytes()).unwrap().key());
-        assert_ne!(token.key(), Token::of(&[b'x'; 32]).unwrap().key());
+        assert_eq!(token.key(), Token::from_bytes(long.as_bytes()).unwrap().key());
+        assert_ne!(token.key(), Token::from_bytes(&[b'x'; 32]).unwrap().key());
         assert_eq!(format!("{token:?}"), "Token(..)");
         for text in ["", "short", &"x".repeat(5000)] {
             assert_eq!(with(text, 0o600).unwrap_err().kind(), Kind::Refused);

@@ -65,7 +65,7 @@ impl CephPool {
     ///
     /// # Errors
     /// [`Kind::Usage`] for an unknown engine.
-    pub fn of(values: &Values) -> Result<Option<Self>> {
+    pub(crate) fn from_values(values: &Values) -> Result<Option<Self>> {
         let engine = values.text("engine").unwrap_or("file");
         let pool = match engine.strip_prefix("ceph:") {
             Some(pool) if !pool.is_empty() && !pool.starts_with('/') => pool.to_owned(),
@@ -96,7 +96,7 @@ impl CephPool {
             let Self { pool, conf, user } = self;
             let objects = CephDevice::new(pool, conf, user, (number, record_bytes as u64))?;
             let objects = Arc::new(objects) as SharedDevice;
-            let area = Area::new(vec![Target::of(Arc::clone(&objects))], bytes);
+            let area = Area::new(vec![Target::new(Arc::clone(&objects))], bytes);
             let pattern = Pattern {
                 order: Order::Sequential,
                 direction: Direction::Write,
@@ -133,7 +133,7 @@ pub mod testing {
 
     impl RealPool {
         /// Returns `None` if no cluster is named; the test then counts as skipped.
-        pub fn of(test: &str, name: &str) -> Option<Self> {
+        pub fn parse(test: &str, name: &str) -> Option<Self> {
             let Some(conf) = std::env::var_os("PINSTRIPE_CEPH_CONF") else {
                 let reason = "PINSTRIPE_CEPH_CONF names no cluster (its ceph.conf)";
                 pinstripe_testing::skipped(test, reason);

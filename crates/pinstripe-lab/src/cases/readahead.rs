@@ -149,7 +149,7 @@ fn ways(values: &Values) -> Result<Vec<ReadAheadSource>> {
 
 /// The pool of `--engine`, if it names one.
 fn pool(values: &Values) -> Result<Option<CephPool>> {
-    let pool = CephPool::of(values)?;
+    let pool = CephPool::from_values(values)?;
     let of_directories = |word: &&str| ["store", "kernel"].contains(word);
     if pool.is_some() && values.words("through").iter().any(of_directories) {
         let what = "--through kernel and --through store cannot be used with a pool";
@@ -315,13 +315,13 @@ impl Plan for ReadAheadCase {
         let sets_kernel = self.sets_kernel();
         if let Some(ceph) = &self.ceph {
             let objects = ceph.fill(clients, self.record_bytes, self.file_bytes, live)?;
-            let area = |objects| Area::new(vec![Target::of(objects)], self.file_bytes);
+            let area = |objects| Area::new(vec![Target::new(objects)], self.file_bytes);
             self.areas = objects.into_iter().map(area).collect();
             return Ok(());
         }
         let folder = self.folder.insert(Folder::make(&self.dir, CASE.name, needed)?);
         if sets_kernel {
-            self.knob = Some(Knob::of(&self.dir)?);
+            self.knob = Some(Knob::for_dir(&self.dir)?);
         }
         let files = folder.files("client", clients);
         for path in &files {
@@ -458,7 +458,7 @@ mod tests {
     #[ignore = "with --all: it needs a Ceph"]
     fn a_pool_of_a_real_cluster_is_read_like_files_and_left_empty() {
         let test = "a_pool_of_a_real_cluster_is_read_like_files_and_left_empty";
-        let Some(pool) = RealPool::of(test, "ahead") else { return };
+        let Some(pool) = RealPool::parse(test, "ahead") else { return };
         let (dir, through) = (tempfile::tempdir().unwrap(), [("through", "advice,overlay")]);
         let given = [&SMALL[..], &pool.given(), &through].concat();
         let results = measured(&CASE, dir.path(), &given);

@@ -76,7 +76,7 @@ pub(crate) fn read_through(
             stored.open(&targets().map(place).collect::<Vec<_>>())?
         }
     };
-    let area = |device| Area::new(vec![Target::of(device)], bytes);
+    let area = |device| Area::new(vec![Target::new(device)], bytes);
     Ok(devices.into_iter().map(area).collect())
 }
 

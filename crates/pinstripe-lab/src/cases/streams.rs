@@ -134,7 +134,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
             }
         }
     }
-    Ok(Box::new(DiskPlan::of(layout, variants)))
+    Ok(Box::new(DiskPlan::with_variants(layout, variants)))
 }
 
 /// A variant that writes new files, by one thread in turn, or by one thread for each file.

@@ -103,7 +103,7 @@ fn ways(values: &Values) -> Vec<StrideSource> {
 
 /// The pool of `--engine`, if it names one.
 fn pool(setting: &Setting, values: &Values) -> Result<Option<CephPool>> {
-    let pool = CephPool::of(values)?;
+    let pool = CephPool::from_values(values)?;
     if pool.is_some() && (setting.device.is_some() || values.text("delay").is_some()) {
         return Err(Error::new(Kind::Usage, "--device and --delay cannot be used with a pool")
             .advice("leave out --device and --delay, or --engine"));
@@ -236,7 +236,7 @@ impl Stride {
     fn targets(&mut self, live: &Live) -> Result<Vec<Target>> {
         if let Some(ceph) = &self.ceph {
             let objects = ceph.fill(self.clients(), self.record_bytes, self.bytes, live)?;
-            return Ok(objects.into_iter().map(Target::of).collect());
+            return Ok(objects.into_iter().map(Target::new).collect());
         }
         let delay = self.delay.clone();
         let target = |path: &PathBuf| {
@@ -244,7 +244,7 @@ impl Stride {
                 return Target::open(path, Access::Read, Policy::Buffered);
             };
             let file = FileDevice::open(path, Access::Read, Policy::Direct)?;
-            Ok(Target::of(Arc::new(fault::FaultyDevice::new(file, delay.clone()))))
+            Ok(Target::new(Arc::new(fault::FaultyDevice::new(file, delay.clone()))))
         };
         self.paths(live)?.iter().map(target).collect()
     }
@@ -457,7 +457,7 @@ mod tests {
     #[ignore = "with --all: it needs a Ceph"]
     fn a_pool_of_a_real_cluster_is_read_like_a_file_and_left_empty() {
         let test = "a_pool_of_a_real_cluster_is_read_like_a_file_and_left_empty";
-        let Some(pool) = RealPool::of(test, "lab") else { return };
+        let Some(pool) = RealPool::parse(test, "lab") else { return };
         let (dir, more) = (tempfile::tempdir().unwrap(), [("clients", "1,2")]);
         let through = [("through", "advice,overlay")];
         let given = [&SMALL[..], &pool.given(), &through, &more].concat();

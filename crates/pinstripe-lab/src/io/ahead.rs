@@ -65,7 +65,7 @@ impl AheadDevice {
     /// Starts the prefetch of the units that follow, before the read itself.
     fn plan(&self, range: Range<u64>) {
         let units = self.runner.source();
-        let found = self.runner.found(&(range.start / units.unit_bytes));
+        let found = self.runner.presence(&(range.start / units.unit_bytes));
         let dropped = self.runner.take_dropped(OBJECT);
         let plan = self.readers.read(OBJECT, self.bounds, range, found, &dropped);
         self.runner.unwanted(OBJECT, &plan.drop);

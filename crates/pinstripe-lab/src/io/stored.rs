@@ -13,7 +13,7 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Caps, Device, SharedDevice, too_short, write_parts};
 use pinstripe_io::file_tree::{FileTree, Node, ROOT};
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 use rustix::fs::Advice;
 
 use super::ahead::read_only;
@@ -87,7 +87,7 @@ impl StoredFiles {
 /// # Errors
 /// Returns errors as the system reports them.
 pub fn packs_of(member: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let (mut open, mut files) = (vec![member.join(Room::Packs.dir())], Vec::new());
+    let (mut open, mut files) = (vec![member.join(ExtentKind::Packs.dir())], Vec::new());
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;

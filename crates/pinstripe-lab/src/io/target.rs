@@ -40,7 +40,7 @@ const ADVICE_BYTES: u64 = 128 << 10;
 
 impl Target {
     /// A target on any device, for example on a wrapper.
-    pub fn of(device: SharedDevice) -> Self {
+    pub fn new(device: SharedDevice) -> Self {
         Target { device, start: 0, file: None }
     }
 

@@ -107,7 +107,7 @@ fn memory(plan: &str) -> Area {
     memory.set_len(40_960).unwrap();
     let plan: Plan = plan.parse().unwrap();
     let device: SharedDevice = Arc::new(FaultyDevice::new(memory, plan));
-    Area::new(vec![Target::of(device)], 40_960)
+    Area::new(vec![Target::new(device)], 40_960)
 }
 
 use pinstripe_io::device::Device;

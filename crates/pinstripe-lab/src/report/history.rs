@@ -54,7 +54,7 @@ fn row(series: &Series) -> Markup {
         (drawing(WIDTH, ROW, &format!("History of {variant}: {about}"), &drawn(series)))
         div class="value quiet" { (number(last.value)) " " (metric.unit) }
         @for (number, change) in series.changes.iter().enumerate() {
-            div class="told" { b { (number + 1) } " " (told(series, change)) }
+            div class="told" { b { (number + 1) } " " (describe(series, change)) }
         }
     }
 }
@@ -93,7 +93,7 @@ fn drawn(series: &Series) -> Markup {
 }
 
 /// Describes the size of a change, and what else changed with it.
-fn told(series: &Series, change: &Change) -> Markup {
+fn describe(series: &Series, change: &Change) -> Markup {
     let verdict = &change.verdict;
     let when = utc(series.entries[change.at].started_seconds);
     let interval =

@@ -70,7 +70,7 @@ fn row(panel: &Panel, member: &Member, place: &Scale, far: f64) -> Markup {
         @for run in &member.variant.runs {
             @let x = place.at((run.order + 1) as f64);
             g {
-                title { (told(run, unit)) }
+                title { (describe(run, unit)) }
                 @if run.is_valid() { (marker(member.kind, x, y(run))) } @else { (cross(x, y(run))) }
             }
         }
@@ -95,7 +95,7 @@ fn axis(last: u64, place: &Scale) -> Markup {
 }
 
 /// The text shown for a dot.
-fn told(run: &Run, unit: &str) -> String {
+fn describe(run: &Run, unit: &str) -> String {
     let disturbances: Vec<&str> = run.disturbances.iter().map(|it| it.what.as_str()).collect();
     let why = match (disturbances.is_empty(), run.is_valid()) {
         (true, _) => String::new(),

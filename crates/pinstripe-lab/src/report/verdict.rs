@@ -192,7 +192,10 @@ struct PanelComparisons<'a> {
     few: Vec<&'a Compared>,
 }
 
-fn found<'a>(results: &'a Results, panel: &'a Panel<'a>) -> Option<PanelComparisons<'a>> {
+fn find_comparisons<'a>(
+    results: &'a Results,
+    panel: &'a Panel<'a>,
+) -> Option<PanelComparisons<'a>> {
     let verdicts = panel.verdicts(results);
     let of = |finding: Finding| -> Vec<&Compared> {
         verdicts.iter().filter(|it| it.verdict.finding == finding).copied().collect()
@@ -210,7 +213,7 @@ fn found<'a>(results: &'a Results, panel: &'a Panel<'a>) -> Option<PanelComparis
 }
 
 fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
-    let Some(found) = found(results, panel) else { return (Status::Grey, html! {}) };
+    let Some(found) = find_comparisons(results, panel) else { return (Status::Grey, html! {}) };
     let PanelComparisons { baseline, faster, slower, good, open, few } = &found;
     let name = |it: &Compared| label(panel, &it.candidate).to_owned();
     let told = |it: &Compared| format!("{} {}", name(it), times(it));

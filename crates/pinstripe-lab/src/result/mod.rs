@@ -159,7 +159,7 @@ impl Variant {
 
     /// The median and the extremes of the runs that count.
     pub fn summary(&self) -> Option<Summary> {
-        Summary::of(&self.values())
+        Summary::from_samples(&self.values())
     }
 
     /// The 95 % interval of the median; with fewer than six runs, the range from the smallest to

@@ -46,7 +46,7 @@ mod tests {
     use crate::result::tests::results;
 
     /// What is said where the probe of each run takes so long.
-    fn found(times: &[f64]) -> Option<(f64, f64)> {
+    fn find_modes(times: &[f64]) -> Option<(f64, f64)> {
         let levels = vec![100.0; times.len()];
         let mut made = results(&[("a", &levels), ("b", &levels)]);
         for variant in &mut made.variants {
@@ -60,11 +60,11 @@ mod tests {
     #[test]
     fn a_disk_whose_mood_moved_by_a_quarter_is_not_quiet() {
         let steady = [100.0, 101.0, 99.0, 103.0, 100.0, 250.0, 98.0, 102.0, 100.0, 101.0, 99.0];
-        assert_eq!(found(&steady), None, "one bad moment is no mood");
+        assert_eq!(find_modes(&steady), None, "one bad moment is no mood");
         let moved = steady.map(|it| if it > 100.0 { it * 1.24 } else { it });
-        let (low, high) = found(&moved).unwrap();
+        let (low, high) = find_modes(&moved).unwrap();
         assert!(low < 101.0 && high > 123.0, "{low} {high}");
-        assert_eq!(found(&moved[..4]), None);
-        assert_eq!(found(&[]), None);
+        assert_eq!(find_modes(&moved[..4]), None);
+        assert_eq!(find_modes(&[]), None);
     }
 }

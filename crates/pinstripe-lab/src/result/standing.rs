@@ -69,7 +69,7 @@ pub enum Counting {
 impl Counting {
     /// Which runs of these variants count: all runs, if more runs of one variant were disturbed
     /// than not.
-    pub fn of(variants: &[&Variant]) -> Counting {
+    pub fn count(variants: &[&Variant]) -> Counting {
         let is_quiet = |it: &&Variant| 2 * it.values().len() >= it.runs.len();
         if variants.iter().all(is_quiet) { Counting::Quiet } else { Counting::Alike }
     }
@@ -231,7 +231,7 @@ mod tests {
 
     fn stands(results: &Results) -> Option<Vec<Standing>> {
         let variants: Vec<&Variant> = results.variants.iter().collect();
-        standings(&variants, Counting::of(&variants), 0.03).map(|it| it.each)
+        standings(&variants, Counting::count(&variants), 0.03).map(|it| it.each)
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
         };
         disturb(&mut made, 1, 4);
         made.variants[1].runs[0].measured.value = 1.0;
-        let counting = |made: &Results| Counting::of(&made.variants.iter().collect::<Vec<_>>());
+        let counting = |made: &Results| Counting::count(&made.variants.iter().collect::<Vec<_>>());
         assert_eq!(counting(&made), Counting::Quiet);
         assert_eq!(Counting::Quiet.values(&made.variants[1]).len(), 15);
         assert_eq!(stands(&made), Some(vec![Standing::Slower, Standing::AsGood]));

@@ -124,7 +124,7 @@ impl Effort {
     /// it.
     fn not_settled(&self, results: &Results, group: Vec<VariantNo>, share: f64) -> Vec<VariantNo> {
         let variants: Vec<&Variant> = group.iter().map(|at| &results.variants[at.0]).collect();
-        let counting = Counting::of(&variants);
+        let counting = Counting::count(&variants);
         let standings = result::standings(&variants, counting, share);
         let Some(standings) = standings else { return group };
         let baseline = variants.first().and_then(|it| results.baseline(&it.group));

@@ -127,12 +127,12 @@ impl Live {
         let result = operation(&monitor);
         // Under the lock, so that no reader counts it twice or not at all.
         let mut ledger = lock(&self.ledger);
-        self.of(tally).fetch_add(monitor.get(counter), Ordering::Relaxed);
+        self.counter(tally).fetch_add(monitor.get(counter), Ordering::Relaxed);
         *ledger = None;
         result
     }
 
-    fn of(&self, tally: CountedUnit) -> &AtomicU64 {
+    fn counter(&self, tally: CountedUnit) -> &AtomicU64 {
         match tally {
             CountedUnit::Bytes => &self.bytes,
             CountedUnit::Items => &self.items,
@@ -143,7 +143,7 @@ impl Live {
         let ledger = lock(&self.ledger);
         let ledger = ledger.as_ref().filter(|it| it.tally == tally);
         let counted = ledger.map_or(0, |it| it.monitor.get(it.counter));
-        self.of(tally).load(Ordering::Relaxed) + counted
+        self.counter(tally).load(Ordering::Relaxed) + counted
     }
 
     /// Bytes moved so far.

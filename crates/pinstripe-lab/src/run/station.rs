@@ -83,7 +83,7 @@ impl Station {
         live: &Live,
     ) -> Result<Readied> {
         plan.ready(variant, live)?;
-        let disturbances = if self.is_exact { Vec::new() } else { self.look(variant) };
+        let disturbances = if self.is_exact { Vec::new() } else { self.check(variant) };
         Ok(Readied { disturbances, mood_us: self.mood(variant) })
     }
 
@@ -155,7 +155,7 @@ impl Station {
 
     /// The disturbances that remain after waiting for a quiet machine; not every one of many short
     /// runs checks this.
-    fn look(&mut self, variant: VariantNo) -> Vec<Disturbance> {
+    fn check(&mut self, variant: VariantNo) -> Vec<Disturbance> {
         if self.quiet_at.is_some_and(|it| it.elapsed() < LOOK_HOLDS) {
             return Vec::new();
         }

@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// Fails if blkid cannot examine the device, or does not end in time.
-pub(super) fn found(device: &Path) -> Result<Option<String>> {
+pub(super) fn probe(device: &Path) -> Result<Option<String>> {
     let Some(program) = PLACES.iter().map(PathBuf::from).find(|it| it.is_file()) else {
         return Ok(None);
     };

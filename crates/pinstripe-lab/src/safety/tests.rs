@@ -470,7 +470,7 @@ fn what_only_blkid_knows_is_refused() {
         log[at..at + 4].copy_from_slice(&word.to_be_bytes());
     }
     device.put(&[(0, &log)]);
-    match blkid::found(&device.device).unwrap() {
+    match blkid::probe(&device.device).unwrap() {
         None => skipped(test, "blkid is not installed, or does not know the log of XFS"),
         Some(what) => assert!(device.said().contains(&what), "{}", device.said()),
     }

@@ -107,10 +107,10 @@ impl Handles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Room;
+    use crate::ExtentKind;
 
     fn name(number: u8) -> ExtentName {
-        ExtentName::In(Room::Packs, [number; 16])
+        ExtentName::In(ExtentKind::Packs, [number; 16])
     }
 
     fn offer(handles: &Handles, number: u8) {

@@ -1,4 +1,4 @@
-//! Lists the rooms of a directory member, with or without the lengths of the extents.
+//! Lists the extents of a directory member, with or without the lengths of the extents.
 //!
 //! Invariants: the listed names are sorted. Names that cannot be an extent's are skipped, and so is
 //! everything but regular files. Listing a directory that never ends fails. An extent that is
@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 use super::DirectoryMember;
 use super::open_shelf::{NAMES_MAX, OpenShelf, is_regular};
 use super::shelf::{Shelf, parse_first_byte};
-use crate::Room;
+use crate::ExtentKind;
 use crate::watched::goes_on;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::SetId;
@@ -66,16 +66,18 @@ impl DirectoryMember {
         Ok(found)
     }
 
-    /// Returns the entries of a room; `list` returns those of one directory.
+    /// Returns the entries of a kind; `list` returns those of one directory.
     pub(super) fn in_room<T>(
         &self,
-        room: Room,
+        kind: ExtentKind,
         list: impl Fn(&mut OpenShelf) -> io::Result<Vec<T>>,
         id: impl Fn(&T) -> &[u8; 16],
     ) -> Result<Vec<T>> {
-        let shelf = Shelf::Room(room);
+        let shelf = Shelf::Room(kind);
         let listed = match self.tree.shelf(shelf) {
-            Ok(mut opened) if room == Room::Packs => self.each_of_packs(&mut opened, list, id),
+            Ok(mut opened) if kind == ExtentKind::Packs => {
+                self.each_of_packs(&mut opened, list, id)
+            }
             Ok(mut opened) => list(&mut opened),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error),

@@ -1,9 +1,9 @@
 //! A member that is a local directory.
 //!
-//! Layout: the label `pinstripe.member`, the rooms `packs/ab/…`, `index/`, `snapshots/`, `keys/`
+//! Layout: the label `pinstripe.member`, the directories `packs/ab/…`, `index/`, `snapshots/`, `keys/`
 //! and others, and `tmp/`, where extents grow. Invariants: a file gets its final name only when its
 //! bytes are durable, and a seal returns only when that name is durable too. Nothing below the
-//! directory is reached through a symlink. Foreign files are skipped and never touched. A room
+//! directory is reached through a symlink. Foreign files are skipped and never touched. A kind
 //! whose directory is missing reads as empty. Nothing is overwritten in place.
 
 #![allow(clippy::disallowed_methods, reason = "a member is a directory")]
@@ -39,8 +39,8 @@ use self::tree::Tree;
 use self::writer::DirectoryWriter;
 use crate::watched::goes_on;
 use crate::{
-    BatchedMember, Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room,
-    Steps, expect_short, span_of,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PrefetchHint,
+    Replace, Steps, expect_short, span_of,
 };
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
@@ -80,7 +80,7 @@ impl DirectoryMember {
     }
 
     /// Makes an empty directory into a member: creates the directory if it is missing (but not its
-    /// parent), and the rooms in it. Empty rooms are allowed in it: they are the remains of an
+    /// parent), and a directory for each kind. Empty directories are allowed in it: they are the remains of an
     /// attempt that failed early. Every change of the disk passes `steps`, except the creation of
     /// the directory itself.
     ///
@@ -106,7 +106,7 @@ impl DirectoryMember {
             .and_then(|()| member.tree.sync_shelf(&member.tree.shelf(Shelf::Root)?))
             .and_then(|()| member.tree.sync_parent());
         made.map_err(|error| Error::io("cannot create the member's subdirectories", path, error))?;
-        // Opened again: only now are the rooms known to be durable.
+        // Opened again: only now are the directories known to be durable.
         Self::open_with(path, steps)
     }
 
@@ -194,7 +194,7 @@ impl DirectoryMember {
 
     /// Returns the shelf of an extent, if it exists.
     fn shelf_of(&self, name: ExtentName) -> Result<OpenShelf> {
-        match self.tree.shelf(Shelf::of(name)) {
+        match self.tree.shelf(Shelf::for_name(name)) {
             Ok(shelf) => Ok(shelf),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(self.missing(name)),
             Err(error) => Err(self.failed("cannot open the extent's directory", name, error)),
@@ -307,8 +307,8 @@ impl Member for DirectoryMember {
         Ok(stat.st_size as u64)
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.in_room(room, |shelf| self.list_shelf(shelf), |(id, _)| id)
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
+        self.in_room(kind, |shelf| self.list_shelf(shelf), |(id, _)| id)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -320,7 +320,7 @@ impl Member for DirectoryMember {
         self.handles.forget(name);
         match unlinked {
             Ok(()) => {
-                self.unsynced().note(Shelf::of(name));
+                self.unsynced().note(Shelf::for_name(name));
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -409,11 +409,11 @@ impl BatchedMember for DirectoryMember {
         names.iter().map(read).collect()
     }
 
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        self.in_room(room, |shelf| self.names_in_shelf(shelf), |id| id)
+    fn names(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>> {
+        self.in_room(kind, |shelf| self.names_in_shelf(shelf), |id| id)
     }
 
-    fn foresee(&self, _: &[Glance]) {}
+    fn prefetch(&self, _: &[PrefetchHint]) {}
 
     fn open_ahead(&self, _: &[ExtentName]) {}
 

@@ -16,7 +16,7 @@ use pinstripe_io::descriptors::patiently;
 /// Bytes of names per system call, in a buffer on the stack.
 const LISTING_BYTES: usize = 8 * 1024;
 
-/// The largest number of extents that a member may list in one room, at 16 bytes of memory each.
+/// The largest number of extents that a member may list of one kind, at 16 bytes of memory each.
 pub(super) const NAMES_MAX: usize = 8 << 20;
 /// Most foreign names in one directory.
 const STRANGERS_MAX: usize = 1 << 20;

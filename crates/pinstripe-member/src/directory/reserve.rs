@@ -15,7 +15,7 @@ use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags, StatVfs};
 use rustix::io::Errno;
 
 use super::tree::Tree;
-use crate::{ExtentName, Room};
+use crate::{ExtentKind, ExtentName};
 
 /// The size of the reserve on a large disk: enough for the marks of hundreds of snapshots.
 const MOST_BYTES: u64 = 1 << 20;
@@ -36,7 +36,9 @@ pub(crate) const NAME: &str = "pinstripe.reserve";
 pub(super) fn is_for(name: ExtentName) -> bool {
     match name {
         ExtentName::Label => true,
-        ExtentName::In(room, _) => matches!(room, Room::Sessions | Room::Forgotten | Room::Gc),
+        ExtentName::In(kind, _) => {
+            matches!(kind, ExtentKind::Sessions | ExtentKind::Forgotten | ExtentKind::Gc)
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The directories of a member, and which of them each extent is in. Pure.
 
-use crate::{ExtentName, Room};
+use crate::{ExtentKind, ExtentName};
 use pinstripe_base::id::SetId;
 
 /// One directory of the layout.
@@ -10,39 +10,39 @@ pub(super) enum Shelf {
     Root,
     /// The directory of growing extents, which have no name yet.
     Tmp,
-    /// A room.
-    Room(Room),
+    /// A kind.
+    Room(ExtentKind),
     /// `packs/ab`.
     Packs(u8),
 }
 
 impl Shelf {
     /// The number of shelves.
-    pub const COUNT: usize = 2 + Room::ALL.len() + 256;
+    pub const COUNT: usize = 2 + ExtentKind::ALL.len() + 256;
 
     /// The shelves that [`create_in_with`](super::DirectoryMember::create_in_with) makes: all
     /// except `packs/ab`.
-    pub const FIXED: [Shelf; 1 + Room::ALL.len()] = [
+    pub const FIXED: [Shelf; 1 + ExtentKind::ALL.len()] = [
         Shelf::Tmp,
-        Shelf::Room(Room::Packs),
-        Shelf::Room(Room::Index),
-        Shelf::Room(Room::Snapshots),
-        Shelf::Room(Room::Keys),
-        Shelf::Room(Room::Sessions),
-        Shelf::Room(Room::Forgotten),
-        Shelf::Room(Room::Gc),
-        Shelf::Room(Room::Checkpoints),
-        Shelf::Room(Room::Scrub),
-        Shelf::Room(Room::Strays),
-        Shelf::Room(Room::Heartbeats),
+        Shelf::Room(ExtentKind::Packs),
+        Shelf::Room(ExtentKind::Index),
+        Shelf::Room(ExtentKind::Snapshots),
+        Shelf::Room(ExtentKind::Keys),
+        Shelf::Room(ExtentKind::Sessions),
+        Shelf::Room(ExtentKind::Forgotten),
+        Shelf::Room(ExtentKind::Gc),
+        Shelf::Room(ExtentKind::Checkpoints),
+        Shelf::Room(ExtentKind::Scrub),
+        Shelf::Room(ExtentKind::Strays),
+        Shelf::Room(ExtentKind::Heartbeats),
     ];
 
     /// The shelf of an extent.
-    pub fn of(name: ExtentName) -> Shelf {
+    pub(crate) fn for_name(name: ExtentName) -> Shelf {
         match name {
             ExtentName::Label => Shelf::Root,
-            ExtentName::In(Room::Packs, id) => Shelf::Packs(id[0]),
-            ExtentName::In(room, _) => Shelf::Room(room),
+            ExtentName::In(ExtentKind::Packs, id) => Shelf::Packs(id[0]),
+            ExtentName::In(kind, _) => Shelf::Room(kind),
         }
     }
 
@@ -51,8 +51,8 @@ impl Shelf {
         match self {
             Shelf::Root => 0,
             Shelf::Tmp => 1,
-            Shelf::Room(room) => 2 + room as usize,
-            Shelf::Packs(first) => 2 + Room::ALL.len() + usize::from(first),
+            Shelf::Room(kind) => 2 + kind as usize,
+            Shelf::Packs(first) => 2 + ExtentKind::ALL.len() + usize::from(first),
         }
     }
 
@@ -61,8 +61,8 @@ impl Shelf {
         match self {
             Shelf::Root => None,
             Shelf::Tmp => Some((Shelf::Root, "tmp".to_owned())),
-            Shelf::Room(room) => Some((Shelf::Root, room.dir().to_owned())),
-            Shelf::Packs(first) => Some((Shelf::Room(Room::Packs), format!("{first:02x}"))),
+            Shelf::Room(kind) => Some((Shelf::Root, kind.dir().to_owned())),
+            Shelf::Packs(first) => Some((Shelf::Room(ExtentKind::Packs), format!("{first:02x}"))),
         }
     }
 
@@ -71,8 +71,8 @@ impl Shelf {
         match self {
             Shelf::Root => String::new(),
             Shelf::Tmp => "tmp".to_owned(),
-            Shelf::Room(room) => room.dir().to_owned(),
-            Shelf::Packs(first) => format!("{}/{first:02x}", Room::Packs.dir()),
+            Shelf::Room(kind) => kind.dir().to_owned(),
+            Shelf::Packs(first) => format!("{}/{first:02x}", ExtentKind::Packs.dir()),
         }
     }
 }
@@ -105,12 +105,12 @@ mod tests {
     fn shelf_and_leaf_make_up_the_path_of_the_seam() {
         for name in [
             ExtentName::Label,
-            ExtentName::In(Room::Packs, [0xab; 16]),
-            ExtentName::In(Room::Index, [7; 16]),
-            ExtentName::In(Room::Snapshots, [0; 16]),
-            ExtentName::In(Room::Keys, [255; 16]),
+            ExtentName::In(ExtentKind::Packs, [0xab; 16]),
+            ExtentName::In(ExtentKind::Index, [7; 16]),
+            ExtentName::In(ExtentKind::Snapshots, [0; 16]),
+            ExtentName::In(ExtentKind::Keys, [255; 16]),
         ] {
-            let shelf = Shelf::of(name).path();
+            let shelf = Shelf::for_name(name).path();
             let path =
                 if shelf.is_empty() { leaf(name) } else { format!("{shelf}/{}", leaf(name)) };
             assert_eq!(path, name.path());

@@ -22,7 +22,7 @@ fn member() -> (TempDir, DirectoryMember) {
 }
 
 fn pack(number: u8) -> ExtentName {
-    ExtentName::In(Room::Packs, [number; 16])
+    ExtentName::In(ExtentKind::Packs, [number; 16])
 }
 
 fn write(member: &DirectoryMember, name: ExtentName, replace: Replace, bytes: &[u8]) -> Result<()> {
@@ -70,8 +70,8 @@ fn keeps_the_rules_of_the_seam() {
             self.0.len(name)
         }
 
-        fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-            self.0.list(room)
+        fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
+            self.0.list(kind)
         }
 
         fn delete(&self, name: ExtentName) -> Result<()> {
@@ -110,7 +110,7 @@ fn the_layout_is_that_of_the_format() {
     member.put(ExtentName::Label, b"label").unwrap();
     write(&member, pack(0xab), Replace::Never, b"pack").unwrap();
     let root = dir.path();
-    let mut expected: Vec<_> = Room::ALL.map(Room::dir).to_vec();
+    let mut expected: Vec<_> = ExtentKind::ALL.map(ExtentKind::dir).to_vec();
     expected.extend(["pinstripe.member", "pinstripe.reserve", "tmp"]);
     expected.sort_unstable();
     assert_eq!(names_in(root), expected);
@@ -142,15 +142,15 @@ fn create_in_takes_only_what_is_empty() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new");
     DirectoryMember::create_in(&path).unwrap();
-    // Again: the first attempt got no further than empty rooms. And a fresh file system's own.
+    // Again: the first attempt got no further than empty directories. And a fresh file system's own.
     fs::create_dir(path.join("lost+found")).unwrap();
     fs::write(path.join("tmp").join("0f".repeat(16)), "left by a killed writer").unwrap();
     let member = DirectoryMember::create_in(&path).unwrap();
-    member.put(ExtentName::In(Room::Keys, [1; 16]), b"secret").unwrap();
+    member.put(ExtentName::In(ExtentKind::Keys, [1; 16]), b"secret").unwrap();
     let error = DirectoryMember::create_in(&path).err().unwrap();
     assert_eq!(error.kind(), Kind::Refused);
     assert!(error.to_string().contains("'keys/0101"), "{error}");
-    member.delete(ExtentName::In(Room::Keys, [1; 16])).unwrap();
+    member.delete(ExtentName::In(ExtentKind::Keys, [1; 16])).unwrap();
     member.put(ExtentName::Label, b"").unwrap();
     let error = DirectoryMember::create_in(&path).err().unwrap();
     assert!(error.advice_text().unwrap().contains("or was a member of a store"));
@@ -173,7 +173,7 @@ fn strangers_are_passed_over() {
     symlink("/etc/passwd", packs.join("01").join(format!("01{}", "ff".repeat(15)))).unwrap();
     symlink("01", packs.join("03")).unwrap();
     fs::write(dir.path().join("tmp/x"), "").unwrap();
-    assert_eq!(member.list(Room::Packs).unwrap(), [([1; 16], 4)]);
+    assert_eq!(member.list(ExtentKind::Packs).unwrap(), [([1; 16], 4)]);
     assert_eq!(member.sweep_tmp().unwrap(), 0);
     assert_eq!(names_in(&dir.path().join("tmp")), ["x"]);
 }
@@ -189,7 +189,7 @@ fn what_is_no_regular_file_is_damage_and_is_never_followed() {
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .unwrap();
     for number in 1..=3 {
-        let name = ExtentName::In(Room::Snapshots, [number; 16]);
+        let name = ExtentName::In(ExtentKind::Snapshots, [number; 16]);
         assert_eq!(member.len(name).unwrap_err().kind(), Kind::Corrupt);
         assert_eq!(member.read_at(name, 0, &mut [0]).unwrap_err().kind(), Kind::Corrupt);
     }
@@ -204,12 +204,12 @@ fn a_lost_room_reads_as_empty_and_is_made_again() {
     let (dir, member) = member();
     fs::remove_dir(dir.path().join("index")).unwrap();
     fs::remove_dir(dir.path().join("tmp")).unwrap();
-    let name = ExtentName::In(Room::Index, [1; 16]);
-    assert_eq!(member.list(Room::Index).unwrap(), []);
+    let name = ExtentName::In(ExtentKind::Index, [1; 16]);
+    assert_eq!(member.list(ExtentKind::Index).unwrap(), []);
     assert_eq!(member.len(name).unwrap_err().kind(), Kind::NotFound);
     assert_eq!(member.sweep_tmp().unwrap(), 0);
     member.put(name, b"run").unwrap();
-    assert_eq!(member.list(Room::Index).unwrap(), [([1; 16], 3)]);
+    assert_eq!(member.list(ExtentKind::Index).unwrap(), [([1; 16], 3)]);
 }
 
 #[test]
@@ -241,13 +241,13 @@ fn sweeping_all_the_time_harms_no_writer() {
             }
         });
         for number in 0..100 {
-            write(&member, ExtentName::In(Room::Index, [number; 16]), Replace::Never, b"x")
+            write(&member, ExtentName::In(ExtentKind::Index, [number; 16]), Replace::Never, b"x")
                 .unwrap();
         }
         done.store(true, Ordering::Relaxed);
         sweeper.join().unwrap();
     });
-    assert_eq!(member.list(Room::Index).unwrap().len(), 100);
+    assert_eq!(member.list(ExtentKind::Index).unwrap().len(), 100);
     assert_eq!(names_in(&dir.path().join("tmp")), [""; 0]);
 }
 
@@ -364,8 +364,8 @@ fn the_order_of_a_seal() {
     let other = DirectoryMember::open(dir.path()).unwrap().with_steps(script.clone());
     write(&other, pack(0xab), Replace::Allowed, b"bytes").unwrap();
     assert_eq!(script.take_log(), [&seal[..3], &seal[4..]].concat());
-    // A room's directory was durable before the member had a label.
-    other.put(ExtentName::In(Room::Keys, [0; 16]), b"").unwrap();
+    // A kind's directory was durable before the member had a label.
+    other.put(ExtentName::In(ExtentKind::Keys, [0; 16]), b"").unwrap();
     let log = script.take_log();
     assert!(!log.contains(&"sync-directory ".to_owned()), "{log:?}");
     assert_eq!(log.last().unwrap(), "sync-directory keys");
@@ -386,7 +386,7 @@ fn a_full_disk_is_said_and_leaves_nothing() {
         assert_eq!(writer.append(b"again").unwrap_err().kind(), Kind::Io);
         assert_eq!(writer.seal().unwrap_err().kind(), Kind::Io);
     }
-    assert_eq!(member.list(Room::Packs).unwrap(), []);
+    assert_eq!(member.list(ExtentKind::Packs).unwrap(), []);
     assert_eq!(names_in(&dir.path().join("tmp")), [""; 0]);
 }
 
@@ -458,10 +458,10 @@ fn sync_makes_deletions_durable_and_remembers_a_failure() {
 fn without_a_rename_that_never_replaces_a_link_does() {
     let (dir, member) = member();
     let tree = Tree::open(dir.path(), None).unwrap();
-    let shelf = tree.shelf(Shelf::Room(Room::Keys)).unwrap();
+    let shelf = tree.shelf(Shelf::Room(ExtentKind::Keys)).unwrap();
     let temp = tree.create_temp().unwrap();
     tree.write(&temp, 0, b"first").unwrap();
-    let name = ExtentName::In(Room::Keys, [1; 16]);
+    let name = ExtentName::In(ExtentKind::Keys, [1; 16]);
     link_into_place(&temp, &shelf, &leaf(name)).unwrap();
     // The same again is the answer that a network lost.
     link_into_place(&temp, &shelf, &leaf(name)).unwrap();
@@ -476,12 +476,12 @@ fn without_a_rename_that_never_replaces_a_link_does() {
 fn more_extents_are_read_than_files_stay_open() {
     let (_dir, member) = member();
     for number in 0..100_u8 {
-        member.put(ExtentName::In(Room::Index, [number; 16]), &[number]).unwrap();
+        member.put(ExtentName::In(ExtentKind::Index, [number; 16]), &[number]).unwrap();
     }
     for _ in 0..2 {
         for number in 0..100_u8 {
             let mut byte = [0];
-            member.read_at(ExtentName::In(Room::Index, [number; 16]), 0, &mut byte).unwrap();
+            member.read_at(ExtentName::In(ExtentKind::Index, [number; 16]), 0, &mut byte).unwrap();
             assert_eq!(byte, [number]);
         }
     }
@@ -532,10 +532,10 @@ fn a_listing_of_more_names_than_a_member_can_have_fails() {
     let dir = tempfile::tempdir().unwrap();
     let member = DirectoryMember::create_in(dir.path()).unwrap();
     for id in 0..5 {
-        member.put(ExtentName::In(Room::Index, [id; 16]), b"x").unwrap();
+        member.put(ExtentName::In(ExtentKind::Index, [id; 16]), b"x").unwrap();
     }
-    let mut shelf = member.tree.shelf(super::shelf::Shelf::Room(Room::Index)).unwrap();
+    let mut shelf = member.tree.shelf(super::shelf::Shelf::Room(ExtentKind::Index)).unwrap();
     assert_eq!(shelf.extents(5).unwrap().len(), 5);
     assert!(shelf.extents(4).is_err());
-    assert_eq!(member.names(Room::Index).unwrap().len(), 5);
+    assert_eq!(member.names(ExtentKind::Index).unwrap().len(), 5);
 }

@@ -177,7 +177,7 @@ impl ExtentWriter for DirectoryWriter {
         self.make_durable()?;
         let shelf = self
             .tree
-            .shelf_for_writing(Shelf::of(self.name))
+            .shelf_for_writing(Shelf::for_name(self.name))
             .map_err(|error| self.failed("cannot open the directory of the extent", error))?;
         self.place(&shelf)?;
         self.state = WriterState::Placed;

@@ -11,8 +11,8 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_io::fault::{Faults, Operation, Plan, Statistics, Target, Verdict};
 
 use crate::{
-    BatchedMember, Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room,
-    batched_of,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PrefetchHint,
+    Replace, batched_of,
 };
 
 /// A member with faults.
@@ -67,24 +67,24 @@ fn on_extent(
     let place = || faults.place.join(name.path());
     let target = match name {
         ExtentName::Label => Some(Target::Label),
-        ExtentName::In(room, _) => target(room),
+        ExtentName::In(kind, _) => target(kind),
     };
     faults.enter(operation, target, &place, bytes)
 }
 
 /// The fate of a listing.
-fn on_room(faults: &Faults, room: Room) -> Result<Verdict> {
-    let place = || faults.place.join(room.dir());
-    faults.enter(Operation::List, target(room), &place, 0)
+fn on_room(faults: &Faults, kind: ExtentKind) -> Result<Verdict> {
+    let place = || faults.place.join(kind.dir());
+    faults.enter(Operation::List, target(kind), &place, 0)
 }
 
-/// A plan names the rooms whose loss hurts; what strikes any room strikes the others as well.
-fn target(room: Room) -> Option<Target> {
-    match room {
-        Room::Packs => Some(Target::Packs),
-        Room::Index => Some(Target::Index),
-        Room::Snapshots => Some(Target::Snapshots),
-        Room::Keys => Some(Target::Keys),
+/// A plan names the kinds whose loss hurts; what strikes any kind strikes the others as well.
+fn target(kind: ExtentKind) -> Option<Target> {
+    match kind {
+        ExtentKind::Packs => Some(Target::Packs),
+        ExtentKind::Index => Some(Target::Index),
+        ExtentKind::Snapshots => Some(Target::Snapshots),
+        ExtentKind::Keys => Some(Target::Keys),
         _ => None,
     }
 }
@@ -127,9 +127,9 @@ impl<M: Member> Member for FaultMember<M> {
         self.inner.len(name)
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        on_room(&self.faults, room)?;
-        self.inner.list(room)
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
+        on_room(&self.faults, kind)?;
+        self.inner.list(kind)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -188,13 +188,13 @@ impl<M: Member> BatchedMember for FaultMember<M> {
         names.iter().zip(read).map(strike).collect()
     }
 
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        on_room(&self.faults, room)?;
-        batched_of(&self.inner).names(room)
+    fn names(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>> {
+        on_room(&self.faults, kind)?;
+        batched_of(&self.inner).names(kind)
     }
 
-    fn foresee(&self, wanted: &[Glance]) {
-        batched_of(&self.inner).foresee(wanted);
+    fn prefetch(&self, wanted: &[PrefetchHint]) {
+        batched_of(&self.inner).prefetch(wanted);
     }
 
     fn open_ahead(&self, names: &[ExtentName]) {

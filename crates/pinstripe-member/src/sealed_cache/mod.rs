@@ -60,7 +60,7 @@ pub struct CacheKey([u8; 16]);
 impl CacheKey {
     /// Returns the key for the hash of these parts; `domain` separates different uses.
     #[must_use]
-    pub fn of(domain: &str, parts: &[&[u8]]) -> Self {
+    pub fn derive(domain: &str, parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new();
         for part in [domain.as_bytes()].iter().chain(parts) {
             hasher.update(&(part.len() as u64).to_le_bytes());

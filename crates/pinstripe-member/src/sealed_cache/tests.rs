@@ -15,7 +15,7 @@ fn open(dir: &Path) -> SealedCache {
 }
 
 fn key(number: u64) -> CacheKey {
-    CacheKey::of("test", &[&number.to_le_bytes()])
+    CacheKey::derive("test", &[&number.to_le_bytes()])
 }
 
 fn content(number: u64, bytes: usize) -> Vec<u8> {
@@ -41,8 +41,8 @@ fn what_was_put_is_found_by_the_next_run_and_by_no_other_key() {
             assert_eq!(cache.get(key(number)).unwrap(), content(number, number as usize * 100));
         }
     }
-    assert_ne!(CacheKey::of("a", &[b"bc"]), CacheKey::of("ab", &[b"c"]));
-    assert_ne!(CacheKey::of("a", &[b"b", b"c"]), CacheKey::of("a", &[b"bc"]));
+    assert_ne!(CacheKey::derive("a", &[b"bc"]), CacheKey::derive("ab", &[b"c"]));
+    assert_ne!(CacheKey::derive("a", &[b"b", b"c"]), CacheKey::derive("a", &[b"bc"]));
     assert_eq!(again.counts(), CacheCounts { found: 50, ..CacheCounts::default() });
     assert!(SealedCache::open(dir.path(), 1, STORE, |_, _| {}).is_err());
 }

@@ -35,11 +35,11 @@ impl Member for Held {
     }
 
     /// Takes as long as it is told to, and shows that it goes on.
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
         while self.go.lock().unwrap().recv_timeout(Duration::from_millis(20)).is_err() {
             goes_on();
         }
-        self.inner.list(room)
+        self.inner.list(kind)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -67,17 +67,17 @@ impl Member for Held {
     }
 }
 
-fn patience(millis: u64) -> (Patience, Arc<AtomicBool>, Arc<Mutex<Vec<Error>>>) {
+fn patience(millis: u64) -> (Deadlines, Arc<AtomicBool>, Arc<Mutex<Vec<Error>>>) {
     let (interrupted, told) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
     let tell = Arc::clone(&told);
     let patience =
-        Patience::new(Duration::from_millis(millis), Arc::clone(&interrupted), move |_, error| {
+        Deadlines::new(Duration::from_millis(millis), Arc::clone(&interrupted), move |_, error| {
             tell.lock().unwrap().push(error);
         });
     (patience, interrupted, told)
 }
 
-fn held(patience: Patience) -> (WatchedMember<Held>, Sender<()>) {
+fn held(patience: Deadlines) -> (WatchedMember<Held>, Sender<()>) {
     let (go, wait) = channel();
     let inner = Held { inner: MemoryMember::new("held"), go: Mutex::new(wait) };
     (WatchedMember::new(inner, patience), go)
@@ -95,7 +95,8 @@ fn one_that_does_not_answer_is_silent_from_then_on_and_told_once() {
     let (member, go) = held(patience);
     let name = ExtentName::Label;
     member.put(name, b"label").unwrap();
-    let mut writer = member.create(ExtentName::In(Room::Packs, [1; 16]), Replace::Never).unwrap();
+    let mut writer =
+        member.create(ExtentName::In(ExtentKind::Packs, [1; 16]), Replace::Never).unwrap();
     writer.append(b"some").unwrap();
     // Several wait at once; all are released.
     std::thread::scope(|scope| {
@@ -114,10 +115,10 @@ fn one_that_does_not_answer_is_silent_from_then_on_and_told_once() {
 }
 
 /// What happened to members: `true` for each that fell silent, `false` for each that returned.
-fn reader(millis: u64) -> (Patience, Arc<Mutex<Vec<bool>>>) {
+fn reader(millis: u64) -> (Deadlines, Arc<Mutex<Vec<bool>>>) {
     let told = Arc::<Mutex<Vec<_>>>::default();
     let (silent, back) = (Arc::clone(&told), Arc::clone(&told));
-    let patience = Patience::of_reader(
+    let patience = Deadlines::of_reader(
         Duration::from_millis(millis),
         Arc::default(),
         move |_, _| silent.lock().unwrap().push(true),
@@ -155,7 +156,7 @@ fn a_late_error_brings_no_member_back_and_no_late_answer_one_that_is_written_to(
     // There is no such extent: the late answer is an error.
     go.send(()).unwrap();
     wait_for_idle(&member);
-    assert!(member.lane.is_silent());
+    assert!(member.calls.is_silent());
     assert_eq!(*told.lock().unwrap(), [true]);
 
     let (patience, ..) = self::patience(100);
@@ -164,7 +165,7 @@ fn a_late_error_brings_no_member_back_and_no_late_answer_one_that_is_written_to(
     assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
     go.send(()).unwrap();
     wait_for_idle(&member);
-    assert!(member.lane.is_silent());
+    assert!(member.calls.is_silent());
 }
 
 /// Waits until the call that was left behind has ended.
@@ -179,7 +180,7 @@ fn what_goes_on_may_take_as_long_as_it_likes() {
     let (patience, _, told) = patience(300);
     let (member, go) = held(patience);
     std::thread::scope(|scope| {
-        let listing = scope.spawn(|| member.list(Room::Packs));
+        let listing = scope.spawn(|| member.list(ExtentKind::Packs));
         // Several times what is waited for an operation without a sign of life.
         std::thread::sleep(Duration::from_millis(900));
         go.send(()).unwrap();
@@ -205,10 +206,10 @@ fn an_interrupt_ends_the_waiting() {
 #[test]
 fn a_panic_of_the_member_is_the_callers() {
     let (patience, ..) = patience(24 * 3600 * 1000);
-    let lane = Lane::new(Path::new("m"), patience);
+    let calls = MemberCalls::new(Path::new("m"), patience);
     let call =
-        std::panic::AssertUnwindSafe(|| lane.call(0, || -> Result<()> { panic!("as planned") }));
+        std::panic::AssertUnwindSafe(|| calls.call(0, || -> Result<()> { panic!("as planned") }));
     let caught = std::panic::catch_unwind(call);
     assert!(caught.is_err());
-    assert_eq!(lane.call(0, || Ok(7)).unwrap(), 7);
+    assert_eq!(calls.call(0, || Ok(7)).unwrap(), 7);
 }

@@ -131,12 +131,12 @@ impl<S: RangeSource> OverlayTree<S> {
     ) -> Result<T> {
         let (source, path) = (Arc::clone(&self.source), node.path.clone());
         let answer = self.calls.call(move |reply: CallReply<_>| reply.give(ask(&source, &path)));
-        answer.and_then(|answer| answer).inspect_err(|error| self.tell(error))
+        answer.and_then(|answer| answer).inspect_err(|error| self.report(error))
     }
 
     /// Reports a problem of the source, each distinct one once. Missing and changed files are not
     /// reported, nor are invalid names.
-    fn tell(&self, error: &Error) {
+    fn report(&self, error: &Error) {
         let is_none = matches!(
             error.kind(),
             Kind::NotFound | Kind::Changed | Kind::Usage | Kind::Unsupported
@@ -179,7 +179,7 @@ impl<S: RangeSource> OverlayTree<S> {
 
     /// Whether the bytes at an offset are in memory, in a block of any length.
     fn found(&self, inode: u64, offset: u64) -> Presence {
-        let of = |bytes| self.runner.found(&BlockKey::of(inode, offset, bytes));
+        let of = |bytes| self.runner.presence(&BlockKey::new(inode, offset, bytes));
         let lengths = std::iter::once(LARGE_BYTES).chain(self.small_lengths.iter().copied());
         lengths.map(of).find(|found| *found != Presence::Absent).unwrap_or(Presence::Absent)
     }
@@ -188,7 +188,7 @@ impl<S: RangeSource> OverlayTree<S> {
         self.runner.unwanted(inode, &plan.drop);
         for range in plan.fetch {
             let end = range.end.min(size);
-            let first = BlockKey::of(inode, range.start, LARGE_BYTES).at;
+            let first = BlockKey::new(inode, range.start, LARGE_BYTES).at;
             let keys = (first..end).step_by(LARGE_BYTES as usize).map(|at| BlockKey {
                 inode,
                 at,
@@ -220,8 +220,10 @@ impl<S: RangeSource> OverlayTree<S> {
         let size = node.entry.version.size;
         let key = self.block(inode, size, &range);
         let whole = key.range(size);
-        let block =
-            self.runner.get(key, whole.end - whole.start).inspect_err(|error| self.tell(error))?;
+        let block = self
+            .runner
+            .get(key, whole.end - whole.start)
+            .inspect_err(|error| self.report(error))?;
         let part =
             (range.start - whole.start) as usize..(range.end.min(whole.end) - whole.start) as usize;
         match block.get(part.clone()) {
@@ -233,8 +235,8 @@ impl<S: RangeSource> OverlayTree<S> {
     /// The block from which a read is served: the smallest block that contains the range, unless a
     /// larger one was prefetched.
     fn block(&self, inode: u64, size: u64, range: &Range<u64>) -> BlockKey {
-        let of = |bytes| BlockKey::of(inode, range.start, bytes);
-        let is_there = |key: &BlockKey| self.runner.found(key) != Presence::Absent;
+        let of = |bytes| BlockKey::new(inode, range.start, bytes);
+        let is_there = |key: &BlockKey| self.runner.presence(key) != Presence::Absent;
         let large = of(LARGE_BYTES);
         if size <= LARGE_BYTES || is_there(&large) {
             return large;
@@ -280,10 +282,10 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
         let listing = self
             .listings
             .of(directory, &node, from == 0, &self.source, &self.calls)
-            .inspect_err(|error| self.tell(error))?;
+            .inspect_err(|error| self.report(error))?;
         let mut place = from as usize;
         while let Some(next) = listing.at(place, &node, &self.source, &self.calls) {
-            let (name, entry) = next.inspect_err(|error| self.tell(error))?;
+            let (name, entry) = next.inspect_err(|error| self.report(error))?;
             place += 1;
             let Some(entry) = entry else { continue };
             let inode = self.nodes.mention(node.below(name), entry.clone());

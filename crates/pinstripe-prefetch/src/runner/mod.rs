@@ -122,8 +122,8 @@ impl<S: FetchSource> Runner<S> {
     }
 
     /// Whether a unit is present, in flight or absent; this may change at any time.
-    pub fn found(&self, key: &S::Key) -> Presence {
-        lock(&self.shared.state).found(key)
+    pub fn presence(&self, key: &S::Key) -> Presence {
+        lock(&self.shared.state).presence(key)
     }
 
     /// Returns a unit of this length to a reader, which waits for it.

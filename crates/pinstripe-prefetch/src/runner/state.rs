@@ -92,7 +92,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         }
     }
 
-    pub(super) fn found(&self, key: &K) -> Presence {
+    pub(super) fn presence(&self, key: &K) -> Presence {
         match self.slots.get(key) {
             None => Presence::Absent,
             Some(slot) if slot.stage == CellStage::There => Presence::Ready,

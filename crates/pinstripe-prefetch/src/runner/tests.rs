@@ -43,7 +43,7 @@ fn ahead(key: u64) -> Ahead<u64> {
 }
 
 fn settle(runner: &Runner<Numbers>, key: u64) {
-    while runner.found(&key) != Presence::Ready {
+    while runner.presence(&key) != Presence::Ready {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -90,7 +90,7 @@ fn a_unit_is_charged_with_what_it_takes_when_it_is_there() {
             assert_eq!(*runner.get(key, 10).unwrap(), key);
             assert!(runner.usage().charged <= 35, "{bytes}: {:?}", runner.usage());
         }
-        let found = (0..40).filter(|key| runner.found(key) == Presence::Ready).count();
+        let found = (0..40).filter(|key| runner.presence(key) == Presence::Ready).count();
         assert!(found >= held, "{found} of {bytes} bytes each");
         if held > 0 {
             assert_eq!(runner.usage().charged, found as u64 * bytes);
@@ -109,7 +109,7 @@ fn units_ahead_take_the_place_of_read_ones_only() {
     for key in 10..13 {
         settle(&runner, key);
     }
-    assert_eq!(runner.found(&13), Presence::Absent, "no room without dropping an unread one");
+    assert_eq!(runner.presence(&13), Presence::Absent, "no room without dropping an unread one");
     assert!(runner.take_dropped(7).is_empty());
 }
 

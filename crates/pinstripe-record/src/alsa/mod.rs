@@ -66,7 +66,7 @@ const FORMATS: [CardFormat; 6] = [
 #[cfg(test)]
 impl CardFormat {
     /// Returns the best way to store samples of a format on a card.
-    pub fn of(format: SampleFormat) -> Option<Self> {
+    pub fn from_format(format: SampleFormat) -> Option<Self> {
         FORMATS.iter().find(|it| it.format == format).copied()
     }
 }

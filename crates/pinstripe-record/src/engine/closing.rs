@@ -20,7 +20,7 @@ pub(crate) fn trimmed_run(
     }
     let mut bytes = vec![0; (whole - at) as usize];
     file.device().read_at(payload_at + at, &mut bytes)?;
-    let Summed { bytes, sum } = Summed::of(&bytes);
+    let Summed { bytes, sum } = Summed::from_bytes(&bytes);
     Ok(Some(TrimmedRun { at, bytes, sum }))
 }
 

@@ -1,4 +1,4 @@
-//! The committer of a directory (lane): each second it makes the written data durable, vouches for
+//! The committer of a directory (directory): each second it makes the written data durable, vouches for
 //! it in the journal, and writes the headers.
 
 #![allow(clippy::disallowed_methods, reason = "the threads of a commit are started here")]
@@ -10,10 +10,10 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::pool::WorkerPool;
 
+use super::directory::TakeDirectory;
 use super::headroom::keep;
-use super::lane::Lane;
-use super::piece::Piece;
 use super::shared::SharedTake;
+use super::stream_file::StreamFile;
 use crate::limits::SYNCS_IN_FLIGHT;
 use crate::locks::{RankedMutex, RecordLock};
 use crate::realtime;
@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_millis(500);
 
 /// Commits repeatedly, until the writer has ended and every file is closed, or the directory was
 /// given up and nothing more can be done.
-pub(crate) fn commit_lane(shared: &SharedTake, lane: &Lane) {
+pub(crate) fn commit_lane(shared: &SharedTake, directory: &TakeDirectory) {
     let pool = WorkerPool::default();
     let begin = || {
         if shared.settings.is_realtime
@@ -35,7 +35,7 @@ pub(crate) fn commit_lane(shared: &SharedTake, lane: &Lane) {
             shared.note_refusal("syncs run without the real-time I/O class", &error);
         }
     };
-    let spent = || note_time(lane);
+    let spent = || note_time(directory);
     std::thread::scope(|scope| {
         for _ in 0..SYNCS_IN_FLIGHT.min(2 * shared.streams.len()) {
             scope.spawn(|| {
@@ -43,27 +43,27 @@ pub(crate) fn commit_lane(shared: &SharedTake, lane: &Lane) {
                 pool.work(&spent);
             });
         }
-        Committer { shared, lane, pool: &pool, unvouched: Vec::new() }.run();
+        Committer { shared, directory, pool: &pool, unvouched: Vec::new() }.run();
         pool.end();
     });
-    note_time(lane);
+    note_time(directory);
 }
 
 /// Adds the processor time that this thread has used since the previous call.
-fn note_time(lane: &Lane) {
+fn note_time(directory: &TakeDirectory) {
     thread_local! {
         static TOLD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
     let time = realtime::thread_time().as_nanos() as u64;
-    lane.figures.commit_cpu_nanos.fetch_add(time - TOLD.replace(time), Ordering::Relaxed);
+    directory.figures.commit_cpu_nanos.fetch_add(time - TOLD.replace(time), Ordering::Relaxed);
 }
 
 struct Committer<'p, 'a> {
     shared: &'a SharedTake,
-    lane: &'a Lane,
+    directory: &'a TakeDirectory,
     pool: &'p WorkerPool<'a>,
     /// Durable bytes whose journal records are not durable yet.
-    unvouched: Vec<(Arc<Piece>, u64)>,
+    unvouched: Vec<(Arc<StreamFile>, u64)>,
 }
 
 impl<'a> Committer<'_, 'a> {
@@ -83,11 +83,11 @@ impl<'a> Committer<'_, 'a> {
             }
             self.look_for_directory();
             let committed = self.commit();
-            let kept = if is_last { Ok(()) } else { keep(self.shared, self.lane) };
+            let kept = if is_last { Ok(()) } else { keep(self.shared, self.directory) };
             if let Err(error) = committed.and(kept) {
-                self.lane.fail(error);
+                self.directory.fail(error);
             }
-            note_time(self.lane);
+            note_time(self.directory);
             if is_last && self.finish() {
                 return;
             }
@@ -98,22 +98,22 @@ impl<'a> Committer<'_, 'a> {
     /// ended.
     fn wait_until(&self, moment: Duration) -> bool {
         let left = moment.saturating_sub(self.shared.now());
-        self.lane.writer_ended.wait(left)
+        self.directory.writer_ended.wait(left)
     }
 
-    fn open(&self) -> Vec<Arc<Piece>> {
-        self.lane.pieces().into_iter().filter(|it| !it.is_done()).collect()
+    fn open(&self) -> Vec<Arc<StreamFile>> {
+        self.directory.pieces().into_iter().filter(|it| !it.is_done()).collect()
     }
 
     /// Checks that the directory exists: one that was removed still accepts writes, to files
     /// without names.
     fn look_for_directory(&self) {
-        if !self.lane.has_failed() && self.lane.journal.lock().file().is_unlinked() {
+        if !self.directory.has_failed() && self.directory.journal.lock().file().is_unlinked() {
             let error = Error::new(
                 Kind::NotFound,
                 "the directory of the take was removed during the recording",
             );
-            self.lane.fail(error.at(self.lane.folder.path()));
+            self.directory.fail(error.at(self.directory.folder.path()));
         }
     }
 
@@ -127,7 +127,7 @@ impl<'a> Committer<'_, 'a> {
         let now = self.shared.now();
         let synced = self.sync(&pieces, now);
         let named_at = self.shared.now();
-        self.lane.sync_names()?;
+        self.directory.sync_names()?;
         self.vouch(&pieces, now)?;
         let vouched_at = self.shared.now();
         let shared = self.shared;
@@ -138,7 +138,7 @@ impl<'a> Committer<'_, 'a> {
         });
         let millis = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1e3;
         let over = self.shared.now();
-        self.lane.figures.slowest.note_commit(CommitStages {
+        self.directory.figures.slowest.note_commit(CommitStages {
             at_seconds: began.as_secs_f64(),
             ms: millis(began, over),
             writeback_ms: millis(began, now),
@@ -151,23 +151,23 @@ impl<'a> Committer<'_, 'a> {
 
     /// Makes the data of all files durable. If some files take long, the journal vouches each
     /// second for the files that are done.
-    fn sync(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
+    fn sync(&mut self, pieces: &[Arc<StreamFile>], now: Duration) -> Result<()> {
         let (first, pool) = (FirstError::default(), self.pool);
-        let (shared, lane) = (self.shared, self.lane);
+        let (shared, directory) = (self.shared, self.directory);
         let of_syncs = first.clone();
-        let sync = move |piece: &Arc<Piece>| {
+        let sync = move |piece: &Arc<StreamFile>| {
             if let Err(error) = piece.finish() {
                 // For a piece that has not ended, the writer gives back the bytes that its file
                 // lacks.
                 if piece.is_ended() {
                     let missing = piece.give_back().map_or(0, |it| it.len() as u64);
-                    shared.tell_missing(lane, piece, missing);
+                    shared.report_missing(directory, piece, missing);
                 }
                 of_syncs.note(error);
             }
             let at = shared.now();
             let synced = piece.sync();
-            lane.figures.slowest.note_sync(&piece.name, at, shared.now().saturating_sub(at));
+            directory.figures.slowest.note_sync(&piece.name, at, shared.now().saturating_sub(at));
             if let Err(error) = synced {
                 piece.fail();
                 of_syncs.note(error);
@@ -175,7 +175,7 @@ impl<'a> Committer<'_, 'a> {
         };
         let every = shared.settings.commit_every.max(SOON);
         let mut meanwhile = || {
-            let vouched = lane.sync_names().and_then(|()| self.vouch(pieces, now));
+            let vouched = directory.sync_names().and_then(|()| self.vouch(pieces, now));
             vouched.unwrap_or_else(|error| first.note(error));
         };
         pool.each(pieces.to_vec(), sync, (every, &mut meanwhile));
@@ -183,7 +183,7 @@ impl<'a> Committer<'_, 'a> {
     }
 
     /// Adds journal records for the data that became durable.
-    fn vouch(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
+    fn vouch(&mut self, pieces: &[Arc<StreamFile>], now: Duration) -> Result<()> {
         let mut runs = Vec::new();
         for piece in pieces {
             let synced = piece.take_synced();
@@ -193,15 +193,15 @@ impl<'a> Committer<'_, 'a> {
                 runs.push(ProgressRun { piece: piece.number, runs: synced });
             }
         }
-        let mut journal = self.lane.told_journal();
+        let mut journal = self.directory.journal_with_events();
         if !runs.is_empty() {
             let nanos = now.as_nanos() as u64;
             journal.add(JournalRecord::Progress { nanos, runs });
         }
         journal.commit()?;
         drop(journal);
-        let lag = self.lane.lag(self.shared.now()).as_nanos() as u64;
-        self.lane.figures.lag_nanos.fetch_max(lag, Ordering::Relaxed);
+        let lag = self.directory.lag(self.shared.now()).as_nanos() as u64;
+        self.directory.figures.lag_nanos.fetch_max(lag, Ordering::Relaxed);
         self.unvouched.drain(..).for_each(|(piece, bytes)| piece.vouch(bytes));
         Ok(())
     }
@@ -209,12 +209,12 @@ impl<'a> Committer<'_, 'a> {
     /// Carries out a step for all files; returns the first error.
     fn each(
         &self,
-        pieces: &[Arc<Piece>],
-        step: impl Fn(&Piece) -> Result<()> + Send + Sync + 'a,
+        pieces: &[Arc<StreamFile>],
+        step: impl Fn(&StreamFile) -> Result<()> + Send + Sync + 'a,
     ) -> Result<()> {
         let first = FirstError::default();
         let of_steps = first.clone();
-        let step = move |piece: &Arc<Piece>| {
+        let step = move |piece: &Arc<StreamFile>| {
             step(piece).unwrap_or_else(|error| of_steps.note(error));
         };
         self.pool.each(pieces.to_vec(), step, (LONG, &mut || {}));
@@ -226,13 +226,13 @@ impl<'a> Committer<'_, 'a> {
     fn finish(&self) -> bool {
         let is_closed = self.open().is_empty();
         if is_closed {
-            self.lane.tell(JournalEvent::Complete);
-            if let Err(error) = self.lane.told_journal().finish() {
-                self.lane.fail(error);
+            self.directory.record_event(JournalEvent::Complete);
+            if let Err(error) = self.directory.journal_with_events().finish() {
+                self.directory.fail(error);
             }
         }
         // After a failure one round was tried for what a full disk still allows.
-        is_closed || self.lane.has_failed()
+        is_closed || self.directory.has_failed()
     }
 }
 
@@ -256,6 +256,6 @@ impl FirstError {
     }
 }
 
-fn is_vouched(piece: &Piece) -> bool {
+fn is_vouched(piece: &StreamFile) -> bool {
     piece.vouched_bytes() == piece.written_bytes()
 }

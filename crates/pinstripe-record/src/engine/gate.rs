@@ -70,7 +70,7 @@ impl Gate {
     }
 
     /// Returns how the samples at a place are treated, and up to which place this is valid.
-    pub fn look(&self, place: u64) -> Span {
+    pub(crate) fn span_at(&self, place: u64) -> Span {
         let spans = lock(&self.spans);
         let behind = spans.all.partition_point(|(from, _)| *from <= place).max(1);
         let (from, fate) = spans.all[behind - 1];
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     fn fates(gate: &Gate, places: &[u64]) -> Vec<Fate> {
-        places.iter().map(|it| gate.look(*it).fate).collect()
+        places.iter().map(|it| gate.span_at(*it).fate).collect()
     }
 
     #[test]
@@ -175,11 +175,11 @@ mod tests {
         let gate = Gate::new(false);
         let whole =
             Span { fate: Fate::Recorded, from: 0, left: u64::MAX - 7, front: 0, is_first: true };
-        assert_eq!(gate.look(7), whole);
+        assert_eq!(gate.span_at(7), whole);
         gate.lock().split(90).unwrap();
-        assert_eq!(gate.look(89), Span { left: 1, ..whole });
+        assert_eq!(gate.span_at(89), Span { left: 1, ..whole });
         let second = Span { from: 90, left: u64::MAX - 90, is_first: false, ..whole };
-        assert_eq!(gate.look(90), second);
+        assert_eq!(gate.span_at(90), second);
         // The same place twice is one file.
         gate.lock().split(90).unwrap();
         assert_eq!(gate.lock().all.len(), 2);
@@ -194,11 +194,11 @@ mod tests {
             fates(&gate, &[0, 499, 500, 899, 900, 5000]),
             [Fate::Waiting, Fate::Waiting, Fate::Recorded, Fate::Recorded, Fate::Over, Fate::Over]
         );
-        assert_eq!((gate.look(500).front, gate.look(499).front), (200, 0));
+        assert_eq!((gate.span_at(500).front, gate.span_at(499).front), (200, 0));
         gate.lock().split(600).unwrap();
-        assert_eq!((gate.look(600).front, gate.look(600).left), (0, 300));
+        assert_eq!((gate.span_at(600).front, gate.span_at(600).left), (0, 300));
         gate.lock().split(900).unwrap();
-        assert_eq!(gate.look(900).fate, Fate::Over);
+        assert_eq!(gate.span_at(900).fate, Fate::Over);
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         let gate = Gate::new(true);
         gate.lock().arm(100, false).unwrap();
         assert!(!gate.is_armed());
-        assert_eq!(gate.look(100).fate, Fate::Waiting, "the take has not begun");
+        assert_eq!(gate.span_at(100).fate, Fate::Waiting, "the take has not begun");
         gate.lock().begin(500, 200, None);
         gate.lock().split(550).unwrap();
         gate.lock().arm(600, true).unwrap();

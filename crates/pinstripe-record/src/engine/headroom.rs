@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use pinstripe_base::error::Result;
 
-use super::lane::Lane;
+use super::directory::TakeDirectory;
 use super::shared::SharedTake;
 use crate::take::MANIFEST;
 
@@ -30,12 +30,12 @@ const FILES_BETWEEN: usize = 4;
 /// # Errors
 /// [`Kind::NoSpace`](pinstripe_base::error::Kind::NoSpace) if the take must end because of a lack
 /// of space.
-pub fn keep(shared: &SharedTake, lane: &Lane) -> Result<()> {
-    if lane.has_failed() {
+pub fn keep(shared: &SharedTake, directory: &TakeDirectory) -> Result<()> {
+    if directory.has_failed() {
         return Ok(());
     }
-    lane.told_journal().keep_ahead()?;
-    keep_manifest(shared, lane)
+    directory.journal_with_events().keep_ahead()?;
+    keep_manifest(shared, directory)
 }
 
 /// Reserves space before a writer creates one more file, because between two commits it may create
@@ -44,22 +44,22 @@ pub fn keep(shared: &SharedTake, lane: &Lane) -> Result<()> {
 ///
 /// # Errors
 /// The errors of [`keep`].
-pub(crate) fn keep_for_file(shared: &SharedTake, lane: &Lane) -> Result<()> {
-    match lane.pieces().len().is_multiple_of(FILES_BETWEEN) {
-        true => keep_manifest(shared, lane),
+pub(crate) fn keep_for_file(shared: &SharedTake, directory: &TakeDirectory) -> Result<()> {
+    match directory.pieces().len().is_multiple_of(FILES_BETWEEN) {
+        true => keep_manifest(shared, directory),
         false => Ok(()),
     }
 }
 
-fn keep_manifest(shared: &SharedTake, lane: &Lane) -> Result<()> {
+fn keep_manifest(shared: &SharedTake, directory: &TakeDirectory) -> Result<()> {
     let needed = manifest_bytes(shared);
-    let kept = lane.manifest_room.load(Ordering::Acquire);
+    let kept = directory.manifest_room.load(Ordering::Acquire);
     if kept >= needed + SPARE_BYTES / 2 {
         return Ok(());
     }
     let wanted = (needed + SPARE_BYTES).next_multiple_of(SPARE_BYTES);
-    match lane.folder.keep_room(MANIFEST, wanted) {
-        Ok(()) => lane.manifest_room.store(wanted, Ordering::Release),
+    match directory.folder.keep_room(MANIFEST, wanted) {
+        Ok(()) => directory.manifest_room.store(wanted, Ordering::Release),
         Err(error) if kept < needed + LEAST_BYTES => {
             return Err(error.advice(
                 "free space on the disk; the recorder ended the take while there was still enough \
@@ -82,12 +82,12 @@ fn manifest_bytes(shared: &SharedTake) -> u64 {
     const FRAME: u64 = 32;
     const ESCAPED: u64 = 6;
     // A file that was cut off records the reason, which contains the path of its directory.
-    let of_lane = |lane: &Arc<Lane>| {
-        let path = lane.folder.path().as_os_str().len() as u64;
-        let names = lane.pieces().iter().map(|it| it.name.len() as u64).sum::<u64>();
-        lane.pieces().len() as u64 * (PIECE + ESCAPED * path) + ESCAPED * names
+    let of_lane = |directory: &Arc<TakeDirectory>| {
+        let path = directory.folder.path().as_os_str().len() as u64;
+        let names = directory.pieces().iter().map(|it| it.name.len() as u64).sum::<u64>();
+        directory.pieces().len() as u64 * (PIECE + ESCAPED * path) + ESCAPED * names
     };
-    let pieces: u64 = shared.lanes.iter().map(of_lane).sum();
+    let pieces: u64 = shared.directories.iter().map(of_lane).sum();
     let (gaps, marks, texts) = shared.events();
     let marks = marks * (MARK + FRAME * shared.streams.len() as u64) + ESCAPED * texts;
     shared.manifest_bytes.load(Ordering::Relaxed) + FIGURES + pieces + gaps * GAP + marks

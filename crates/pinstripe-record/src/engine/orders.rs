@@ -81,17 +81,17 @@ impl SharedTake {
         let begun = TakeBeginning { at: self.now(), pre_roll };
         self.zero.get_or_init(|| TakeZero { at: self.began + begun.at, pre_roll });
         let started = LocalTime { seconds: now.seconds - pre_roll.as_secs_f64().ceil() as i64 };
-        self.tell_beginning(begun, (started, zone_seconds));
+        self.report_beginning(begun, (started, zone_seconds));
         // Before a gate is open: a writer of a sample finds that the take has begun.
         Ok(*self.begun.get_or_init(|| begun))
     }
 
     /// Records the beginning of the take in heads and journals, before any of its samples are
     /// written.
-    fn tell_beginning(&self, begun: TakeBeginning, (started, zone_seconds): (LocalTime, i64)) {
+    fn report_beginning(&self, begun: TakeBeginning, (started, zone_seconds): (LocalTime, i64)) {
         self.started.store(started.seconds, Ordering::Release);
-        for lane in &self.lanes {
-            lane.tell(JournalEvent::Start {
+        for directory in &self.directories {
+            directory.record_event(JournalEvent::Start {
                 started,
                 started_seconds: started.seconds - zone_seconds,
                 at_nanos: begun.at.saturating_sub(begun.pre_roll).as_nanos() as u64,

@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar};
 
 use pinstripe_base::error::{Error, Result};
 
-use super::piece::Piece;
+use super::stream_file::StreamFile;
 use crate::limits::GAPS_KEPT;
 use crate::locks::{RankedMutex, RecordLock};
 use crate::take::{PRE_ROLL, TakeFile, TakeFolder};
@@ -152,7 +152,7 @@ impl RollArea {
 
 /// The front of a file into which the pre-roll must still be copied.
 pub(super) struct Front {
-    pub piece: Arc<Piece>,
+    pub piece: Arc<StreamFile>,
     /// The area with the front's samples; `None` if it was in a directory that failed.
     pub area: Option<RollArea>,
     /// The places of the front's samples in the stream.

@@ -1,4 +1,4 @@
-//! State that all lanes of a take share.
+//! State that all directories of a take share.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,9 +11,9 @@ use pinstripe_base::sync::Stop;
 use pinstripe_base::units::format_count;
 use pinstripe_io::pool::WorkerPool;
 
+use super::directory::TakeDirectory;
 use super::gate::Gate;
-use super::lane::Lane;
-use super::piece::Piece;
+use super::stream_file::StreamFile;
 use crate::header::{Cue, HeadFacts, LocalTime};
 use crate::limits::MARKS_MAX;
 use crate::locks::{RankedMutex, RecordLock};
@@ -97,14 +97,14 @@ pub struct Losses {
     pub missing_bytes: u64,
 }
 
-/// The state that all lanes of a take share.
+/// The state that all directories of a take share.
 pub(crate) struct SharedTake {
     /// When the take began.
     pub began: Instant,
     /// The settings.
     pub settings: EngineSettings,
     /// Every directory.
-    pub lanes: Vec<Arc<Lane>>,
+    pub directories: Vec<Arc<TakeDirectory>>,
     /// Every stream.
     pub streams: Vec<SharedStream>,
     /// Receives the reports of problems.
@@ -142,7 +142,7 @@ impl SharedTake {
     /// Fails if no file descriptor is available.
     pub fn new(
         settings: EngineSettings,
-        lanes: Vec<Arc<Lane>>,
+        directories: Vec<Arc<TakeDirectory>>,
         streams: Vec<SharedStream>,
         monitor: Arc<Monitor>,
         (started, zero): (LocalTime, Arc<OnceLock<TakeZero>>),
@@ -150,7 +150,7 @@ impl SharedTake {
         Ok(SharedTake {
             began: clock::monotonic(),
             settings,
-            lanes,
+            directories,
             copies_left: AtomicUsize::new(0),
             cut_streams: AtomicUsize::new(0),
             streams,
@@ -181,10 +181,10 @@ impl SharedTake {
     /// The errors of the folder.
     pub(crate) fn new_piece(
         &self,
-        lane: &Lane,
+        directory: &TakeDirectory,
         (stream, copy): (u32, u32),
         start_frame: u64,
-    ) -> Result<Arc<Piece>> {
+    ) -> Result<Arc<StreamFile>> {
         let shared = &self.streams[stream as usize];
         let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
         let started = LocalTime { seconds: self.started.load(Ordering::Acquire) };
@@ -197,9 +197,10 @@ impl SharedTake {
         let name = stream_file_name(&facts, copy, later);
         let shared = (Arc::clone(&shared.ring), Arc::clone(&self.started));
         let ids = (number, stream, copy);
-        let piece = Piece::create(&*lane.folder, &self.encoders, ids, (name, facts), shared)?;
+        let piece =
+            StreamFile::create(&*directory.folder, &self.encoders, ids, (name, facts), shared)?;
         let piece = Arc::new(piece);
-        lane.add(&piece);
+        directory.add(&piece);
         Ok(piece)
     }
 
@@ -209,22 +210,22 @@ impl SharedTake {
     /// The errors of the folder.
     pub(super) fn piece_behind(
         &self,
-        lane: &Lane,
-        front: &Arc<Piece>,
+        directory: &TakeDirectory,
+        front: &Arc<StreamFile>,
         front_bytes: u64,
-    ) -> Result<Arc<Piece>> {
+    ) -> Result<Arc<StreamFile>> {
         let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
-        let file = lane.folder.open(&front.name, true)?;
+        let file = directory.folder.open(&front.name, true)?;
         // Samples since the order still wait to be durable.
         let began = self.beginning().map_or_else(|| self.now(), |it| it.at);
-        let piece = Arc::new(Piece::behind_of(front, file, (number, front_bytes), began));
-        lane.add(&piece);
+        let piece = Arc::new(StreamFile::behind_of(front, file, (number, front_bytes), began));
+        directory.add(&piece);
         Ok(piece)
     }
 
     /// Records a gap; a gap in both copies of a mirror is recorded once.
-    pub(crate) fn note_gap(&self, lane: &Lane, stream: u32, frame: u64, frames: u64) {
-        lane.tell(JournalEvent::Gap { stream, frame, frames });
+    pub(crate) fn note_gap(&self, directory: &TakeDirectory, stream: u32, frame: u64, frames: u64) {
+        directory.record_event(JournalEvent::Gap { stream, frame, frames });
         let rate = f64::from(self.streams[stream as usize].facts.shape.rate.max(1));
         let gap = RecordedGap { stream, frame, frames, at_seconds: frame as f64 / rate };
         let mut gaps = self.gaps.lock();
@@ -247,9 +248,9 @@ impl SharedTake {
         if marks.len() >= MARKS_MAX {
             return false;
         }
-        for lane in &self.lanes {
+        for directory in &self.directories {
             let (text, frames) = (mark.text.clone(), mark.frames.clone());
-            lane.tell(JournalEvent::Mark { text, frames });
+            directory.record_event(JournalEvent::Mark { text, frames });
         }
         marks.push(mark);
         true
@@ -273,13 +274,13 @@ impl SharedTake {
     }
 
     /// The gaps and marks within a file, as its cues.
-    pub(crate) fn cues(&self, piece: &Piece) -> Vec<Cue> {
+    pub(crate) fn cues(&self, piece: &StreamFile) -> Vec<Cue> {
         cues_within(&self.gaps(), &self.marks(), piece.stream, piece.file_frames())
     }
 
     /// Reports data that could not be added to a file that had ended; for a mirrored stream, the
     /// other copy has the data.
-    pub(super) fn tell_missing(&self, lane: &Lane, piece: &Piece, bytes: u64) {
+    pub(super) fn report_missing(&self, directory: &TakeDirectory, piece: &StreamFile, bytes: u64) {
         let frames = piece.frames(bytes);
         if frames == 0 || self.streams[piece.stream as usize].is_mirrored {
             return;
@@ -287,7 +288,7 @@ impl SharedTake {
         let name = &piece.facts.name;
         let what = format!("the last {} frames of '{name}' are missing", format_count(frames));
         let error = Error::new(Kind::NoSpace, what).advice("these frames could not be written");
-        self.monitor.loss(lane.folder.path().join(&piece.name), error);
+        self.monitor.loss(directory.folder.path().join(&piece.name), error);
     }
 
     /// Records a refused priority; each is recorded only once.

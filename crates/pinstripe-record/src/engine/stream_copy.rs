@@ -1,9 +1,9 @@
-//! A copy of a stream in its lane.
+//! A copy of a stream in its directory.
 
 use std::sync::Arc;
 
-use super::piece::Piece;
 use super::roll::RollArea;
+use super::stream_file::StreamFile;
 use crate::ring::RingConsumer;
 
 /// One copy of a stream, from the ring to its file.
@@ -15,7 +15,7 @@ pub(crate) struct StreamCopy {
     /// The consumer's side of the ring.
     pub consumer: RingConsumer,
     /// The file that is being written.
-    pub piece: Arc<Piece>,
+    pub piece: Arc<StreamFile>,
     /// The current place in the stream, in bytes since the input was opened.
     pub at: u64,
     /// The place at which the current span began.

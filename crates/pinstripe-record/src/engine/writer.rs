@@ -1,4 +1,4 @@
-//! The writers of a lane move data from rings to files: one thread through the page cache, or
+//! The writers of a directory move data from rings to files: one thread through the page cache, or
 //! several threads with direct I/O.
 
 #![allow(clippy::disallowed_methods, reason = "waits for rings, which must not wake it")]
@@ -12,13 +12,13 @@ use std::time::Duration;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
+use super::directory::TakeDirectory;
 use super::gate::Fate;
 use super::headroom::keep_for_file;
-use super::lane::Lane;
-use super::piece::Piece;
 use super::roll::fill_fronts;
 use super::shared::SharedTake;
 use super::stream_copy::StreamCopy;
+use super::stream_file::StreamFile;
 use crate::limits::DRAIN_BYTES;
 use crate::realtime;
 use crate::ring::Found;
@@ -32,25 +32,25 @@ const LOOK_SOONEST: Duration = Duration::from_millis(2);
 /// The age from which less than a chunk is written, if commits are more frequent than this.
 const AGE_LEAST: Duration = Duration::from_millis(500);
 
-/// Moves data from rings to files until every copy of this lane has ended and no more copies are
+/// Moves data from rings to files until every copy of this directory has ended and no more copies are
 /// handed over.
-pub(crate) fn write_lane(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
+pub(crate) fn write_lane(shared: &SharedTake, directory: &TakeDirectory, copies: Vec<StreamCopy>) {
     let writers = shared.settings.writes.writers().min(copies.len()).max(1);
     std::thread::scope(|scope| {
-        let filling = scope.spawn(|| fill_fronts(shared, lane));
+        let filling = scope.spawn(|| fill_fronts(shared, directory));
         std::thread::scope(|scope| {
             for share in dealt(copies, writers) {
-                scope.spawn(|| write_share(shared, lane, share));
+                scope.spawn(|| write_share(shared, directory, share));
             }
         });
-        lane.fronts.end();
+        directory.fronts.end();
         // A panic is reported where it happened.
         let _ = filling.join();
     });
-    lane.writer_ended.set();
+    directory.writer_ended.set();
 }
 
-fn write_share(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
+fn write_share(shared: &SharedTake, directory: &TakeDirectory, copies: Vec<StreamCopy>) {
     if shared.settings.is_realtime {
         if let Err(error) = realtime::run_first(realtime::WRITING) {
             shared.note_refusal("the writer runs without real-time priority", &error);
@@ -61,13 +61,13 @@ fn write_share(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
     }
     let silence = vec![0; DRAIN_BYTES as usize];
     let loud = vec![128; DRAIN_BYTES as usize];
-    let mut writer = EngineWriter { shared, lane, silence, loud };
+    let mut writer = EngineWriter { shared, directory, silence, loud };
     writer.run(copies);
 }
 
 struct EngineWriter<'a> {
     shared: &'a SharedTake,
-    lane: &'a Lane,
+    directory: &'a TakeDirectory,
     silence: Vec<u8>,
     /// The silence value of unsigned 8-bit samples.
     loud: Vec<u8>,
@@ -84,8 +84,8 @@ impl EngineWriter<'_> {
     fn run(&mut self, mut copies: Vec<StreamCopy>) {
         let mut told = 0;
         while !self.shared.all_over.is_set() {
-            copies.extend(self.lane.take_handed());
-            if self.lane.has_failed() {
+            copies.extend(self.directory.take_handed());
+            if self.directory.has_failed() {
                 copies.drain(..).for_each(|copy| self.leave(copy));
             }
             let mut is_idle = true;
@@ -109,11 +109,11 @@ impl EngineWriter<'_> {
                 }
             });
             if let Some(error) = failure {
-                self.lane.fail(error);
+                self.directory.fail(error);
             }
             let time = realtime::thread_time().as_nanos() as u64;
             let spent = time - std::mem::replace(&mut told, time);
-            self.lane.figures.writer_cpu_nanos.fetch_add(spent, Ordering::Relaxed);
+            self.directory.figures.writer_cpu_nanos.fetch_add(spent, Ordering::Relaxed);
             if is_idle {
                 self.sleep(self.until_due(&copies));
             }
@@ -126,7 +126,7 @@ impl EngineWriter<'_> {
         let began = clock::monotonic();
         std::thread::sleep(time);
         let late = clock::since(began).saturating_sub(time).as_nanos() as u64;
-        self.lane.figures.longest_absence_nanos.fetch_max(late, Ordering::Relaxed);
+        self.directory.figures.longest_absence_nanos.fetch_max(late, Ordering::Relaxed);
     }
 
     /// The time until a stream with the usual rate has produced a chunk.
@@ -144,7 +144,7 @@ impl EngineWriter<'_> {
         let now = self.shared.now();
         copy.consumer.ring().note_time(now);
         // The ring first: a gate is only changed behind all that is in the ring by then.
-        let (bytes, all) = match copy.consumer.look() {
+        let (bytes, all) = match copy.consumer.peek() {
             Found::End => return self.pass_end(copy),
             Found::Gap(bytes) => return self.pass_gap(copy, bytes),
             Found::Bytes { bytes, all } => (bytes, all),
@@ -156,7 +156,7 @@ impl EngineWriter<'_> {
         if bytes == 0 || !(is_due || all) {
             return Ok(CopyTurn::Idle);
         }
-        let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
+        let span = self.shared.streams[copy.stream as usize].gate.span_at(copy.at);
         match span.fate {
             Fate::Recorded => {
                 self.enter(copy, span)?;
@@ -180,9 +180,9 @@ impl EngineWriter<'_> {
     }
 
     fn begin_piece(&self, copy: &mut StreamCopy, frame: u64) -> Result<()> {
-        keep_for_file(self.shared, self.lane)?;
+        keep_for_file(self.shared, self.directory)?;
         let ids = (copy.stream, copy.copy);
-        let next = self.shared.new_piece(self.lane, ids, frame)?;
+        let next = self.shared.new_piece(self.directory, ids, frame)?;
         copy.piece.end(None);
         copy.piece = next;
         Ok(())
@@ -190,10 +190,10 @@ impl EngineWriter<'_> {
 
     /// Begins a new file in the same directory, because the current one may not grow.
     fn go_on_here(&self, copy: &mut StreamCopy) -> Result<CopyTurn> {
-        keep_for_file(self.shared, self.lane)?;
+        keep_for_file(self.shared, self.directory)?;
         let left = copy.piece.give_back().unwrap_or_else(|| copy.partial.clone());
         let frame = copy.piece.position() / copy.piece.facts.shape.frame_bytes();
-        let next = self.go_on(self.lane, copy, (frame, &left))?;
+        let next = self.go_on(self.directory, copy, (frame, &left))?;
         copy.piece.end(None);
         copy.piece = next;
         Ok(CopyTurn::Worked)
@@ -235,7 +235,7 @@ impl EngineWriter<'_> {
 
     fn write(&self, copy: &StreamCopy, bytes: &[u8]) -> Result<()> {
         self.timed(|| copy.piece.write(bytes))?;
-        self.lane.figures.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.directory.figures.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -244,7 +244,7 @@ impl EngineWriter<'_> {
         let began = clock::monotonic();
         write()?;
         let nanos = clock::since(began).as_nanos() as u64;
-        let figures = &self.lane.figures;
+        let figures = &self.directory.figures;
         figures.longest_write_nanos.fetch_max(nanos, Ordering::Relaxed);
         figures.writing_nanos.fetch_add(nanos, Ordering::Relaxed);
         figures.writes.fetch_add(1, Ordering::Relaxed);
@@ -275,7 +275,7 @@ impl EngineWriter<'_> {
     /// Removes a copy from a directory that is given up: it continues in another directory, or
     /// ends.
     fn leave(&self, mut copy: StreamCopy) {
-        let why = self.lane.failure().map_or_else(String::new, |it| it.to_string());
+        let why = self.directory.failure().map_or_else(String::new, |it| it.to_string());
         let mut left = copy.partial.clone();
         if !copy.piece.is_ended() {
             // Bytes that are in its encoder but not in its file continue with the stream.
@@ -292,23 +292,23 @@ impl EngineWriter<'_> {
         // copies moves to another directory.
         let is_mirrored = copies.fetch_sub(1, Ordering::AcqRel) > 1;
         // A second copy in a directory that already has one protects from nothing.
-        let others = self.shared.lanes.iter().filter(|it| !it.has_failed() && !is_mirrored);
+        let others = self.shared.directories.iter().filter(|it| !it.has_failed() && !is_mirrored);
         let mut others: Vec<_> = others.collect();
         others.sort_by_key(|it| it.pieces().len());
-        for lane in others {
-            match self.go_on(lane, &copy, (frame, &left)) {
+        for directory in others {
+            match self.go_on(directory, &copy, (frame, &left)) {
                 Ok(piece) => {
                     copies.fetch_add(1, Ordering::AcqRel);
                     copy.piece = piece;
-                    lane.hand_over(copy);
+                    directory.hand_over(copy);
                     return;
                 }
-                Err(error) => lane.fail(error),
+                Err(error) => directory.fail(error),
             }
         }
         copy.consumer.detach();
         if !is_mirrored {
-            self.tell_end(&copy.piece.facts.name, frame);
+            self.report_end(&copy.piece.facts.name, frame);
         }
         self.one_less();
     }
@@ -317,11 +317,11 @@ impl EngineWriter<'_> {
     /// file.
     fn go_on(
         &self,
-        lane: &Lane,
+        directory: &TakeDirectory,
         copy: &StreamCopy,
         (frame, left): (u64, &[u8]),
-    ) -> Result<Arc<Piece>> {
-        let piece = self.shared.new_piece(lane, (copy.stream, copy.copy), frame)?;
+    ) -> Result<Arc<StreamFile>> {
+        let piece = self.shared.new_piece(directory, (copy.stream, copy.copy), frame)?;
         piece.set_idle(copy.piece.is_idle());
         let written = left.chunks(DRAIN_BYTES as usize).try_for_each(|it| piece.write(it));
         if let Err(error) = &written {
@@ -332,9 +332,9 @@ impl EngineWriter<'_> {
     }
 
     /// Reports that a stream has ended because no directory can take it any more.
-    fn tell_end(&self, name: &str, frame: u64) {
+    fn report_end(&self, name: &str, frame: u64) {
         self.shared.cut_streams.fetch_add(1, Ordering::AcqRel);
-        let is_removed = self.lane.failure().is_some_and(|it| it.kind() == Kind::NotFound);
+        let is_removed = self.directory.failure().is_some_and(|it| it.kind() == Kind::NotFound);
         let advice = match is_removed {
             true => {
                 "the files of this stream were lost with their directory; for a mirror, name a \
@@ -347,13 +347,13 @@ impl EngineWriter<'_> {
         };
         let what = format!("stream '{name}' ends at frame {frame}");
         let error = Error::new(Kind::NoSpace, what).advice(advice);
-        self.shared.monitor.loss(self.lane.folder.path(), error);
+        self.shared.monitor.loss(self.directory.folder.path(), error);
     }
 }
 
 /// Whether a write failed because the file has the greatest size that its file system (4 GiB on
 /// FAT32) or the limit of the process allows. A file that can take nothing at all is a failure.
-fn is_at_size_limit(error: &Error, piece: &Piece) -> bool {
+fn is_at_size_limit(error: &Error, piece: &StreamFile) -> bool {
     error.raw_os_error() == Some(libc::EFBIG) && piece.written_bytes() > 0
 }
 

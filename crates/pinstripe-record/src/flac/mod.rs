@@ -21,7 +21,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use crate::sample::{SampleFormat, StreamShape};
 
 pub(crate) use reader::FlacReader;
-pub use writer::FlacWriter;
+pub(crate) use writer::FlacWriter;
 
 /// The most channels of a FLAC stream.
 const CHANNELS_MAX: u16 = 8;

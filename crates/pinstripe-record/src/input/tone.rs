@@ -110,7 +110,7 @@ impl TestInput {
     }
 
     /// `count` streams of this form, driven by a clock.
-    pub fn of(shape: StreamShape, count: usize) -> Self {
+    pub fn with_shape(shape: StreamShape, count: usize) -> Self {
         let text = "test:".to_owned();
         let spec = TestSpec { text, streams: count, shape, frames: None, is_free: false, ppm: 0.0 };
         TestInput { spec, shape, count, start: None }

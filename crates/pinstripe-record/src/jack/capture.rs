@@ -298,7 +298,7 @@ impl CaptureState {
 /// gap waits for its end.
 fn leave_out(producer: &mut RingProducer, shape: &StreamShape, frames: u64) {
     producer.skip(frames * shape.frame_bytes());
-    producer.tell_gap(shape.byte_rate());
+    producer.report_gap(shape.byte_rate());
 }
 
 /// Stores samples in a format; `stride` is the number of bytes from each sample to the next. A

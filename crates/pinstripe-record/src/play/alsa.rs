@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn samples_are_stored_as_the_card_wants_them() {
-        let s24 = CardFormat::of(SampleFormat::S24).unwrap();
+        let s24 = CardFormat::from_format(SampleFormat::S24).unwrap();
         for (format, expected) in [
             (s24, &[1, 2, 3, 4, 5, 0xf6][..]),
             (CardFormat { bytes: 4, ..s24 }, &[1, 2, 3, 0, 4, 5, 0xf6, 0xff]),
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_a_card_had_nothing_to_play_for_is_counted_in_frames() {
-        let format = CardFormat::of(SampleFormat::S16).unwrap();
+        let format = CardFormat::from_format(SampleFormat::S16).unwrap();
         let card = Box::new(Dry { now: Duration::ZERO, stops: 0 });
         let mut sink = CardSink::new(card, (format, 1, 48_000), (1024, false));
         assert_eq!(sink.write(&[0; 960]).unwrap(), 0);

@@ -14,7 +14,7 @@ use crate::limits::{PLAY_AHEAD_BYTES, PLAY_READERS};
 use crate::ring::RingProducer;
 use crate::sample::StreamShape;
 use crate::shares::dealt;
-use crate::take::{Manifest, RecordedPiece, TakeFile, TakeFolder, open_payload};
+use crate::take::{Manifest, RecordedFile, TakeFile, TakeFolder, open_payload};
 
 /// The interval at which a full ring is polled, the same as in the recorder.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub(super) struct StreamReader {
     manifest: Arc<Manifest>,
     stream: u32,
-    pieces: Vec<(RecordedPiece, Arc<dyn TakeFolder>)>,
+    pieces: Vec<(RecordedFile, Arc<dyn TakeFolder>)>,
     open: Option<(u32, TakeFile)>,
     /// The end of the range of the open file for which read-ahead was requested.
     asked: u64,
@@ -35,7 +35,7 @@ pub(super) struct StreamReader {
 impl StreamReader {
     pub fn new(
         manifest: &Arc<Manifest>,
-        files: &[(RecordedPiece, Arc<dyn TakeFolder>)],
+        files: &[(RecordedFile, Arc<dyn TakeFolder>)],
         stream: usize,
         (from, most): (u64, u64),
         producer: RingProducer,

@@ -9,18 +9,18 @@ use pinstripe_base::monitor::Monitor;
 
 use crate::directories::{
     DirectoriesThere, disputed, frames_of, frames_of_stream, holes_of, likely_number_of,
-    missing_of, own_manifest, tell_holes,
+    missing_of, own_manifest, report_holes,
 };
-use crate::recover::{JournalPiece, read_journal};
-use crate::take::{JOURNAL, MANIFEST, Manifest, RecordedPiece, TakeFile, TakeFolder};
+use crate::recover::{JournalFile, read_journal};
+use crate::take::{JOURNAL, MANIFEST, Manifest, RecordedFile, TakeFile, TakeFolder};
 
 /// The files of the streams that are played.
 #[derive(Default)]
 pub(super) struct PlayedFiles {
     /// The pieces that exist and can be opened, each with its directory.
-    pub pieces: Vec<(RecordedPiece, Arc<dyn TakeFolder>)>,
+    pub pieces: Vec<(RecordedFile, Arc<dyn TakeFolder>)>,
     /// All pieces that should exist.
-    all: Vec<RecordedPiece>,
+    all: Vec<RecordedFile>,
     /// The pieces that could not be opened, with the errors.
     unopened: Vec<(u32, PathBuf, Error)>,
     /// The journals of an interrupted take; while they are locked, no other process recovers the
@@ -40,7 +40,7 @@ impl PlayedFiles {
         monitor: &Monitor,
     ) -> Result<Self> {
         let mut found = PlayedFiles::default();
-        let is_chosen = |it: &&RecordedPiece| chosen.contains(&(it.stream as usize));
+        let is_chosen = |it: &&RecordedFile| chosen.contains(&(it.stream as usize));
         for folder in folders {
             let own = own_manifest(&**folder, manifest);
             let pieces = match own.is_settled() {
@@ -72,7 +72,7 @@ impl PlayedFiles {
         folder: &Arc<dyn TakeFolder>,
         manifest: &Manifest,
         monitor: &Monitor,
-    ) -> Result<Vec<RecordedPiece>> {
+    ) -> Result<Vec<RecordedFile>> {
         let journal = folder.open(JOURNAL, false)?;
         journal.lock(true)?;
         let what = "the recording of this take was cut off: only data that its journal covers is \
@@ -83,7 +83,7 @@ impl PlayedFiles {
         self.held.push(journal);
         let frames =
             |stream: u32, bytes: u64| bytes / manifest.streams[stream as usize].shape.frame_bytes();
-        let piece = |it: &JournalPiece| RecordedPiece {
+        let piece = |it: &JournalFile| RecordedFile {
             frames: frames(it.piece.stream, it.bytes),
             ..it.piece.clone()
         };
@@ -98,7 +98,7 @@ impl PlayedFiles {
 
     /// Reports which of `most` frames, beginning with a frame, are missing: they are silence,
     /// unless another copy contains them.
-    pub(crate) fn tell_absent(
+    pub(crate) fn report_absent(
         &mut self,
         folders: &[Arc<dyn TakeFolder>],
         manifest: &Manifest,
@@ -106,11 +106,11 @@ impl PlayedFiles {
         monitor: &Monitor,
     ) {
         let to = from.saturating_add(most);
-        let played = |it: &RecordedPiece| {
+        let played = |it: &RecordedFile| {
             let (stream, frames) = frames_of_stream(it);
             (stream, frames.start.clamp(from, to)..frames.end.clamp(from, to))
         };
-        let there = DirectoriesThere::of(folders, manifest);
+        let there = DirectoriesThere::from_folders(folders, manifest);
         let missing: BTreeMap<u32, u64> =
             missing_of(self.all.iter().map(played), self.pieces.iter().map(|(it, _)| played(it)));
         let known = |stream: u32| self.all.iter().any(|it| it.stream == stream);
@@ -124,8 +124,8 @@ impl PlayedFiles {
                 }
             }
         }
-        there.tell_absent(manifest, (&unknown, &missing), monitor);
-        tell_holes(manifest, &holes_of(&self.all, from..to), monitor);
+        there.report_absent(manifest, (&unknown, &missing), monitor);
+        report_holes(manifest, &holes_of(&self.all, from..to), monitor);
     }
 }
 
@@ -139,7 +139,7 @@ fn undisputed(folder: &dyn TakeFolder, mut own: Manifest, monitor: &Monitor) -> 
     let (Ok(content), Some(number)) = (content, likely_number_of(folder, &own)) else { return own };
     own.pieces.retain(|told| {
         let found = content.pieces.get(&told.piece).filter(|_| told.directory == number);
-        let is_same = |it: &JournalPiece| {
+        let is_same = |it: &JournalFile| {
             let by_journal = (it.piece.stream, it.piece.start_frame, &it.piece.file);
             by_journal == (told.stream, told.start_frame, &told.file)
         };

@@ -11,7 +11,7 @@ use super::cut_tests::CutFolder;
 use super::tests::{Folders, inputs, lacks_flac, on_disk, plan, short_ring, verified};
 use super::*;
 use crate::recover::recover_in;
-use crate::take::{DiskFolder, RecordedPiece};
+use crate::take::{DiskFolder, RecordedFile};
 use crate::verify::verify_in;
 
 /// What is done with a take while it goes on.
@@ -73,11 +73,11 @@ fn armed(take: &str, pre_roll: Duration) -> TakePlan {
     TakePlan { armed: Some(pre_roll), ring_bytes: 1 << 20, ..plan(take) }
 }
 
-fn pieces_of(outcome: &TakeOutcome, stream: u32) -> Vec<&RecordedPiece> {
+fn pieces_of(outcome: &TakeOutcome, stream: u32) -> Vec<&RecordedFile> {
     outcome.manifest.pieces.iter().filter(|it| it.stream == stream).collect()
 }
 
-fn ends(pieces: &[&RecordedPiece]) -> Vec<(u64, u64)> {
+fn ends(pieces: &[&RecordedFile]) -> Vec<(u64, u64)> {
     pieces.iter().map(|it| (it.start_frame, it.start_frame + it.frames)).collect()
 }
 
@@ -146,7 +146,7 @@ fn armed_disarmed_and_split(kind: FileKind) {
     let outcome = recorded(&plan, &["test:streams=4,rate=48000"], &folders, &told);
     let (first, second) = (pieces_of(&outcome, 0), pieces_of(&outcome, 1));
     // Two splits make three files, of both copies; disarmed and armed again there is one more.
-    let of_copy = |pieces: &[&RecordedPiece], copy: u32| {
+    let of_copy = |pieces: &[&RecordedFile], copy: u32| {
         let some: Vec<_> = pieces.iter().filter(|it| it.copy == copy).copied().collect();
         ends(&some)
     };
@@ -353,7 +353,7 @@ fn killed_before_the_pre_roll_is_in_its_files_a_take_has_silence_there_and_says_
         let ordered = Instant::now();
         take.start().unwrap();
         let vouched = |take: &RunningTake| {
-            let pieces = take.shared.lanes[0].pieces();
+            let pieces = take.shared.directories[0].pieces();
             let behind = pieces.iter().filter(|it| it.behind().is_some());
             behind.filter(|it| it.vouched_bytes() > 30_000).count()
         };

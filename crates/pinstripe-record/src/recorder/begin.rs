@@ -16,10 +16,10 @@ use pinstripe_base::sync::{Stop, into_inner, lock};
 use pinstripe_base::units::{format_count, format_size};
 
 use super::status::{InputClock, RunningTake};
-use super::{LaneCopies, TakePlan, check};
+use super::{DirectoryCopies, TakePlan, check};
 use crate::drift::ClockDrift;
 use crate::engine::{
-    Gate, Lane, Piece, RollArea, SharedStream, SharedTake, StreamCopy, keep_head_room,
+    Gate, RollArea, SharedStream, SharedTake, StreamCopy, StreamFile, TakeDirectory, keep_head_room,
 };
 use crate::flac::check_flac;
 use crate::header::FileKind;
@@ -34,7 +34,7 @@ use crate::take::{Manifest, RecordedStream, TakeFolder, TakeState};
 /// A take whose threads can be started.
 pub struct Begun {
     pub take: Arc<RunningTake>,
-    pub copies: LaneCopies,
+    pub copies: DirectoryCopies,
     pub producers: Vec<RingProducer>,
     pub manifest: Manifest,
     pub starting: Duration,
@@ -145,26 +145,26 @@ fn make(
     (streams, origins): (Vec<RecordedStream>, &[StreamOrigin]),
     arena: &Arc<Arena>,
     (folders, monitor): (&[Arc<dyn TakeFolder>], &Arc<Monitor>),
-) -> Result<(SharedTake, LaneCopies, Vec<RingProducer>, Manifest)> {
+) -> Result<(SharedTake, DirectoryCopies, Vec<RingProducer>, Manifest)> {
     let manifest = manifest(plan, streams, folders)?;
-    let lanes = (0..)
-        .zip(folders)
-        .map(|(number, folder)| Lane::new(number, Arc::clone(folder), &manifest.id).map(Arc::new));
-    let lanes = lanes.collect::<Result<Vec<_>>>()?;
+    let directories = (0..).zip(folders).map(|(number, folder)| {
+        TakeDirectory::new(number, Arc::clone(folder), &manifest.id).map(Arc::new)
+    });
+    let directories = directories.collect::<Result<Vec<_>>>()?;
     let copies = 1 + usize::from(plan.is_mirrored);
     let zero = Arc::default();
     let (desks, producers) = rings(plan, &manifest, (origins, &zero), arena, copies)?;
     let shared = (plan.started, zero);
     let mut shared =
-        SharedTake::new(plan.engine.clone(), lanes, desks, Arc::clone(monitor), shared)?;
+        SharedTake::new(plan.engine.clone(), directories, desks, Arc::clone(monitor), shared)?;
     if plan.armed.is_none() {
         shared.begin_at_once();
     }
     shared.copies_left = AtomicUsize::new(shared.streams.len() * copies);
     let pieces = make_files(&shared, copies)?;
     let mut copies = hand_out(&shared, pieces, copies);
-    for (lane, copies) in shared.lanes.iter().zip(&mut copies) {
-        keep_pre_roll(plan, lane, copies)?;
+    for (directory, copies) in shared.directories.iter().zip(&mut copies) {
+        keep_pre_roll(plan, directory, copies)?;
     }
     begin_journals(&manifest, &shared)?;
     Ok((shared, copies, producers, manifest))
@@ -268,16 +268,16 @@ fn rings(
 }
 
 /// Creates the files of all streams, ordered by stream and copy, and makes their heads durable.
-fn make_files(shared: &SharedTake, copies: usize) -> Result<Vec<Arc<Piece>>> {
+fn make_files(shared: &SharedTake, copies: usize) -> Result<Vec<Arc<StreamFile>>> {
     let count = shared.streams.len() * copies;
-    let made: Mutex<Vec<Option<Arc<Piece>>>> = Mutex::new(vec![None; count]);
+    let made: Mutex<Vec<Option<Arc<StreamFile>>>> = Mutex::new(vec![None; count]);
     let first_error = Mutex::new(None);
     let next = AtomicUsize::new(0);
     let make = |number: usize| -> Result<()> {
         let (stream, copy) = (number / copies, number % copies);
-        let lane = &shared.lanes[(stream + copy) % shared.lanes.len()];
+        let directory = &shared.directories[(stream + copy) % shared.directories.len()];
         let ids = (stream as u32, copy as u32);
-        let piece = shared.new_piece(lane, ids, 0)?;
+        let piece = shared.new_piece(directory, ids, 0)?;
         piece.make_durable()?;
         piece.set_idle(shared.beginning().is_none());
         lock(&made)[number] = Some(piece);
@@ -308,36 +308,40 @@ fn make_files(shared: &SharedTake, copies: usize) -> Result<Vec<Arc<Piece>>> {
 /// final manifest is reserved.
 fn begin_journals(manifest: &Manifest, shared: &SharedTake) -> Result<()> {
     shared.manifest_bytes.store(manifest.encode().len() as u64, Ordering::Relaxed);
-    shared.lanes.iter().try_for_each(|lane| {
-        lane.commit()?;
-        lane.sync_names()?;
-        manifest.save(&*lane.folder)?;
-        keep_head_room(shared, lane)
+    shared.directories.iter().try_for_each(|directory| {
+        directory.commit()?;
+        directory.sync_names()?;
+        manifest.save(&*directory.folder)?;
+        keep_head_room(shared, directory)
     })
 }
 
 /// Gives each copy an area on the disk for the pre-roll: the samples that arrive before an armed
 /// take begins.
-fn keep_pre_roll(plan: &TakePlan, lane: &Lane, copies: &mut [StreamCopy]) -> Result<()> {
+fn keep_pre_roll(
+    plan: &TakePlan,
+    directory: &TakeDirectory,
+    copies: &mut [StreamCopy],
+) -> Result<()> {
     let Some(pre_roll) = plan.armed.filter(|it| !it.is_zero()) else { return Ok(()) };
     let length = |it: &StreamCopy| {
         let shape = &it.piece.facts.shape;
         frames_in(pre_roll, shape.rate).max(1) * shape.frame_bytes()
     };
     let lengths: Vec<u64> = copies.iter().map(length).collect();
-    let areas = RollArea::create(&lane.folder, &lengths)?;
+    let areas = RollArea::create(&directory.folder, &lengths)?;
     copies.iter_mut().zip(areas).for_each(|(copy, area)| copy.roll = Some(area));
     Ok(())
 }
 
 /// Passes each copy to the writer of its directory.
-fn hand_out(shared: &SharedTake, pieces: Vec<Arc<Piece>>, copies: usize) -> LaneCopies {
-    let mut lanes: LaneCopies = shared.lanes.iter().map(|_| Vec::new()).collect();
+fn hand_out(shared: &SharedTake, pieces: Vec<Arc<StreamFile>>, copies: usize) -> DirectoryCopies {
+    let mut directories: DirectoryCopies = shared.directories.iter().map(|_| Vec::new()).collect();
     for piece in pieces {
         let (stream, copy) = (piece.stream as usize, piece.copy as usize);
         let ring = Arc::clone(&shared.streams[stream].ring);
         debug_assert!(copy < copies);
-        lanes[(stream + copy) % shared.lanes.len()].push(StreamCopy {
+        directories[(stream + copy) % shared.directories.len()].push(StreamCopy {
             stream: piece.stream,
             copy: piece.copy,
             consumer: RingConsumer::new(ring, copy),
@@ -350,5 +354,5 @@ fn hand_out(shared: &SharedTake, pieces: Vec<Arc<Piece>>, copies: usize) -> Lane
             partial: Vec::new(),
         });
     }
-    lanes
+    directories
 }

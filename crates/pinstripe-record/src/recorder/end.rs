@@ -10,7 +10,7 @@ use pinstripe_base::units::{counted, format_count};
 use super::status::{RunningTake, TakeStatus};
 use super::{TakeOutcome, TakePlan};
 use crate::engine::SharedTake;
-use crate::take::{Manifest, RecordedPiece, TakeFigures, TakeState};
+use crate::take::{Manifest, RecordedFile, TakeFigures, TakeState};
 
 /// The most streams whose losses are reported one by one.
 const NAMED: usize = 8;
@@ -41,22 +41,22 @@ pub fn end(
     manifest.marks = shared.marks();
     let figures = figures(&take.shared, &last);
     manifest.figures = Some(figures.clone());
-    tell_losses(take, &last, &manifest);
-    let undurable = tell_undurable(take);
-    tell_removed(take, &manifest);
+    report_losses(take, &last, &manifest);
+    let undurable = report_undurable(take);
+    report_removed(take, &manifest);
     let mut refusals = shared.refusals();
-    refusals.extend(shared.lanes.iter().filter_map(|it| it.folder.refusal()));
-    let is_one_left = shared.lanes.iter().any(|it| !it.has_failed());
+    refusals.extend(shared.directories.iter().filter_map(|it| it.folder.refusal()));
+    let is_one_left = shared.directories.iter().any(|it| !it.has_failed());
     // A directory that was given up costs nothing if its streams continued in another one.
     let is_whole = shared.cut_streams.load(Ordering::Acquire) == 0 && is_one_left;
-    for lane in &shared.lanes {
-        let saved = manifest.save(&*lane.folder);
-        match (saved, lane.failure()) {
-            (_, Some(error)) if is_whole && !undurable.contains(&lane.number) => {
-                shared.monitor.degraded(lane.folder.path(), error);
+    for directory in &shared.directories {
+        let saved = manifest.save(&*directory.folder);
+        match (saved, directory.failure()) {
+            (_, Some(error)) if is_whole && !undurable.contains(&directory.number) => {
+                shared.monitor.degraded(directory.folder.path(), error);
             }
-            (_, Some(error)) => shared.monitor.loss(lane.folder.path(), error),
-            (Err(error), None) => shared.monitor.loss(lane.folder.path(), error),
+            (_, Some(error)) => shared.monitor.loss(directory.folder.path(), error),
+            (Err(error), None) => shared.monitor.loss(directory.folder.path(), error),
             (Ok(()), None) => {}
         }
     }
@@ -84,37 +84,37 @@ fn outcome(
 
 /// Removes all files of an armed take that never began.
 fn discard(take: &RunningTake) {
-    for lane in &take.shared.lanes {
-        if let Some(error) = lane.failure() {
-            take.shared.monitor.warning(lane.folder.path(), error);
+    for directory in &take.shared.directories {
+        if let Some(error) = directory.failure() {
+            take.shared.monitor.warning(directory.folder.path(), error);
         }
-        if let Err(error) = lane.folder.discard() {
-            take.shared.monitor.warning(lane.folder.path(), error);
+        if let Err(error) = directory.folder.discard() {
+            take.shared.monitor.warning(directory.folder.path(), error);
         }
     }
 }
 
 /// Removes files that were created ahead for streams that recorded nothing.
 fn remove_empty(take: &RunningTake) {
-    for lane in &take.shared.lanes {
-        for piece in lane.pieces().iter().filter(|it| it.is_empty()) {
-            if let Err(error) = lane.folder.remove(&piece.name) {
-                take.shared.monitor.warning(lane.folder.path(), error);
+    for directory in &take.shared.directories {
+        for piece in directory.pieces().iter().filter(|it| it.is_empty()) {
+            if let Err(error) = directory.folder.remove(&piece.name) {
+                take.shared.monitor.warning(directory.folder.path(), error);
             }
         }
     }
 }
 
-fn pieces(take: &RunningTake) -> Vec<RecordedPiece> {
+fn pieces(take: &RunningTake) -> Vec<RecordedFile> {
     let mut pieces = Vec::new();
-    for lane in &take.shared.lanes {
-        let all = lane.pieces();
+    for directory in &take.shared.directories {
+        let all = directory.pieces();
         let kept = all.iter().filter(|it| it.written_bytes() > 0 || take.armed.is_none());
-        pieces.extend(kept.map(|piece| RecordedPiece {
+        pieces.extend(kept.map(|piece| RecordedFile {
             piece: piece.number,
             stream: piece.stream,
             copy: piece.copy,
-            directory: lane.number,
+            directory: directory.number,
             file: piece.name.clone(),
             start_frame: piece.start_frame(),
             frames: piece.frames(piece.vouched_bytes()),
@@ -160,7 +160,7 @@ fn lost_advice(last: &TakeStatus) -> String {
 }
 
 /// Reports streams that lost frames; many streams are reported together.
-fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
+fn report_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
     let hurt: Vec<_> = last.by_stream.iter().filter(|it| it.lost_frames > 0).collect();
     let advice = lost_advice(last);
     let tell = |name: &str, overruns: u64, frames: u64| {
@@ -190,15 +190,15 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
 }
 
 /// Reports files that are no longer in their directory; their data is lost when they are closed.
-fn tell_removed(take: &RunningTake, manifest: &Manifest) {
-    for lane in take.shared.lanes.iter().filter(|it| !it.has_failed()) {
-        let there: BTreeSet<String> = lane.folder.names().into_iter().collect();
+fn report_removed(take: &RunningTake, manifest: &Manifest) {
+    for directory in take.shared.directories.iter().filter(|it| !it.has_failed()) {
+        let there: BTreeSet<String> = directory.folder.names().into_iter().collect();
         if there.is_empty() {
             // A directory that cannot be listed shows nothing.
             continue;
         }
-        let here = manifest.pieces.iter().filter(|it| it.directory == lane.number);
-        let removed: Vec<&RecordedPiece> = here.filter(|it| !there.contains(&it.file)).collect();
+        let here = manifest.pieces.iter().filter(|it| it.directory == directory.number);
+        let removed: Vec<&RecordedFile> = here.filter(|it| !there.contains(&it.file)).collect();
         let Some(first) = removed.first() else { continue };
         let files = counted(removed.len() as u64, "file", "files");
         let what = format!(
@@ -206,20 +206,20 @@ fn tell_removed(take: &RunningTake, manifest: &Manifest) {
             first.file
         );
         let error = Error::new(Kind::NotFound, what);
-        let is_copied = |it: &&RecordedPiece| take.shared.streams[it.stream as usize].is_mirrored;
+        let is_copied = |it: &&RecordedFile| take.shared.streams[it.stream as usize].is_mirrored;
         match removed.iter().all(is_copied) {
-            true => take.shared.monitor.degraded(lane.folder.path(), error),
-            false => take.shared.monitor.loss(lane.folder.path(), error),
+            true => take.shared.monitor.degraded(directory.folder.path(), error),
+            false => take.shared.monitor.loss(directory.folder.path(), error),
         }
     }
 }
 
 /// Reports data that was written to a directory that failed later, if the data is not known to be
 /// durable there. Returns the numbers of the directories with such data.
-fn tell_undurable(take: &RunningTake) -> Vec<u32> {
+fn report_undurable(take: &RunningTake) -> Vec<u32> {
     let mut undurable = Vec::new();
-    for lane in take.shared.lanes.iter().filter(|it| it.has_failed()) {
-        let pieces = lane.pieces();
+    for directory in take.shared.directories.iter().filter(|it| it.has_failed()) {
+        let pieces = directory.pieces();
         let missing = pieces.iter().filter(|piece| {
             let stream = &take.shared.streams[piece.stream as usize];
             !stream.is_mirrored && piece.vouched_bytes() < piece.written_bytes()
@@ -234,8 +234,8 @@ fn tell_undurable(take: &RunningTake) -> Vec<u32> {
                 format_count(lost),
                 counted(count, "stream", "streams"),
             );
-            take.shared.monitor.loss(lane.folder.path(), Error::new(Kind::Io, what));
-            undurable.push(lane.number);
+            take.shared.monitor.loss(directory.folder.path(), Error::new(Kind::Io, what));
+            undurable.push(directory.number);
         }
     }
     undurable

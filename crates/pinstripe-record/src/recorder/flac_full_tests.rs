@@ -10,7 +10,7 @@ use pinstripe_io::device::{Caps, Device, SharedDevice};
 
 use super::tests::{Folders, inputs, lacks_flac, plan, verified};
 use super::*;
-use crate::take::{DiskFolder, JOURNAL, RecordedPiece, TakeFile};
+use crate::take::{DiskFolder, JOURNAL, RecordedFile, TakeFile};
 
 /// A file that grows as long as its disk has room: the write that fills it is done in part, and fails.
 struct GrowingFile {
@@ -142,7 +142,7 @@ impl Recorded {
     /// Every file tells as many frames as the manifest.
     fn check_heads(&self) -> Vec<PathBuf> {
         let pieces = &self.outcome.manifest.pieces;
-        let checked = |piece: &RecordedPiece| {
+        let checked = |piece: &RecordedFile| {
             let path = self.dir.path().join(format!("{}/t/{}", piece.directory, piece.file));
             let bytes = std::fs::read(&path).unwrap();
             let packed = u64::from_be_bytes(bytes[18..26].try_into().unwrap());
@@ -228,7 +228,7 @@ fn what_an_ended_file_of_flac_could_not_take_is_named() {
     }
     // All but the last blocks of the last stream, whichever that is.
     let whole = recorded(&flac(), &[1 << 30]);
-    let length = |it: &RecordedPiece| {
+    let length = |it: &RecordedFile| {
         std::fs::metadata(whole.dir.path().join("0/t").join(&it.file)).unwrap().len()
     };
     let all: u64 = whole.outcome.manifest.pieces.iter().map(length).sum();

@@ -111,22 +111,22 @@ pub fn record(
         held_back: &begun.take.held_back,
         most: plan.most.filter(|_| plan.armed.is_none()),
     };
-    let (mut lanes, mut producers) = (begun.copies, begun.producers.into_iter());
+    let (mut directories, mut producers) = (begun.copies, begun.producers.into_iter());
     let mut stopped_at = Duration::ZERO;
-    let lanes_left = &AtomicUsize::new(shared.lanes.len());
+    let lanes_left = &AtomicUsize::new(shared.directories.len());
     std::thread::scope(|scope| {
         for _ in 0..encoding_threads(plan, &shared) {
             scope.spawn(|| shared.encoders.work(&|| {}));
         }
-        for (lane, copies) in shared.lanes.iter().zip(lanes.drain(..)) {
+        for (directory, copies) in shared.directories.iter().zip(directories.drain(..)) {
             let shared = &shared;
             scope.spawn(move || {
-                commit_lane(shared, lane);
+                commit_lane(shared, directory);
                 if lanes_left.fetch_sub(1, Ordering::AcqRel) == 1 {
                     shared.encoders.end();
                 }
             });
-            scope.spawn(move || write_lane(shared, lane, copies));
+            scope.spawn(move || write_lane(shared, directory, copies));
         }
         for input in inputs {
             let rings = producers.by_ref().take(input.streams().len()).collect();
@@ -204,7 +204,7 @@ impl TakeThreads<'_> {
         loop {
             let now = self.shared.now();
             if manifest.state == TakeState::Armed && take.started.is_set() {
-                take.tell_beginning(manifest);
+                take.report_beginning(manifest);
                 next = now;
             }
             // Inputs end by themselves then, but those that began late: these give nothing more.
@@ -292,7 +292,7 @@ pub fn check_armed(armed: Option<Duration>, kind: FileKind, is_played: bool) -> 
     Ok(())
 }
 
-type LaneCopies = Vec<Vec<StreamCopy>>;
+type DirectoryCopies = Vec<Vec<StreamCopy>>;
 
 #[cfg(test)]
 mod armed_tests;

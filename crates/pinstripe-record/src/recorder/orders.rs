@@ -183,15 +183,15 @@ impl RunningTake {
     }
 
     /// Records in manifests that an armed take has begun; heads and journals already contain this.
-    pub(super) fn tell_beginning(&self, manifest: &mut Manifest) {
+    pub(super) fn report_beginning(&self, manifest: &mut Manifest) {
         let started = LocalTime { seconds: self.shared.started.load(Ordering::Acquire) };
         manifest.state = TakeState::Recording;
         manifest.started = started;
         manifest.started_seconds = started.seconds - self.zone_seconds;
         manifest.origins = self.origins();
-        for lane in self.shared.lanes.iter().filter(|it| !it.has_failed()) {
-            if let Err(error) = manifest.save(&*lane.folder) {
-                lane.fail(error);
+        for directory in self.shared.directories.iter().filter(|it| !it.has_failed()) {
+            if let Err(error) = manifest.save(&*directory.folder) {
+                directory.fail(error);
             }
         }
     }

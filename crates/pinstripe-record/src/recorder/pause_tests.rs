@@ -38,7 +38,7 @@ fn vouched_in_pause(plan: &TakePlan, bytes: usize, wanted: u64) -> u64 {
     let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
     let (mut looks, mut vouched) = (0, 0);
     let mut watch = |take: &Arc<RunningTake>, _: &TakeStatus| {
-        vouched = take.shared.lanes[0].pieces().iter().map(|it| it.vouched_bytes()).sum();
+        vouched = take.shared.directories[0].pieces().iter().map(|it| it.vouched_bytes()).sum();
         looks += 1;
         if vouched >= wanted || looks == LOOKS {
             take.stop.set();

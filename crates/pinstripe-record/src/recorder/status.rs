@@ -10,7 +10,7 @@ use pinstripe_base::sync::Stop;
 use serde::Serialize;
 
 use crate::drift::{ClockDrift, InputDrift};
-use crate::engine::{Lane, LaneFigures, Piece, SharedStream, SharedTake};
+use crate::engine::{DirectoryFigures, SharedStream, SharedTake, StreamFile, TakeDirectory};
 use crate::locks::RankedMutex;
 use crate::meter::{LevelReader, StreamLevel};
 use crate::start::CommonStart;
@@ -210,14 +210,14 @@ impl RunningTake {
             let impatient = by_stream.iter().zip(&shared.streams).filter(|(_, it)| !it.is_patient);
             impatient.map(|(it, _)| pick(it)).fold(0.0, f64::max)
         };
-        let sum = |pick: fn(&LaneFigures) -> &AtomicU64| -> u64 { self.figures(pick).sum() };
-        let most = |pick: fn(&LaneFigures) -> &AtomicU64| -> f64 {
+        let sum = |pick: fn(&DirectoryFigures) -> &AtomicU64| -> u64 { self.figures(pick).sum() };
+        let most = |pick: fn(&DirectoryFigures) -> &AtomicU64| -> f64 {
             millis(self.figures(pick).max().unwrap_or(0))
         };
-        let lag = shared.lanes.iter().map(|it| it.lag(now)).max().unwrap_or_default();
+        let lag = shared.directories.iter().map(|it| it.lag(now)).max().unwrap_or_default();
         let lag_ms = lag.as_secs_f64() * 1e3;
         let worst = of_impatient(|it| it.ring_worst_percent);
-        let (slowest_sync, slowest_commit) = slowest(&shared.lanes);
+        let (slowest_sync, slowest_commit) = slowest(&shared.directories);
         TakeStatus {
             take: self.name.clone(),
             phase: self.phase(),
@@ -241,7 +241,7 @@ impl RunningTake {
             slowest_commit,
             held_back_worst_ms: millis(self.held_back.load(Ordering::Relaxed)),
             left_seconds: self.left_seconds(),
-            failed_directories: shared.lanes.iter().filter(|it| it.has_failed()).count(),
+            failed_directories: shared.directories.iter().filter(|it| it.has_failed()).count(),
             writer_cpu_seconds: sum(|it| &it.writer_cpu_nanos) as f64 / 1e9,
             commit_cpu_seconds: sum(|it| &it.commit_cpu_nanos) as f64 / 1e9,
             drifts: self.drifts(),
@@ -254,14 +254,17 @@ impl RunningTake {
         self.figures(|it| &it.writes).sum()
     }
 
-    fn figures(&self, pick: fn(&LaneFigures) -> &AtomicU64) -> impl Iterator<Item = u64> + use<'_> {
-        self.shared.lanes.iter().map(move |it| pick(&it.figures).load(Ordering::Relaxed))
+    fn figures(
+        &self,
+        pick: fn(&DirectoryFigures) -> &AtomicU64,
+    ) -> impl Iterator<Item = u64> + use<'_> {
+        self.shared.directories.iter().map(move |it| pick(&it.figures).load(Ordering::Relaxed))
     }
 
     /// Seconds until the first directory is full, at its current write rate.
     fn left_seconds(&self) -> Option<f64> {
-        let lanes = self.shared.lanes.iter().filter(|it| !it.has_failed());
-        lanes.filter_map(|it| left_of(it, &self.shared)).reduce(f64::min)
+        let directories = self.shared.directories.iter().filter(|it| !it.has_failed());
+        directories.filter_map(|it| left_of(it, &self.shared)).reduce(f64::min)
     }
 
     /// Warns when little space is left, and when a ring was full; each warning is given once.
@@ -273,7 +276,7 @@ impl RunningTake {
         {
             let what = format!("the disk has space for less than {told} min of this take");
             let error = Error::new(Kind::NoSpace, what).advice("free space on the disk");
-            self.shared.monitor.warning(self.shared.lanes[0].folder.path(), error);
+            self.shared.monitor.warning(self.shared.directories[0].folder.path(), error);
         }
         self.warn_of_drift(&status.drifts);
         if status.has_alarm && !self.has_alarmed.swap(true, Ordering::Relaxed) {
@@ -288,8 +291,8 @@ impl RunningTake {
 }
 
 /// Returns the slowest sync and the slowest commit of all directories.
-fn slowest(lanes: &[Arc<Lane>]) -> (SlowSync, CommitStages) {
-    let all = lanes.iter().map(|it| it.figures.slowest.get());
+fn slowest(directories: &[Arc<TakeDirectory>]) -> (SlowSync, CommitStages) {
+    let all = directories.iter().map(|it| it.figures.slowest.get());
     all.reduce(|a, b| {
         let sync = if a.0.ms >= b.0.ms { a.0 } else { b.0 };
         (sync, if a.1.ms >= b.1.ms { a.1 } else { b.1 })
@@ -297,11 +300,11 @@ fn slowest(lanes: &[Arc<Lane>]) -> (SlowSync, CommitStages) {
     .unwrap_or_default()
 }
 
-fn left_of(lane: &Lane, shared: &SharedTake) -> Option<f64> {
-    let free = lane.folder.free_bytes()?;
-    let mut open = lane.pieces();
+fn left_of(directory: &TakeDirectory, shared: &SharedTake) -> Option<f64> {
+    let free = directory.folder.free_bytes()?;
+    let mut open = directory.pieces();
     // A front gets what came before, at no rate.
-    let is_armed = |it: &Piece| shared.streams[it.stream as usize].gate.is_armed();
+    let is_armed = |it: &StreamFile| shared.streams[it.stream as usize].gate.is_armed();
     open.retain(|it| !it.is_ended() && !it.is_front() && is_armed(it));
     let rate: u64 = open.iter().map(|it| it.facts.shape.byte_rate()).sum();
     let ahead: u64 = open.iter().map(|it| it.ahead_bytes()).sum();

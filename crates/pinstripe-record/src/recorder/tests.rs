@@ -504,7 +504,7 @@ fn a_file_whose_sync_takes_long_does_not_keep_the_journal_from_vouching_for_othe
     let mut ahead = Duration::ZERO;
     let mut watch = |take: &Arc<RunningTake>, _: &TakeStatus| {
         // Files are made by several threads, in any order.
-        let mut pieces = take.shared.lanes[0].pieces();
+        let mut pieces = take.shared.directories[0].pieces();
         pieces.sort_by_key(|it| it.stream);
         let covered: Vec<_> = pieces.iter().map(|it| it.covered(take.shared.now())).collect();
         ahead = ahead.max(covered[0].saturating_sub(covered[1]));

@@ -7,8 +7,8 @@ use pinstripe_base::error::Result;
 use crate::header::LocalTime;
 use crate::limits::MARKS_MAX;
 use crate::take::{
-    JournalEvent, JournalReader, JournalRecord, Manifest, PieceBehind, RecordedGap, RecordedMark,
-    RecordedPiece, Summed, TakeFile, is_plain_name,
+    FileBehind, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedFile, RecordedGap,
+    RecordedMark, Summed, TakeFile, is_plain_name,
 };
 
 /// The number of runs at the end of each file that are read back; a disk that acknowledges syncs
@@ -19,18 +19,18 @@ pub(crate) const EVENTS_MAX: usize = 200_000;
 
 /// One file according to a journal.
 #[derive(Debug, Clone)]
-pub(crate) struct JournalPiece {
-    pub piece: RecordedPiece,
+pub(crate) struct JournalFile {
+    pub piece: RecordedFile,
     pub bytes: u64,
     /// The last runs, each with the offset in the payload at which it begins.
     pub(super) last: VecDeque<(u64, Summed)>,
-    pub(super) behind: Option<PieceBehind>,
+    pub(super) behind: Option<FileBehind>,
 }
 
 /// The contents of a journal.
 #[derive(Debug, Default)]
 pub(crate) struct JournalContent {
-    pub pieces: BTreeMap<u32, JournalPiece>,
+    pub pieces: BTreeMap<u32, JournalFile>,
     pub gaps: Vec<RecordedGap>,
     pub marks: Vec<RecordedMark>,
     /// When the take began, if it was armed: local time, and seconds since 1970.
@@ -56,7 +56,7 @@ pub(crate) fn read_journal(file: &TakeFile, manifest: &Manifest) -> Result<Journ
     Ok(content)
 }
 
-impl JournalPiece {
+impl JournalFile {
     fn extend(&mut self, run: Summed) {
         if self.last.len() == READ_BACK {
             self.last.pop_front();
@@ -69,8 +69,8 @@ impl JournalPiece {
 impl JournalContent {
     /// Returns every file: its first piece, and the piece after it if there is one. A piece whose
     /// front is missing is omitted, because its position is unknown.
-    pub(super) fn files(&self) -> impl Iterator<Item = (&JournalPiece, Option<&JournalPiece>)> {
-        let behind: BTreeMap<u32, &JournalPiece> =
+    pub(super) fn files(&self) -> impl Iterator<Item = (&JournalFile, Option<&JournalFile>)> {
+        let behind: BTreeMap<u32, &JournalFile> =
             self.pieces.values().filter_map(|it| Some((it.behind?.front, it))).collect();
         let first = self.pieces.values().filter(|it| it.behind.is_none());
         first.map(move |it| (it, behind.get(&it.piece.piece).copied()))
@@ -89,7 +89,7 @@ impl JournalContent {
                 if !is_plain_name(&file) || self.pieces.len() >= EVENTS_MAX {
                     return;
                 }
-                let piece = RecordedPiece {
+                let piece = RecordedFile {
                     piece,
                     stream,
                     copy,
@@ -101,7 +101,7 @@ impl JournalContent {
                     trimmed: None,
                     cut: None,
                 };
-                let found = JournalPiece { bytes: 0, last: VecDeque::new(), behind, piece };
+                let found = JournalFile { bytes: 0, last: VecDeque::new(), behind, piece };
                 // If it is announced again before any data, its first frame has changed.
                 if self.pieces.get(&found.piece.piece).is_none_or(|it| it.bytes == 0) {
                     self.pieces.insert(found.piece.piece, found);

@@ -7,18 +7,18 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
 use super::RUN_MAX_BYTES;
-use super::content::{JournalContent, JournalPiece};
+use super::content::{JournalContent, JournalFile};
 use crate::engine::{close_file, cues_within, trimmed_run};
 use crate::header::{Cue, FileKind, HeadFacts};
 use crate::limits::PRE_ROLL_MAX_SECONDS;
 use crate::sample::StreamShape;
 use crate::take::{
-    Manifest, RecordedGap, RecordedPiece, Summed, TakeFile, TakeFolder, open_payload,
+    Manifest, RecordedFile, RecordedGap, Summed, TakeFile, TakeFolder, open_payload,
 };
 
 /// The outcome for one recovered file.
 pub(super) struct Settled {
-    pub pieces: Vec<RecordedPiece>,
+    pub pieces: Vec<RecordedFile>,
     /// Frames of the pre-roll that the journal does not vouch for; they are replaced by silence.
     pub gap: Option<RecordedGap>,
     pub frames: u64,
@@ -29,7 +29,7 @@ pub(super) struct Settled {
 pub(super) fn settle(
     folder: &dyn TakeFolder,
     manifest: &Manifest,
-    (found, behind): (&JournalPiece, Option<&JournalPiece>),
+    (found, behind): (&JournalFile, Option<&JournalFile>),
     content: &JournalContent,
     monitor: &Monitor,
 ) -> Result<Settled> {
@@ -75,7 +75,7 @@ pub(super) fn settle(
 }
 
 /// The number of payload bytes between the beginnings of two pieces of one file.
-fn front_bytes(front: &RecordedPiece, behind: &RecordedPiece, shape: &StreamShape) -> Result<u64> {
+fn front_bytes(front: &RecordedFile, behind: &RecordedFile, shape: &StreamShape) -> Result<u64> {
     let most = shape.byte_rate().saturating_mul(PRE_ROLL_MAX_SECONDS + 1);
     let bytes = behind.payload_at.checked_sub(front.payload_at).filter(|it| *it <= most);
     let is_behind = |it: &u64| {
@@ -92,7 +92,7 @@ fn front_bytes(front: &RecordedPiece, behind: &RecordedPiece, shape: &StreamShap
 /// Writes silence before the vouched payload, if the journal does not vouch for the pre-roll there.
 fn fill_front(
     file: &TakeFile,
-    piece: &mut RecordedPiece,
+    piece: &mut RecordedFile,
     missing: Range<u64>,
     shape: &StreamShape,
 ) -> Result<RecordedGap> {
@@ -112,7 +112,7 @@ fn fill_front(
     })
 }
 
-impl JournalPiece {
+impl JournalFile {
     /// Returns the piece, limited to the part that the journal vouches for and that is undamaged,
     /// and the length of that part in bytes of complete frames. `is_closed` is whether the file
     /// already ends there.
@@ -122,7 +122,7 @@ impl JournalPiece {
         frame_bytes: u64,
         is_closed: &dyn Fn(u64) -> bool,
         (path, monitor): (&Path, &Monitor),
-    ) -> Result<(RecordedPiece, u64)> {
+    ) -> Result<(RecordedFile, u64)> {
         let mut piece = self.piece.clone();
         let there = file.device().len()?.saturating_sub(piece.payload_at);
         let mut sound = sound_bytes(file, self, there)?;
@@ -174,7 +174,7 @@ fn is_closed(file: &TakeFile, facts: &HeadFacts, whole: u64, cues: &[Cue]) -> bo
 
 /// The length of the payload before the first of the last runs whose content differs from what was
 /// written.
-fn sound_bytes(file: &TakeFile, found: &JournalPiece, there: u64) -> Result<u64> {
+fn sound_bytes(file: &TakeFile, found: &JournalFile, there: u64) -> Result<u64> {
     for (at, run) in &found.last {
         let end = at.saturating_add(run.bytes.into());
         if end > there {
@@ -189,7 +189,7 @@ fn sound_bytes(file: &TakeFile, found: &JournalPiece, there: u64) -> Result<u64>
             Err(error) if error.kind() == Kind::Corrupt => return Ok(*at),
             read => read?,
         }
-        if Summed::of(&bytes) != *run {
+        if Summed::from_bytes(&bytes) != *run {
             return Ok(*at);
         }
     }

@@ -19,7 +19,7 @@ impl PacedConsumer {
 
     /// Whether this number of bytes is available, or the stream has ended.
     pub fn has(&self, bytes: u64) -> bool {
-        match self.consumer.look() {
+        match self.consumer.peek() {
             Found::Bytes { bytes: found, all } => all || found >= bytes + self.late_bytes,
             _ => true,
         }
@@ -27,7 +27,7 @@ impl PacedConsumer {
 
     /// Whether the stream has ended.
     pub fn is_over(&self) -> bool {
-        self.consumer.look() == Found::End
+        self.consumer.peek() == Found::End
     }
 
     /// Appends available bytes until `out` contains `bytes` bytes. Returns whether the stream has
@@ -35,7 +35,7 @@ impl PacedConsumer {
     pub fn gather(&mut self, bytes: u64, out: &mut Vec<u8>) -> bool {
         loop {
             let missing = bytes.saturating_sub(out.len() as u64);
-            match self.consumer.look() {
+            match self.consumer.peek() {
                 Found::End => return true,
                 Found::Bytes { bytes: 1.., .. } if missing > 0 => {}
                 _ => return false,

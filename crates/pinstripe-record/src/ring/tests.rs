@@ -44,7 +44,7 @@ fn ring(consumers: usize) -> (Arc<Ring>, RingProducer) {
 /// Takes out all that is there, with silence as zeros.
 fn drain(consumer: &mut RingConsumer, out: &mut Vec<u8>) -> Found {
     loop {
-        match consumer.look() {
+        match consumer.peek() {
             Found::Gap(bytes) => {
                 out.resize(out.len() + bytes as usize, 0);
                 consumer.take_gap();

@@ -34,7 +34,7 @@ pub struct Summed {
 
 impl Summed {
     /// Returns the run that consists of these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn from_bytes(bytes: &[u8]) -> Self {
         let [a, b, c, d, e, f, g, h, ..] = checksum(bytes);
         Summed { bytes: bytes.len() as u32, sum: u64::from_le_bytes([a, b, c, d, e, f, g, h]) }
     }
@@ -52,7 +52,7 @@ pub struct ProgressRun {
 /// The position of a piece that is after another piece in the same file. The piece before it is the
 /// pre-roll, which is copied later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PieceBehind {
+pub struct FileBehind {
     /// The number of the piece before this one.
     pub front: u32,
     /// The offset in the file at which the payload of this piece begins.
@@ -84,7 +84,7 @@ pub enum JournalEvent {
         start_frame: u64,
         /// The position in the file, if the piece is not at the beginning.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        behind: Option<PieceBehind>,
+        behind: Option<FileBehind>,
     },
     /// Frames were lost, and are replaced by silence.
     Gap {
@@ -427,7 +427,7 @@ mod tests {
 
     fn records() -> Vec<JournalRecord> {
         let event = JournalEvent::Begin { id: "ab".to_owned(), directory: 0 };
-        let run = |bytes: &[u8]| Summed::of(bytes);
+        let run = |bytes: &[u8]| Summed::from_bytes(bytes);
         vec![
             JournalRecord::Event(event),
             JournalRecord::Progress {

@@ -59,7 +59,7 @@ pub struct TrimmedRun {
 
 /// A file of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedPiece {
+pub struct RecordedFile {
     /// The number of the file in the journal.
     pub piece: u32,
     /// The stream.
@@ -222,7 +222,7 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<i64>,
     /// All files of the take; during the recording, the journals list the files instead.
-    pub pieces: Vec<RecordedPiece>,
+    pub pieces: Vec<RecordedFile>,
     /// The gaps: frames that were lost.
     pub gaps: Vec<RecordedGap>,
     /// Marks.
@@ -291,7 +291,7 @@ impl Manifest {
 
     /// Whether a file with these facts is possible: it is of a stream of this take, in one of its
     /// directories, and not longer than the greatest length of a file.
-    pub(crate) fn can_have(&self, piece: &RecordedPiece) -> bool {
+    pub(crate) fn can_have(&self, piece: &RecordedFile) -> bool {
         let end = || {
             let frame_bytes = self.streams.get(piece.stream as usize)?.shape.frame_bytes();
             let frames = piece.start_frame.checked_add(piece.frames)?;

@@ -15,10 +15,10 @@ mod payload;
 pub use folder::{DiskFolder, TakeFile, TakeFolder};
 pub(crate) use journal::JournalReader;
 pub use journal::{
-    Journal, JournalEvent, JournalRecord, PieceBehind, ProgressRun, Summed, decode_journal,
+    FileBehind, Journal, JournalEvent, JournalRecord, ProgressRun, Summed, decode_journal,
 };
 pub use manifest::{
-    BesideTake, CommitStages, Manifest, RecordedGap, RecordedMark, RecordedPiece, RecordedStream,
+    BesideTake, CommitStages, Manifest, RecordedFile, RecordedGap, RecordedMark, RecordedStream,
     SlowSync, TakeFigures, TakeState, TrimmedRun, is_plain_name,
 };
 pub(crate) use names::{is_stream_file_name, stream_file_name};

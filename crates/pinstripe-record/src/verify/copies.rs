@@ -10,7 +10,7 @@ use pinstripe_base::error::Error;
 use pinstripe_base::monitor::Monitor;
 
 use crate::directories::{
-    DirectoriesThere, frames_of_stream, holes_of, missing_of, tell_frames, tell_holes,
+    DirectoriesThere, frames_of_stream, holes_of, missing_of, report_frames, report_holes,
 };
 use crate::take::{Manifest, TakeFolder};
 
@@ -55,21 +55,21 @@ impl Copies {
     /// Reports damage: as a loss if no other copy is intact, otherwise as a warning. Returns
     /// whether another copy can repair some of the damage, and whether some data is lost in all
     /// copies.
-    pub fn tell(
+    pub fn report(
         self,
         folders: &[Arc<dyn TakeFolder>],
         manifest: &Manifest,
         monitor: &Monitor,
     ) -> (bool, bool) {
-        let there = DirectoriesThere::of(folders, manifest);
+        let there = DirectoriesThere::from_folders(folders, manifest);
         let told = || manifest.pieces.iter().map(frames_of_stream);
-        let found = there.told_frames(manifest).chain(self.all.iter().cloned());
+        let found = there.reported_frames(manifest).chain(self.all.iter().cloned());
         let absent = missing_of(told(), found);
         let unknown = there.unknown_streams(manifest, |it| self.known.contains(&it));
         let unsound = missing_of(told().chain(self.all), self.sound);
-        there.tell_absent(manifest, (&unknown, &absent), monitor);
+        there.report_absent(manifest, (&unknown, &absent), monitor);
         let holes = holes_of(&manifest.pieces, 0..u64::MAX);
-        tell_holes(manifest, &holes, monitor);
+        report_holes(manifest, &holes, monitor);
         let is_disputed = !self.disputed.is_empty();
         let mut named: BTreeSet<u32> = absent.keys().chain(&unknown).copied().collect();
         named.extend(self.damages.iter().chain(&self.disputed).map(|it| it.stream));
@@ -79,7 +79,7 @@ impl Copies {
         let mut unvouched = unsound.clone();
         unvouched.retain(|stream, _| !named.contains(stream));
         let what = "take.json lists this file, but no journal has a checksum of it";
-        tell_frames(
+        report_frames(
             manifest,
             &unvouched,
             (

@@ -19,7 +19,7 @@ use crate::play::{PlayPlan, PlaySink, play};
 use crate::recorder::tests::plan;
 use crate::recorder::{RunningTake, TakePlan, TakeStatus, record};
 use crate::recover::recover;
-use crate::take::{Journal, MANIFEST, PieceBehind, ProgressRun, TakeState};
+use crate::take::{FileBehind, Journal, MANIFEST, ProgressRun, TakeState};
 
 const FRAMES: u64 = 20_000;
 
@@ -152,7 +152,7 @@ fn mutate_journal(take: &Path, chance: &mut Chance) {
                 copy: number(chance) as u32,
                 file: chance.of(&TEXTS).to_owned(),
                 start_frame: number(chance),
-                behind: (chance.below(2) == 0).then(|| PieceBehind {
+                behind: (chance.below(2) == 0).then(|| FileBehind {
                     front: number(chance) as u32,
                     payload_at: number(chance),
                 }),
@@ -326,7 +326,7 @@ fn many_files_and_many_gaps_are_read_once() {
 }
 
 /// A take of which the manifest says something else of one file that does not begin the take.
-fn changed_take(parent: &Path, change: impl Fn(&mut RecordedPiece)) -> PathBuf {
+fn changed_take(parent: &Path, change: impl Fn(&mut RecordedFile)) -> PathBuf {
     let path = sound_take(parent);
     let mut manifest = Manifest::load(&DiskFolder::open(&path).unwrap()).unwrap();
     let last = manifest.pieces.iter_mut().filter(|it| it.stream == 0 && it.start_frame > 0).last();

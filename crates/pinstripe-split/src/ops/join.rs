@@ -59,7 +59,7 @@ pub fn open(
 /// # Errors
 /// Fails with the errors of [`SplitOutput::open`], or with [`Kind::NotFound`] when the output is
 /// missing.
-pub fn look(path: &Path, remote: Option<&dyn RemoteOutputs>) -> Result<SplitOutput> {
+pub fn inspect(path: &Path, remote: Option<&dyn RemoteOutputs>) -> Result<SplitOutput> {
     let (device, plain) = open_one(path, remote, &Plan::default())?;
     SplitOutput::open(device, plain)
 }

@@ -190,7 +190,7 @@ fn count(
     for offset in (start..end).step_by(unit as usize) {
         let range = (offset - start) as usize..(end.min(offset + unit) - start) as usize;
         let bytes = if raw.is_empty() { &zeros[..range.len()] } else { &raw[range] };
-        resumed.parts.push((offset / unit, UnitHash::of(offset, bytes)));
+        resumed.parts.push((offset / unit, UnitHash::from_bytes(offset, bytes)));
     }
     Ok(())
 }

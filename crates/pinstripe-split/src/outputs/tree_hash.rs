@@ -28,7 +28,7 @@ pub(crate) struct UnitHash {
 impl UnitHash {
     /// Hashes a unit that begins at `offset`, a multiple of the unit length; the unit must not be
     /// empty.
-    pub fn of(offset: u64, bytes: &[u8]) -> Self {
+    pub fn from_bytes(offset: u64, bytes: &[u8]) -> Self {
         // Only a first unit can be all that there is, and it is hashed twice for it.
         let alone = (offset == 0).then(|| *blake3::hash(bytes).as_bytes());
         let mut hasher = Hasher::new();
@@ -114,7 +114,10 @@ mod tests {
                 units.rotate_left(third);
                 let mut hash = TreeHash::default();
                 for (number, unit_bytes) in units {
-                    hash.take(number as u64, UnitHash::of((number * unit) as u64, unit_bytes));
+                    hash.take(
+                        number as u64,
+                        UnitHash::from_bytes((number * unit) as u64, unit_bytes),
+                    );
                 }
                 assert_eq!(hash.units(), len.div_ceil(unit) as u64);
                 assert_eq!(hash.finish(), Some(*blake3::hash(bytes).as_bytes()), "{len} by {unit}");
@@ -125,8 +128,8 @@ mod tests {
     #[test]
     fn a_missing_part_is_no_hash() {
         let mut hash = TreeHash::default();
-        hash.take(0, UnitHash::of(0, &[1; 4096]));
-        hash.take(2, UnitHash::of(8192, &[1; 4096]));
+        hash.take(0, UnitHash::from_bytes(0, &[1; 4096]));
+        hash.take(2, UnitHash::from_bytes(8192, &[1; 4096]));
         assert_eq!((hash.units(), hash.finish()), (1, None));
     }
 }

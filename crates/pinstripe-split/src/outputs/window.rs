@@ -4,7 +4,9 @@ use std::path::Path;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
-use pinstripe_member::{BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+use pinstripe_member::{
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Member, Replace,
+};
 
 /// A read-only member with a single extent, which it returns for any name.
 pub struct Window {
@@ -54,7 +56,7 @@ impl Member for Window {
         }
     }
 
-    fn list(&self, _room: Room) -> Result<Vec<([u8; 16], u64)>> {
+    fn list(&self, _room: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
         Ok(Vec::new())
     }
 

@@ -2,7 +2,7 @@
 //! a stream in the source's order.
 //!
 //! ```text
-//! ahead: bytes of the next batches --> workers: check, heal, decode --> hash --> lane of the device,
+//! ahead: bytes of the next batches --> workers: check, heal, decode --> hash --> queue of the device,
 //!                                                                                or the stream, in turn
 //! ```
 //!
@@ -23,7 +23,7 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::{into_inner, lock, wait};
 use pinstripe_base::units::merged;
 use pinstripe_io::device::{AlignedBuf, BufferPool, Device};
-use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings};
+use pinstripe_io::write_queue::{QueueDevice, WriteQueue, WriteQueueSettings};
 use pinstripe_stripe::Abort;
 
 /// The destination of the source's bytes.
@@ -33,7 +33,7 @@ pub enum Target<'t> {
     /// A device: each byte goes to its offset in the source minus the start of the range.
     Device {
         /// The device.
-        device: LaneDevice,
+        device: QueueDevice,
         /// The device reads as zeros where nothing was written.
         is_blank: bool,
     },
@@ -163,12 +163,12 @@ impl JoinShared<'_, '_> {
     fn carry_out(&self, workers: usize) -> Result<()> {
         let workers = workers.clamp(1, self.batches.len().max(1));
         std::thread::scope(|scope| {
-            // A lane, since several writers of one file would wait for each other and for a
+            // A queue, since several writers of one file would wait for each other and for a
             // processor.
             let device = self.device().map(|(device, _)| device);
-            let settings = LaneSettings::default();
-            let lane = device.map(|device| Lane::start(scope, device, settings, |_| ()));
-            let waiting = if lane.is_some() { settings.depth + settings.queued } else { 0 };
+            let settings = WriteQueueSettings::default();
+            let queue = device.map(|device| WriteQueue::start(scope, device, settings, |_| ()));
+            let waiting = if queue.is_some() { settings.depth + settings.queued } else { 0 };
             let unit_bytes = self.job.reader.head().unit_bytes() as usize;
             let buffers = BufferPool::new(workers + waiting, unit_bytes);
             with_batches_ahead(self.job.reader, self.batches, workers, |ahead| {
@@ -177,7 +177,7 @@ impl JoinShared<'_, '_> {
                         scope.spawn(|| {
                             let _wake = WakeOnDrop(self);
                             let _guard = self.abort.on_panic();
-                            if let Err(error) = self.work(ahead, &buffers, lane.as_ref()) {
+                            if let Err(error) = self.work(ahead, &buffers, queue.as_ref()) {
                                 self.abort.raise(error);
                             }
                         });
@@ -185,7 +185,7 @@ impl JoinShared<'_, '_> {
                 });
             });
             self.abort.check()?;
-            lane.map_or(Ok(()), |lane| lane.barrier())
+            queue.map_or(Ok(()), |queue| queue.barrier())
         })
     }
 
@@ -193,7 +193,7 @@ impl JoinShared<'_, '_> {
         &self,
         ahead: &Ahead<'_, '_>,
         buffers: &BufferPool,
-        lane: Option<&Lane<'_>>,
+        queue: Option<&WriteQueue<'_>>,
     ) -> Result<()> {
         let mut units = UnitReader::default();
         while let Some((number, pinned)) = ahead.next() {
@@ -207,7 +207,7 @@ impl JoinShared<'_, '_> {
             };
             // Before this thread waits for its turn, which may be that of a batch not read yet.
             drop(pinned);
-            self.batch(number, located, unit, raw, lane)?;
+            self.batch(number, located, unit, raw, queue)?;
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl JoinShared<'_, '_> {
         located: &Located,
         unit: Unit,
         raw: AlignedBuf,
-        lane: Option<&Lane<'_>>,
+        queue: Option<&WriteQueue<'_>>,
     ) -> Result<()> {
         let place = located.place;
         let wanted = &self.job.range;
@@ -246,11 +246,11 @@ impl JoinShared<'_, '_> {
             }
         }
         let here = within(&whole);
-        match (self.device(), lane) {
-            (Some((device, is_blank)), Some(lane)) => {
+        match (self.device(), queue) {
+            (Some((device, is_blank)), Some(queue)) => {
                 let is_one = !raw.is_empty() && here == whole;
                 match is_one && (unit.zeros.is_empty() || !is_blank) {
-                    true => lane.write(here.start - wanted.start, raw)?,
+                    true => queue.write(here.start - wanted.start, raw)?,
                     false => self.parts(
                         device.device(),
                         is_blank,
@@ -280,7 +280,7 @@ impl JoinShared<'_, '_> {
             let end = whole.end.min(offset + unit);
             let range = (offset - whole.start) as usize..(end - whole.start) as usize;
             let bytes = if raw.is_empty() { &zeros[..range.len()] } else { &raw[range] };
-            let of = UnitHash::of(offset, bytes);
+            let of = UnitHash::from_bytes(offset, bytes);
             let mut found = lock(&self.found);
             found.hash.take(offset / unit, of);
             part = Some(of);
@@ -290,7 +290,7 @@ impl JoinShared<'_, '_> {
 
     /// Returns the device to which bytes are written at their offsets, and whether it reads as
     /// zeros where nothing was written.
-    fn device(&self) -> Option<(LaneDevice, bool)> {
+    fn device(&self) -> Option<(QueueDevice, bool)> {
         match &*lock(&self.target) {
             Target::Device { device, is_blank } => Some((device.clone(), *is_blank)),
             Target::None | Target::Stream(_) => None,

@@ -1,7 +1,7 @@
 //! Threads and queues: no other module of this crate creates them.
 //!
 //! ```text
-//! split:    units -> workers -> queue -> writer of each log -> lanes
+//! split:    units -> workers -> queue -> writer of each log -> queues
 //! join:     list of batches -> runner, which reads -> workers, which also write
 //! ```
 //!

@@ -59,7 +59,8 @@ impl Fake {
             place: PathBuf::from(spec.to_string()),
             seed,
             cell_bytes: CELL_MAX_BYTES.min(spec.block_bytes as usize),
-            random_bytes: spec.entropy.of(spec.block_bytes) / WORD_BYTES as u64 * WORD_BYTES as u64,
+            random_bytes: spec.entropy.apply_to(spec.block_bytes) / WORD_BYTES as u64
+                * WORD_BYTES as u64,
             noise: noise(seed),
             words,
             spec,

@@ -1,9 +1,9 @@
 //! MACs of small objects: each proves that a holder of the store's keys wrote the object under its
 //! name.
 //!
-//! The MAC is keyed BLAKE3 over the room and name of the object and its framed bytes, which include
+//! The MAC is keyed BLAKE3 over the kind and name of the object and its framed bytes, which include
 //! kind, version, body and generation; its key is derived from a generation's master key and the
-//! store id. So verification fails for an object that was copied to another name, room or store, or
+//! store id. So verification fails for an object that was copied to another name, kind or store, or
 //! was framed as another kind.
 //!
 //! Invariants: MACs are made with the newest generation and verified with any generation;
@@ -12,7 +12,7 @@
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::keys::Keys;
-use pinstripe_member::{ExtentName, Room, SecretKey, envelope};
+use pinstripe_member::{ExtentKind, ExtentName, SecretKey, envelope};
 
 const KEY: &str = "pinstripe 2026 key that vouches for small objects";
 
@@ -72,29 +72,29 @@ impl Voucher {
 }
 
 fn mac(key: &[u8; 32], name: ExtentName, said: &[u8]) -> blake3::Hash {
-    let (room, id) = match name {
+    let (kind, id) = match name {
         ExtentName::Label => (u8::MAX, [0; 16]),
-        ExtentName::In(room, id) => (room_byte(room), id),
+        ExtentName::In(kind, id) => (room_byte(kind), id),
     };
     let mut hasher = blake3::Hasher::new_keyed(key);
-    hasher.update(&[room]).update(&id).update(said);
+    hasher.update(&[kind]).update(&id).update(said);
     hasher.finalize()
 }
 
-/// The number of a room in the input of a MAC; part of the format.
-const fn room_byte(room: Room) -> u8 {
-    match room {
-        Room::Packs => 0,
-        Room::Index => 1,
-        Room::Snapshots => 2,
-        Room::Keys => 3,
-        Room::Sessions => 4,
-        Room::Forgotten => 5,
-        Room::Gc => 6,
-        Room::Checkpoints => 7,
-        Room::Scrub => 8,
-        Room::Strays => 9,
-        Room::Heartbeats => 10,
+/// The number of a kind in the input of a MAC; part of the format.
+const fn room_byte(kind: ExtentKind) -> u8 {
+    match kind {
+        ExtentKind::Packs => 0,
+        ExtentKind::Index => 1,
+        ExtentKind::Snapshots => 2,
+        ExtentKind::Keys => 3,
+        ExtentKind::Sessions => 4,
+        ExtentKind::Forgotten => 5,
+        ExtentKind::Gc => 6,
+        ExtentKind::Checkpoints => 7,
+        ExtentKind::Scrub => 8,
+        ExtentKind::Strays => 9,
+        ExtentKind::Heartbeats => 10,
     }
 }
 
@@ -110,20 +110,22 @@ mod tests {
     use pinstripe_base::id::StoreId;
     use pinstripe_member::envelope::Object;
 
-    fn name(room: Room, byte: u8) -> ExtentName {
-        ExtentName::In(room, [byte; 16])
+    fn name(kind: ExtentKind, byte: u8) -> ExtentName {
+        ExtentName::In(kind, [byte; 16])
     }
 
     #[test]
     fn an_object_counts_under_its_own_name_kind_and_store_only() {
         let keys = Keys::generate_sealing(StoreId([1; 16])).unwrap();
         let voucher = Voucher::new(&keys);
-        let here = name(Room::Gc, 1);
+        let here = name(ExtentKind::Gc, 1);
         let plain = envelope::close(Object::Gc, b"says something");
         let whole = voucher.vouch(here, &plain);
         voucher.verify(here, &whole).unwrap();
         assert_eq!(voucher.vouch(here, &plain), whole);
-        for elsewhere in [name(Room::Gc, 2), name(Room::Forgotten, 1), ExtentName::Label] {
+        for elsewhere in
+            [name(ExtentKind::Gc, 2), name(ExtentKind::Forgotten, 1), ExtentName::Label]
+        {
             assert_eq!(voucher.verify(elsewhere, &whole).unwrap_err().kind(), Kind::Corrupt);
         }
         assert!(voucher.verify(here, &plain).is_err(), "without a MAC");
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn the_newest_generation_vouches_and_earlier_ones_are_verified() {
         let mut keys = Keys::generate_sealing(StoreId([1; 16])).unwrap();
-        let (before, here) = (Voucher::new(&keys), name(Room::Forgotten, 1));
+        let (before, here) = (Voucher::new(&keys), name(ExtentKind::Forgotten, 1));
         let old = before.vouch(here, &envelope::close(Object::Forgotten, b"x"));
         keys.seals.push(pinstripe_base::id::random::<32>().unwrap().into());
         let after = Voucher::new(&keys);

@@ -26,7 +26,7 @@ use super::windows::Windows;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_member::stripe_set::{Checksum, SetKind, Trailer, checksum};
-use pinstripe_member::{ExtentName, Member, Room, SharedMember};
+use pinstripe_member::{ExtentKind, ExtentName, Member, SharedMember};
 
 /// An open stripe set. Any number of threads may read through one reader.
 pub struct SetReader {
@@ -85,13 +85,13 @@ impl SetReader {
         }))
     }
 
-    /// Hint: these sets of a room will be opened next; the ends of all their extents are requested
+    /// Hint: these sets of a kind will be opened next; the ends of all their extents are requested
     /// from remote members at once.
-    pub fn open_ahead(members: &[Option<SharedMember>], room: Room, sets: &[SetId]) {
+    pub fn open_ahead(members: &[Option<SharedMember>], kind: ExtentKind, sets: &[SetId]) {
         let mut wanted: BTreeMap<usize, Vec<ExtentName>> = BTreeMap::new();
         for set in sets {
             if let Some((number, _)) = turns(members, *set).first() {
-                wanted.entry(*number).or_default().push(ExtentName::In(room, set.0));
+                wanted.entry(*number).or_default().push(ExtentName::In(kind, set.0));
             }
         }
         for (number, names) in wanted {

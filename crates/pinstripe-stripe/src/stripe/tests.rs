@@ -127,7 +127,8 @@ fn a_span_is_what_was_appended_in_as_few_reads_as_extents() {
         }
         if data == 1 {
             // The trailer tells whose extent it is, and rows are joined.
-            let reads = |it: &FaultMember<MemoryMember>| it.statistics().of(Operation::Read).calls;
+            let reads =
+                |it: &FaultMember<MemoryMember>| it.statistics().counts(Operation::Read).calls;
             let before = reads(&watched[0]);
             set.read_span(0..bytes).unwrap();
             assert_eq!(reads(&watched[0]) - before, 1);

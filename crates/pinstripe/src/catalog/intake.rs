@@ -51,7 +51,7 @@ pub enum Change {
 impl Change {
     /// Returns the change that a difference between two trees means, or `None` when a restore would
     /// give the same.
-    pub fn of(difference: Difference) -> Option<Self> {
+    pub(crate) fn from_difference(difference: Difference) -> Option<Self> {
         match difference {
             Difference::Added(entry) => Some(Change::Added(entry.path.clone(), facts(&entry))),
             Difference::Removed(entry) => Some(Change::Removed(entry.path)),

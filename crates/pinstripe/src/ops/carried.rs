@@ -14,7 +14,7 @@ use super::copies::{Copies, ReadAhead};
 use crate::store::{Store, deletion, forgotten, read_small, replace_small};
 use pinstripe_base::error::Result;
 use pinstripe_member::label::Encryption;
-use pinstripe_member::{ExtentName, Member, Room};
+use pinstripe_member::{ExtentKind, ExtentName, Member};
 
 /// Objects that count under the present table.
 pub(super) struct Carried {
@@ -85,9 +85,9 @@ impl Carried {
         let Some(member) = store.member_slots[new].member.as_ref() else { return Ok(0) };
         let known: BTreeSet<_> = self.objects.iter().map(|(name, _)| *name).collect();
         let mut written = 0;
-        for room in [Room::Forgotten, Room::Gc] {
-            for (id, holders) in store.list(room)? {
-                let name = ExtentName::In(room, id);
+        for kind in [ExtentKind::Forgotten, ExtentKind::Gc] {
+            for (id, holders) in store.list(kind)? {
+                let name = ExtentName::In(kind, id);
                 if known.contains(&name) || holders.contains(&new) {
                     continue;
                 }
@@ -106,10 +106,10 @@ impl Carried {
 /// before the new member joined removed such marks from the other members.
 fn drop_marks(store: &Store, new: usize) -> Result<()> {
     let Some(member) = store.member_slots[new].member.as_ref() else { return Ok(()) };
-    for room in [Room::Forgotten, Room::Gc] {
-        for (id, holders) in store.list(room)? {
+    for kind in [ExtentKind::Forgotten, ExtentKind::Gc] {
+        for (id, holders) in store.list(kind)? {
             if holders == [new] {
-                member.delete(ExtentName::In(room, id))?;
+                member.delete(ExtentName::In(kind, id))?;
             }
         }
     }

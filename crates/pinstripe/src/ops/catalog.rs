@@ -18,7 +18,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 /// The number of versions after which the catalog is committed, so that an interrupted update
 /// resumes from there.
@@ -149,7 +149,7 @@ fn is_damage(error: &Error, place: &Path) -> bool {
 /// Returns the existing snapshots that are not forgotten. No snapshot is read, so a search in an
 /// up-to-date catalog costs only a listing.
 fn listed(store: &Store) -> Result<BTreeSet<SnapshotId>> {
-    let there: Vec<_> = store.list(Room::Snapshots)?.into_keys().map(SnapshotId).collect();
+    let there: Vec<_> = store.list(ExtentKind::Snapshots)?.into_keys().map(SnapshotId).collect();
     // Read last: a deletion removes the snapshot first and its mark afterwards, so a snapshot that
     // is listed while it is being deleted still has its mark.
     let marks = forgotten::load(store, Quorum::Backup)?;
@@ -242,7 +242,7 @@ fn take_in(
 /// Whether the unreadable object of this name is on too few members to be a snapshot that any
 /// backup finished.
 fn is_stray(store: &Store, id: SnapshotId) -> Result<bool> {
-    let holders = store.list(Room::Snapshots)?.get(&id.0).map_or(0, Vec::len);
+    let holders = store.list(ExtentKind::Snapshots)?.get(&id.0).map_or(0, Vec::len);
     Ok(holders > 0 && holders < store.votes_on_damage())
 }
 

@@ -13,7 +13,7 @@ use crate::store::{Store, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::forgotten::Mark;
 use pinstripe_member::label::{Encryption, Format};
-use pinstripe_member::{ExtentName, Room, SharedMember, envelope};
+use pinstripe_member::{ExtentKind, ExtentName, SharedMember, envelope};
 
 /// The copies of one object on the present members.
 pub(super) struct Copies<'a> {
@@ -96,10 +96,10 @@ impl<'a> Copies<'a> {
     }
 
     /// Whether no member has the object any more: it was removed during the read. An object of the
-    /// key rooms that some members lack and no member can read was also removed, by a rotation: a
+    /// stored keys that some members lack and no member can read was also removed, by a rotation: a
     /// failing disk would keep its copy.
     pub fn is_gone(&self) -> bool {
-        let is_key = matches!(self.name, ExtentName::In(Room::Keys, _));
+        let is_key = matches!(self.name, ExtentName::In(ExtentKind::Keys, _));
         let kinds = || self.unsound.iter().map(|(_, _, error)| error.kind());
         let is_lacking = |kind| kind == Kind::NotFound || (is_key && kind == Kind::Io);
         let is_anywhere = self.good.is_some() || self.are_too_few;
@@ -160,13 +160,13 @@ type Copy<'a> = (usize, &'a SharedMember, Vec<u8>);
 /// Whether this is a mark that keeps a snapshot: such a mark is copied from any member to every
 /// member.
 fn keeps(name: ExtentName, says: &[u8]) -> bool {
-    matches!(name, ExtentName::In(Room::Forgotten, _))
+    matches!(name, ExtentName::In(ExtentKind::Forgotten, _))
         && Mark::decode(says).is_ok_and(|mark| mark.counts_on_one())
 }
 
 /// Whether an intact copy proves by itself that the object belongs in the store.
 fn is_proof(store: &Store, name: ExtentName) -> bool {
-    let is_snapshot = matches!(name, ExtentName::In(Room::Snapshots, _));
+    let is_snapshot = matches!(name, ExtentName::In(ExtentKind::Snapshots, _));
     match store.config.encryption {
         Encryption::None => is_snapshot,
         _ if store.is_locked() => false,

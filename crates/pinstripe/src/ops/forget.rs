@@ -155,7 +155,7 @@ fn named(
 /// # Errors
 /// Fails with [`Kind::NotFound`] when no member has an object of this name.
 pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
-    let listed = store.list(pinstripe_member::Room::Snapshots)?;
+    let listed = store.list(pinstripe_member::ExtentKind::Snapshots)?;
     if !listed.contains_key(&id.0) {
         return Err(Error::new(Kind::NotFound, format!("no snapshot '{id}'"))
             .advice("'pinstripe snapshots' lists the snapshots"));

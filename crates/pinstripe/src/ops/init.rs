@@ -1,6 +1,6 @@
 //! `init`: makes a store over member directories.
 //!
-//! The rooms are made first, then the keys, then the labels. A directory without a label is not a
+//! The directories are made first, then the keys, then the labels. A directory without a label is not a
 //! member, so an interrupted init leaves directories that the next one refuses as not empty, but
 //! never part of a store.
 
@@ -20,7 +20,7 @@ use pinstripe_member::label::{
     StoreConfig,
 };
 use pinstripe_member::stripe_set::Geometry;
-use pinstripe_member::{ExtentName, NewMember, Places, Room, SharedMember, is_remote, real};
+use pinstripe_member::{ExtentKind, ExtentName, NewMember, Places, SharedMember, is_remote, real};
 use pinstripe_stripe::{Chunking, Codec, NewSlot, RootKey, Voucher};
 
 /// Default for `--strip-size` (decision 0006).
@@ -155,10 +155,10 @@ pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
     Ok(config)
 }
 
-/// Names and bytes of the objects in the key rooms of a new store.
+/// Names and bytes of the objects in the stored keys of a new store.
 type KeyObjects = Vec<(ExtentName, Vec<u8>)>;
 
-/// Returns the objects of a new store's key rooms, and the voucher for its labels.
+/// Returns the objects of a new store's stored keys, and the voucher for its labels.
 fn key_objects(
     config: &StoreConfig,
     slot: Option<&NewSlot>,
@@ -179,7 +179,7 @@ fn key_objects(
             let voucher = Voucher::new(&keys);
             let ring = root.seal(&keys, config, Format::default())?;
             let slot = new.wrap(&root, &ring)?;
-            let name = |id| ExtentName::In(Room::Keys, id);
+            let name = |id| ExtentName::In(ExtentKind::Keys, id);
             let ring_name = name(KeyRing::name(config.store, ring.generation));
             let objects = [(name(slot.id), slot.encode()), (ring_name, ring.encode())];
             let vouched = objects.map(|(name, bytes)| (name, voucher.vouch(name, &bytes)));

@@ -6,7 +6,7 @@ use crate::store::{
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::label::Label;
 use pinstripe_member::scrub::ScrubState;
-use pinstripe_member::{ExtentName, Room, snapshot};
+use pinstripe_member::{ExtentKind, ExtentName, snapshot};
 
 /// Whether the bytes of a small object are what member `number` should have under this name.
 ///
@@ -25,14 +25,14 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
                 return wrong("this label belongs to another member");
             }
         }
-        ExtentName::In(Room::Checkpoints, _) => {
+        ExtentName::In(ExtentKind::Checkpoints, _) => {
             checkpoints::judge(store, bytes)?;
         }
-        ExtentName::In(Room::Keys, id) => judge_key_object(store, id, bytes)?,
-        ExtentName::In(Room::Forgotten, id) => drop(forgotten::read_mark(store, id, bytes)?),
-        ExtentName::In(Room::Sessions, id) => drop(sessions::read(store, id, bytes)?),
-        ExtentName::In(Room::Gc, id) => drop(deletion::read(store, id, bytes)?),
-        ExtentName::In(Room::Scrub, _) => {
+        ExtentName::In(ExtentKind::Keys, id) => judge_key_object(store, id, bytes)?,
+        ExtentName::In(ExtentKind::Forgotten, id) => drop(forgotten::read_mark(store, id, bytes)?),
+        ExtentName::In(ExtentKind::Sessions, id) => drop(sessions::read(store, id, bytes)?),
+        ExtentName::In(ExtentKind::Gc, id) => drop(deletion::read(store, id, bytes)?),
+        ExtentName::In(ExtentKind::Scrub, _) => {
             store.verify(name, bytes)?;
             if ScrubState::decode(bytes)?.store != store.config.store {
                 return wrong("this is the scrub state of another store");

@@ -28,7 +28,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    fn of(slot: &KeySlot) -> Self {
+    fn from_slot(slot: &KeySlot) -> Self {
         let (way, costs) = match slot.way {
             SlotWay::Password(costs) => ("password", Some(costs)),
             SlotWay::KeyFile => ("key file", None),
@@ -54,9 +54,9 @@ pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
     if store.config.encryption == Encryption::None {
         return Err(Error::new(Kind::Usage, "this store is not encrypted: it has no key slots"));
     }
-    let room = store.key_room()?;
+    let room = store.stored_keys()?;
     let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
-    let slots = slots.into_iter().map(Slot::of).collect();
+    let slots = slots.into_iter().map(Slot::from_slot).collect();
     for (name, error) in room.damaged {
         let error = error.advice(
             "no member has an intact copy of this key slot; the other slots still work. Add \
@@ -73,7 +73,7 @@ pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
 /// # Errors
 /// Fails with the errors of [`Store::add_slot`].
 pub fn add(store: &Store, new: &NewSlot) -> Result<Slot> {
-    store.add_slot(new).map(|slot| Slot::of(&slot))
+    store.add_slot(new).map(|slot| Slot::from_slot(&slot))
 }
 
 /// Removes the slot that is named by the beginning of its id or by its label. A slot that is
@@ -85,7 +85,7 @@ pub fn add(store: &Store, new: &NewSlot) -> Result<Slot> {
 /// it, or with the errors of [`Store::remove_slot`].
 pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
     store.keys()?;
-    let room = store.key_room()?;
+    let room = store.stored_keys()?;
     let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
     let is_named = |id: [u8; 16]| name.len() >= NAME_MIN_DIGITS && hex(&id).starts_with(name);
     let sound = slots.iter().filter(|slot| slot.label == name || is_named(slot.id));
@@ -95,7 +95,7 @@ pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
         (Some(id), None) => {
             store.remove_slot(id)?;
             let sound = slots.iter().find(|slot| slot.id == id);
-            Ok((hex(&id), sound.map(|slot| Slot::of(slot))))
+            Ok((hex(&id), sound.map(|slot| Slot::from_slot(slot))))
         }
         (Some(_), Some(_)) => {
             Err(Error::new(Kind::Usage, format!("'{name}' matches several key slots"))
@@ -112,8 +112,8 @@ pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
 /// # Errors
 /// Fails with the errors of [`Store::rotate_keys`].
 pub fn rotate(store: &mut Store, new: &NewSlot) -> Result<(Slot, usize)> {
-    let room = store.key_room()?;
+    let room = store.stored_keys()?;
     let before = room.current().map_or(0, |(_, slots)| slots.len());
     let slot = store.rotate_keys(new)?;
-    Ok((Slot::of(&slot), before))
+    Ok((Slot::from_slot(&slot), before))
 }

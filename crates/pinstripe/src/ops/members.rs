@@ -6,7 +6,7 @@ use crate::store::index::Index;
 use crate::store::{Store, redundancy};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Monitor, Redundancy};
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 use pinstripe_member::label::MemberState as State;
 
 /// One member of the store.
@@ -27,7 +27,7 @@ pub struct MemberStatus {
     pub full: bool,
     /// Extents of packs.
     pub packs: u64,
-    /// Bytes in all rooms of the member.
+    /// Bytes of all kinds on the member.
     pub stored_bytes: u64,
     /// Bytes free on the member's file system, if known.
     pub free_bytes: Option<u64>,
@@ -65,8 +65,8 @@ pub fn run(store: &Store) -> Result<Vec<MemberStatus>> {
             free_bytes: None,
         };
         if let Some(member) = &slot.member {
-            for room in Room::ALL {
-                let extents = match member.list(room) {
+            for kind in ExtentKind::ALL {
+                let extents = match member.list(kind) {
                     Ok(extents) => extents,
                     Err(error) => {
                         state.absence = Some(error.to_string());
@@ -74,7 +74,7 @@ pub fn run(store: &Store) -> Result<Vec<MemberStatus>> {
                     }
                 };
                 state.stored_bytes += extents.iter().map(|(_, bytes)| bytes).sum::<u64>();
-                if room == Room::Packs {
+                if kind == ExtentKind::Packs {
                     state.packs = extents.len() as u64;
                 }
             }

@@ -114,7 +114,7 @@ impl Mender<'_> {
     ///
     /// # Errors
     /// Fails with the errors of `told`, or with [`Kind::Busy`] when the claim was ended.
-    pub(super) fn mend(
+    pub(super) fn carry_out(
         &self,
         jobs: &[Job<'_>],
         told: &mut dyn FnMut(&Job<'_>, Done) -> Result<()>,

@@ -78,7 +78,7 @@ pub fn run(
         refuse_losses(&snapshot)?;
     }
     let mut preview = Preview::default();
-    let Some(sink) = TreeSink::look(options.to, options.rules_to_look())? else {
+    let Some(sink) = TreeSink::inspect(options.to, options.rules_to_look())? else {
         make_all(&selection, monitor, &mut preview, show)?;
         options.filter.report_unmet(monitor)?;
         return Ok((snapshot, preview));
@@ -87,7 +87,7 @@ pub fn run(
     selection.check_above(&sink)?;
     let mut plan = selection.plan(&sink, store.keys()?, b"", monitor);
     if options.reuse.is_some() {
-        plan.linked = LinkedFiles::look(&plan, &mut selection.entries()?);
+        plan.linked = LinkedFiles::read(&plan, &mut selection.entries()?);
     }
     look(&plan, &mut selection.entries()?, &mut preview, show)?;
     options.filter.report_unmet(monitor)?;

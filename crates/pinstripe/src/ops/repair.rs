@@ -23,7 +23,7 @@ use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::pool::each;
 use pinstripe_member::label::Encryption;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::{ExtentPart, SetReader};
 
 /// The number of bytes of a rewritten extent that are collected before a write: a bucket gets an
@@ -93,7 +93,7 @@ pub fn run(store: &mut Store, limits: Limits, monitor: &Monitor) -> Result<Repai
 fn drop_superseded(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<()> {
     let superseded = index::superseded(store)?;
     let stale = index::stale_members(store, &superseded)?;
-    super::stale::tell(store, &stale, super::stale::UPDATED, monitor);
+    super::stale::report(store, &stale, super::stale::UPDATED, monitor);
     index::drop_superseded(store, Some(claim.session())).map(drop)
 }
 
@@ -111,7 +111,7 @@ pub(super) fn small_objects(
         let good = match (name, copies.good) {
             (_, Some(good)) => good,
             // The keys were read into memory while those copies could still be read.
-            (ExtentName::In(Room::Keys, _), None)
+            (ExtentName::In(ExtentKind::Keys, _), None)
                 if store.config.encryption == Encryption::None =>
             {
                 store.keys()?.encode()
@@ -150,15 +150,15 @@ fn stripe_sets(
     let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let indexed_before = indexed.clone();
     let readers = limits.set_readers(store, COLLECTED_BYTES);
-    for room in [Room::Packs, Room::Index] {
-        let there = index::standing_sets(store, room)?;
+    for kind in [ExtentKind::Packs, ExtentKind::Index] {
+        let there = index::standing_sets(store, kind)?;
         // A short index run may be readable from fewer: it is tried, and rebuilt if it is not.
         let is_readable = |(set, members): &(&SetId, &Vec<usize>)| {
-            room == Room::Index || !index::is_leftover(store, **set, members)
+            kind == ExtentKind::Index || !index::is_leftover(store, **set, members)
         };
         let mut sets: BTreeSet<SetId> =
             there.iter().filter(is_readable).map(|(set, _)| *set).collect();
-        if room == Room::Packs {
+        if kind == ExtentKind::Packs {
             // A pack with too few extents is lost if an index run names it, otherwise it is a
             // leftover of an interrupted backup. One that is gone altogether is forgotten, below.
             let is_gone = |set: &SetId| !there.contains_key(set) && store.absent().next().is_none();
@@ -166,7 +166,7 @@ fn stripe_sets(
         }
         let sets: Vec<_> = sets.into_iter().collect();
         let repaired = each(readers, &sets, |set| {
-            repair_set(store, claim, ExtentName::In(room, set.0), monitor)
+            repair_set(store, claim, ExtentName::In(kind, set.0), monitor)
         })?;
         outcome.sets += sets.len() as u64;
         for (set, done) in sets.into_iter().zip(repaired) {
@@ -209,7 +209,7 @@ fn repair_set(
     let mut done = Repaired::default();
     // An index run is derived: it is rebuilt later.
     let lost = |done: &mut Repaired, place: PathBuf, error: Error| match name {
-        ExtentName::In(Room::Index, _) => {}
+        ExtentName::In(ExtentKind::Index, _) => {}
         _ => done.lost.push((place, error)),
     };
     let ExtentName::In(_, set) = name else { return Ok(done) };
@@ -239,7 +239,7 @@ fn repair_set(
     }
     let mender = Mender { store, reader: &reader, claim: Some(claim) };
     let jobs = mender.plan(verification.damage.iter());
-    mender.mend(&jobs, &mut |job, became| {
+    mender.carry_out(&jobs, &mut |job, became| {
         match became {
             Done::Written => {
                 monitor.add(Counter::RepairedExtents, 1);
@@ -277,7 +277,7 @@ fn write_missing(
     let mender = Mender { store, reader, claim: Some(claim) };
     let jobs = mender.plan(damage.iter());
     let (mut repaired, mut failed) = (0, None);
-    mender.mend(&jobs, &mut |_, became| {
+    mender.carry_out(&jobs, &mut |_, became| {
         match became {
             Done::Written => repaired += 1,
             Done::Homeless => {}
@@ -301,7 +301,7 @@ fn write_missing(
 /// Writes an index run for packs that no readable run lists, and removes runs that are unreadable
 /// or list packs that no member has; this is possible because packs have an index of their own.
 fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut RepairOutcome) -> Result<()> {
-    let mended = Index::load(store, monitor)?.mend()?;
+    let mended = Index::load(store, monitor)?.repair()?;
     outcome.rebuilt_runs += mended.written;
     store.present().try_for_each(|(_, member)| member.sync())
 }

@@ -261,7 +261,7 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
         make_way(&sink, &below)?;
     }
     if options.reuse.is_some() {
-        plan.linked = LinkedFiles::look(&plan, &mut selection.entries()?);
+        plan.linked = LinkedFiles::read(&plan, &mut selection.entries()?);
     }
     write_tree(&plan, &selection)?;
     options.filter.report_unmet(monitor)?;

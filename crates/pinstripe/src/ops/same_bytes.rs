@@ -13,15 +13,15 @@ use pinstripe_member::entry::Entry;
 use pinstripe_member::record::ChunkRow;
 
 /// A piece of a file: a chunk, or a hole.
-struct Piece {
+struct FileRange {
     range: Range<u64>,
     chunk: Option<ChunkId>,
 }
 
 /// The pieces of a file that are still to be compared, and the first one's bytes once they are read.
-struct Pieces<'a> {
+struct ComparedFile<'a> {
     chunks: ChunkReader<'a>,
-    left: VecDeque<Piece>,
+    left: VecDeque<FileRange>,
     bytes: Option<Vec<u8>>,
 }
 
@@ -38,8 +38,8 @@ pub(super) fn have_same_bytes<'a>(
     if one.size != other.size {
         return Ok(false);
     }
-    let mut one = Pieces { chunks: chunks(), left: pieces(tree, one)?, bytes: None };
-    let mut other = Pieces { chunks: chunks(), left: pieces(tree, other)?, bytes: None };
+    let mut one = ComparedFile { chunks: chunks(), left: pieces(tree, one)?, bytes: None };
+    let mut other = ComparedFile { chunks: chunks(), left: pieces(tree, other)?, bytes: None };
     let mut at = 0;
     while let (Some(a), Some(b)) = (one.left.front(), other.left.front()) {
         let end = a.range.end.min(b.range.end);
@@ -55,7 +55,7 @@ pub(super) fn have_same_bytes<'a>(
     Ok(true)
 }
 
-impl Pieces<'_> {
+impl ComparedFile<'_> {
     /// Bytes within the first piece.
     fn part(&mut self, range: Range<u64>) -> Result<Vec<u8>> {
         let piece = self.left.front().expect("the caller has seen it");
@@ -81,15 +81,15 @@ impl Pieces<'_> {
 
 /// The pieces of a file, from its beginning to its end. No hole is longer than the longest chunk
 /// may be, so that its zeros fit in memory.
-fn pieces(tree: &mut TreeReader<'_>, entry: &Entry) -> Result<VecDeque<Piece>> {
+fn pieces(tree: &mut TreeReader<'_>, entry: &Entry) -> Result<VecDeque<FileRange>> {
     const HOLE_BYTES: u64 = 1 << 20;
     let mut rows = tree.content(&entry.content)?.into_iter();
     let mut pieces = VecDeque::new();
     let mut at = 0;
-    let hole = |pieces: &mut VecDeque<Piece>, mut from: u64, to: u64| {
+    let hole = |pieces: &mut VecDeque<FileRange>, mut from: u64, to: u64| {
         while from < to {
             let end = to.min(from + HOLE_BYTES);
-            pieces.push_back(Piece { range: from..end, chunk: None });
+            pieces.push_back(FileRange { range: from..end, chunk: None });
             from = end;
         }
     };
@@ -99,7 +99,7 @@ fn pieces(tree: &mut TreeReader<'_>, entry: &Entry) -> Result<VecDeque<Piece>> {
         while at < extent.end {
             let Some(ChunkRow { id, raw_bytes }) = rows.next() else { break };
             let end = at + u64::from(raw_bytes);
-            pieces.push_back(Piece { range: at..end, chunk: Some(id) });
+            pieces.push_back(FileRange { range: at..end, chunk: Some(id) });
             at = end;
         }
     }

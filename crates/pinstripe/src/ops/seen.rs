@@ -10,7 +10,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 /// Identifies the group of backups of the same host and sources.
 const GROUP_CONTEXT: &str = "pinstripe 2026 group of a snapshot that a host has seen";
@@ -30,7 +30,7 @@ pub struct SeenSnapshot {
 
 impl SeenSnapshot {
     /// Returns the part of a snapshot that a host remembers.
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub fn from_snapshot(snapshot: &Snapshot) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(GROUP_CONTEXT);
         for part in std::iter::once(&snapshot.host).chain(&snapshot.sources) {
             hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
@@ -45,7 +45,8 @@ impl SeenSnapshot {
 
     /// Returns the newest snapshot that is not forgotten.
     pub fn newest(known: &[Known]) -> Option<Self> {
-        let wanted = known.iter().filter(|it| !it.is_forgotten).map(|it| Self::of(&it.snapshot));
+        let wanted =
+            known.iter().filter(|it| !it.is_forgotten).map(|it| Self::from_snapshot(&it.snapshot));
         wanted.max_by_key(|seen| (seen.created, seen.id))
     }
 }
@@ -74,7 +75,7 @@ pub fn compare(store: &Store, seen: Option<&SeenSnapshot>) -> Result<Standing> {
     // One name is queried instead of listing all: there may be thousands.
     let name = ExtentName::snapshot(seen.id);
     let is_on_a_member = store.present().any(|(_, member)| member.len(name).is_ok());
-    if is_on_a_member && !deletion::dead(store, Room::Snapshots)?.contains(&seen.id.0) {
+    if is_on_a_member && !deletion::dead(store, ExtentKind::Snapshots)?.contains(&seen.id.0) {
         return Ok(Standing::There);
     }
     if store.is_locked() {
@@ -91,7 +92,7 @@ fn judge(seen: &SeenSnapshot, known: &[Known]) -> Standing {
         return Standing::Removed;
     }
     let later = known.iter().filter(|it| {
-        let it = SeenSnapshot::of(&it.snapshot);
+        let it = SeenSnapshot::from_snapshot(&it.snapshot);
         it.group == seen.group && it.created > seen.created
     });
     // The first one after it took the newest of the same sources for its parent.
@@ -131,14 +132,16 @@ mod tests {
 
     #[test]
     fn what_was_removed_in_order_is_told_from_what_never_was() {
-        let seen = SeenSnapshot::of(&known("/a", 5, 4).snapshot);
+        let seen = SeenSnapshot::from_snapshot(&known("/a", 5, 4).snapshot);
         let judged = |there: &[(&str, u8, u8)]| {
             let there: Vec<_> =
                 there.iter().map(|&(it, time, parent)| known(it, time, parent)).collect();
             judge(&seen, &there)
         };
         let older = |newest: (&str, u8, u8)| {
-            Standing::Older(Some(SeenSnapshot::of(&known(newest.0, newest.1, newest.2).snapshot)))
+            Standing::Older(Some(SeenSnapshot::from_snapshot(
+                &known(newest.0, newest.1, newest.2).snapshot,
+            )))
         };
         // Put back to an earlier state, to an empty store, and backed up into since.
         assert_eq!(judged(&[("/a", 3, 0), ("/a", 4, 3)]), older(("/a", 4, 3)));
@@ -151,7 +154,7 @@ mod tests {
         // Removed by its rules: its child is present, or those between went too.
         assert_eq!(judged(&[("/a", 6, 5)]), Standing::Removed);
         assert_eq!(judged(&[("/a", 4, 3), ("/a", 9, 8)]), Standing::Removed);
-        let stream = SeenSnapshot::of(&known("/s", 5, 0).snapshot);
+        let stream = SeenSnapshot::from_snapshot(&known("/s", 5, 0).snapshot);
         assert_eq!(judge(&stream, &[known("/s", 6, 0)]), Standing::Removed);
     }
 }

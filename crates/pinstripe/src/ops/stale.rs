@@ -20,7 +20,12 @@ const BEHIND: &str = "the listings of this member's endpoint are outdated or inc
                       again later; 'pinstripe probe PLACE' tests what the endpoint supports";
 
 /// Reports each member that was absent, with its superfluous and its missing objects.
-pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {
+pub(super) fn report(
+    store: &Store,
+    stale: &BTreeMap<usize, Stale>,
+    advice: &str,
+    monitor: &Monitor,
+) {
     for (number, one) in stale {
         let advice = if one.lists_too_little() { BEHIND } else { advice };
         let what = one.describe(*number, store.is_full(*number));

@@ -15,7 +15,7 @@ use crate::store::tree::TreeReader;
 use crate::store::{Store, redundancy, snapshots};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::record::ChunkRow;
@@ -222,8 +222,8 @@ fn stored(store: &Store, index: &Index<'_>, monitor: &Monitor) -> Result<StoredT
         Ok((chunks, raw_bytes))
     })?;
     for (_, member) in store.present() {
-        for room in [Room::Packs, Room::Index] {
-            match member.list(room) {
+        for kind in [ExtentKind::Packs, ExtentKind::Index] {
+            match member.list(kind) {
                 Ok(listed) => {
                     stored.member_bytes += listed.iter().map(|(_, bytes)| bytes).sum::<u64>()
                 }

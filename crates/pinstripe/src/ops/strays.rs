@@ -1,8 +1,8 @@
-//! Strays: objects in the members' rooms that no process of this store finished writing.
+//! Strays: objects on members that no process of this store finished writing.
 //!
 //! A stray is junk, an object of another store or name, an object that no holder of the keys made,
 //! or one on fewer members than any writer must have reached. No reader uses a stray. `check`
-//! reports strays; `repair` moves each into the room `strays` of its member, so that it is reported
+//! reports strays; `repair` moves each to the kind `strays` on its member, so that it is reported
 //! once and can still be examined.
 //!
 //! Invariants: an object that may still be in the process of being put is not set aside. Without
@@ -23,17 +23,17 @@ use pinstripe_member::forgotten::Mark;
 use pinstripe_member::gc::DeletionStep;
 use pinstripe_member::label::Encryption;
 use pinstripe_member::scrub::ScrubState;
-use pinstripe_member::{ExtentName, Room, SharedMember, envelope};
+use pinstripe_member::{ExtentKind, ExtentName, SharedMember, envelope};
 
-/// The rooms of small objects.
-const ROOMS: [Room; 7] = [
-    Room::Keys,
-    Room::Sessions,
-    Room::Forgotten,
-    Room::Gc,
-    Room::Snapshots,
-    Room::Checkpoints,
-    Room::Scrub,
+/// The kinds of small objects.
+const ROOMS: [ExtentKind; 7] = [
+    ExtentKind::Keys,
+    ExtentKind::Sessions,
+    ExtentKind::Forgotten,
+    ExtentKind::Gc,
+    ExtentKind::Snapshots,
+    ExtentKind::Checkpoints,
+    ExtentKind::Scrub,
 ];
 
 /// One stray object.
@@ -66,15 +66,15 @@ impl Stray {
 /// Fails with the errors of [`Store::objects`].
 pub(super) fn find(store: &Store, own: Option<SessionId>) -> Result<Vec<Stray>> {
     let mut strays = Vec::new();
-    for room in ROOMS {
-        let holders: Vec<_> = holders(store, room).into_iter().collect();
+    for kind in ROOMS {
+        let holders: Vec<_> = holders(store, kind).into_iter().collect();
         for holders in holders.chunks(AHEAD_OBJECTS) {
             let wanted = holders.iter().flat_map(|(id, members)| {
-                members.iter().map(|number| (*number, ExtentName::In(room, *id)))
+                members.iter().map(|number| (*number, ExtentName::In(kind, *id)))
             });
             let mut ahead = ReadAhead::of(store, wanted);
             for (id, holders) in holders {
-                let name = ExtentName::In(room, *id);
+                let name = ExtentName::In(kind, *id);
                 strays.append(&mut among(store, name, holders, &mut ahead)?);
             }
         }
@@ -100,7 +100,7 @@ fn among(
     let mut found: Vec<_> = found.collect();
     let (votes, votes_on_damage) = (store.votes(), store.votes_on_damage());
     // An object that no member can read has no effect, and its writer cannot continue from there.
-    let is_spent = matches!(name, ExtentName::In(Room::Gc | Room::Sessions, _));
+    let is_spent = matches!(name, ExtentName::In(ExtentKind::Gc | ExtentKind::Sessions, _));
     for one in found.iter_mut().filter(|one| !one.is_sound && !one.is_forged) {
         one.needs_quiet = holders.len() >= votes_on_damage;
     }
@@ -115,12 +115,12 @@ fn among(
     Ok(found)
 }
 
-/// Returns the members that have each object of a room. A member that cannot be listed counts as
+/// Returns the members that have each object of a kind. A member that cannot be listed counts as
 /// having no object.
-fn holders(store: &Store, room: Room) -> BTreeMap<[u8; 16], Vec<usize>> {
+fn holders(store: &Store, kind: ExtentKind) -> BTreeMap<[u8; 16], Vec<usize>> {
     let mut holders: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (number, member) in store.present() {
-        let listed = member.list(room).unwrap_or_default();
+        let listed = member.list(kind).unwrap_or_default();
         listed.into_iter().for_each(|(id, _)| holders.entry(id).or_default().push(number));
     }
     holders
@@ -128,7 +128,7 @@ fn holders(store: &Store, room: Room) -> BTreeMap<[u8; 16], Vec<usize>> {
 
 /// Decides about an object that is on too few members.
 fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) -> Option<Stray> {
-    let ExtentName::In(room, id) = name else { return None };
+    let ExtentName::In(kind, id) = name else { return None };
     let held = store.member_slots[member].member.as_ref()?;
     let bytes = ahead.read(member, held, name);
     let is_whole = bytes.as_ref().is_ok_and(|bytes| envelope::open_any(bytes).is_ok());
@@ -138,7 +138,7 @@ fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) 
     };
     // A scrub without the key records what it verified, without a MAC; no decision depends on it.
     let is_note = |bytes: &[u8]| {
-        room == Room::Scrub
+        kind == ExtentKind::Scrub
             && ScrubState::decode(bytes).is_ok_and(|state| state.store == store.config.store)
     };
     if bytes.as_ref().is_ok_and(|bytes| is_note(bytes)) {
@@ -146,14 +146,16 @@ fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) 
     }
     let is_kept = bytes.as_ref().is_ok_and(|bytes| counts_on_one(store, name, bytes));
     match bytes.and_then(|bytes| judge(store, member, name, &bytes)) {
-        Ok(()) if is_kept || !needs_votes(store, room) => None,
+        Ok(()) if is_kept || !needs_votes(store, kind) => None,
         Ok(()) => stray(
             Error::new(Kind::Corrupt, "too few members have this object, so it is ignored")
                 .expected(format!("{} members or more with this object", store.votes()), "fewer"),
             true,
         ),
         Err(error) if error.kind() == Kind::NotFound || error.kind().is_about_keys() => None,
-        Err(_) if room == Room::Snapshots && snapshots::is_void(store, SnapshotId(id)) => None,
+        Err(_) if kind == ExtentKind::Snapshots && snapshots::is_void(store, SnapshotId(id)) => {
+            None
+        }
         Err(error) => stray(error, false),
     }
 }
@@ -161,10 +163,10 @@ fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) 
 /// Whether an intact object counts even if a single member has it: a mark that keeps a snapshot,
 /// and a tombstone that still hides objects which a member brought back.
 fn counts_on_one(store: &Store, name: ExtentName, bytes: &[u8]) -> bool {
-    let ExtentName::In(room, id) = name else { return false };
-    match room {
-        Room::Forgotten => Mark::decode(bytes).is_ok_and(|mark| mark.counts_on_one()),
-        Room::Gc => deletion::read(store, id, bytes).is_ok_and(|object| match object.step {
+    let ExtentName::In(kind, id) = name else { return false };
+    match kind {
+        ExtentKind::Forgotten => Mark::decode(bytes).is_ok_and(|mark| mark.counts_on_one()),
+        ExtentKind::Gc => deletion::read(store, id, bytes).is_ok_and(|object| match object.step {
             DeletionStep::Tombstone(lists) => lists.snapshots.iter().any(|(snapshot, _)| {
                 let is_there = |member: &SharedMember| member.len(ExtentName::snapshot(*snapshot));
                 store.present().any(|(_, member)| is_there(member).is_ok())
@@ -175,21 +177,23 @@ fn counts_on_one(store: &Store, name: ExtentName, bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether an intact object of a room counts only if as many members have it as a writer must have
+/// Whether an intact object of a kind counts only if as many members have it as a writer must have
 /// reached.
-fn needs_votes(store: &Store, room: Room) -> bool {
-    let is_said_by_any =
-        matches!(room, Room::Sessions | Room::Snapshots | Room::Checkpoints | Room::Scrub);
+fn needs_votes(store: &Store, kind: ExtentKind) -> bool {
+    let is_said_by_any = matches!(
+        kind,
+        ExtentKind::Sessions | ExtentKind::Snapshots | ExtentKind::Checkpoints | ExtentKind::Scrub
+    );
     let is_sealed = store.config.encryption != Encryption::None;
     // Slots and rings are tried by opening, and a forged one opens nothing.
-    let is_tried = is_sealed && room == Room::Keys;
+    let is_tried = is_sealed && kind == ExtentKind::Keys;
     !(is_said_by_any || store.has_macs() || is_tried)
 }
 
 /// A stray that was set aside.
 struct Aside {
     stray: Stray,
-    /// The name in the room `strays`, and a description.
+    /// The name under the kind `strays`, and a description.
     name: ExtentName,
     bytes: Vec<u8>,
 }
@@ -248,8 +252,8 @@ fn put_back(store: &Store, aside: &Aside) -> Result<()> {
     member.delete(aside.name)
 }
 
-/// Durably copies a stray into the room `strays` of its own member, and removes the original.
-/// Returns the new name in that room, and a description.
+/// Durably copies a stray to the kind `strays` on its own member, and removes the original.
+/// Returns the new name under that kind, and a description.
 fn move_aside(store: &Store, stray: &Stray) -> Result<(ExtentName, Vec<u8>)> {
     let Some(member) = &store.member_slots[stray.member].member else {
         return Err(Error::new(Kind::NotFound, "the member is gone"));
@@ -258,7 +262,7 @@ fn move_aside(store: &Store, stray: &Stray) -> Result<(ExtentName, Vec<u8>)> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(stray.name.path().as_bytes()).update(&bytes);
     let id = *hasher.finalize().as_bytes().first_chunk().expect("32 bytes have a first 16");
-    let aside = ExtentName::In(Room::Strays, id);
+    let aside = ExtentName::In(ExtentKind::Strays, id);
     match member.put(aside, &bytes) {
         Err(error) if error.kind() == Kind::Exists => {}
         put => put?,

@@ -23,7 +23,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::envelope::Object;
 use pinstripe_member::key_ring::KeyRing;
 use pinstripe_member::label::Format;
-use pinstripe_member::{ExtentName, Room, SharedMember, envelope};
+use pinstripe_member::{ExtentKind, ExtentName, SharedMember, envelope};
 
 /// Whether to upgrade or to undo an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,15 +163,21 @@ fn refuse_writers(store: &Store) -> Result<()> {
     )))
 }
 
-/// The rooms whose objects get MACs. Sessions get none: no other writer is running.
-const ROOMS: [Room; 5] = [Room::Keys, Room::Forgotten, Room::Gc, Room::Scrub, Room::Snapshots];
+/// The kinds whose objects get MACs. Sessions get none: no other writer is running.
+const ROOMS: [ExtentKind; 5] = [
+    ExtentKind::Keys,
+    ExtentKind::Forgotten,
+    ExtentKind::Gc,
+    ExtentKind::Scrub,
+    ExtentKind::Snapshots,
+];
 
 /// Returns the names of all objects that may have a MAC: not those of rings and snapshots.
 fn names(store: &Store) -> Result<BTreeSet<ExtentName>> {
     let mut names = BTreeSet::new();
-    for room in ROOMS {
-        let listed = store.names(room, Quorum::Deletion)?.into_iter();
-        names.extend(listed.map(|id| ExtentName::In(room, id)));
+    for kind in ROOMS {
+        let listed = store.names(kind, Quorum::Deletion)?.into_iter();
+        names.extend(listed.map(|id| ExtentName::In(kind, id)));
     }
     let is_sealed = |name: &ExtentName| {
         let is_of = |bytes: &[u8]| match KeyRing::decode(bytes) {
@@ -190,7 +196,7 @@ fn counting_objects(store: &Store) -> Result<Vec<(ExtentName, Vec<u8>)>> {
     let mut counting = Vec::new();
     for name in names(store)? {
         let good = match name {
-            ExtentName::In(Room::Snapshots, id) => {
+            ExtentName::In(ExtentKind::Snapshots, id) => {
                 let void =
                     |bytes: &[u8]| snapshots::read_void(store, id, bytes).map(|()| bytes.to_vec());
                 store.read_agreed(name, void).ok()

@@ -21,7 +21,7 @@ pub fn run(mut diff: TreeDiff<'_>, intake: &mut Intake<'_>, stop: &AtomicBool) -
         let reader = scope.spawn(move || {
             let mut batch = Vec::new();
             while let Some(difference) = diff.next_difference()? {
-                batch.extend(Change::of(difference));
+                batch.extend(Change::from_difference(difference));
                 if batch.len() >= CATALOG_BATCH_CHANGES
                     && sender.send(std::mem::take(&mut batch)).is_err()
                 {

@@ -1,5 +1,5 @@
 //! One writer thread per member, which gets commands through a bounded queue. A remote member also
-//! has lanes, which seal several extents at once.
+//! has threads, which seal several extents at once.
 //!
 //! Invariants: commands for one member are carried out in the order given, except that a remote
 //! member carries out several seals at once, and all commands other than those for extents wait for
@@ -12,8 +12,8 @@
 //! lost an extent while it was open counts as *short* ([`MemberWriters::is_short`]), so that it can
 //! be written again before anything refers to it.
 
-mod lanes;
-mod room;
+mod free_space;
+mod seal_threads;
 mod writer;
 
 use std::collections::HashSet;
@@ -22,8 +22,8 @@ use std::thread::Scope;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use self::lanes::Lanes;
-use self::room::Room;
+use self::free_space::FreeSpace;
+use self::seal_threads::SealThreads;
 use self::writer::Writer;
 use super::limits::{EXTENT_ROOM_BYTES, FAR_STRIPS_QUEUED, LANE_SHARE, PACK_BYTES};
 use super::scratch_pool::ScratchPool;
@@ -81,7 +81,7 @@ pub struct MemberWriters<'a> {
     /// By member number: whether the member gets stripe sets.
     takes: Vec<bool>,
     /// By member number.
-    rooms: Vec<Option<Room>>,
+    rooms: Vec<Option<FreeSpace>>,
     config: &'a StoreConfig,
     shared: WritersShared<'a>,
 }
@@ -140,19 +140,19 @@ impl<'a> MemberWriters<'a> {
             monitor,
             strips: Arc::new(ScratchPool::new(queued.iter().sum())),
         };
-        let rooms: Vec<_> = members.iter().map(|it| Some(Room::of(it.clone()?))).collect();
+        let rooms: Vec<_> = members.iter().map(|it| Some(FreeSpace::new(it.clone()?))).collect();
         let start = |(number, member): (usize, &Option<SharedMember>)| {
             let member = member.clone()?;
             let (sender, receiver) = bounded(queued[number]);
             let writer = Writer::new(number, member, rooms[number].clone()?, shared.clone());
-            let lanes = far[number].map(|far| {
+            let seal_threads = far[number].map(|far| {
                 let queue_bytes = strips_queued as u64 * u64::from(store.config.strip_bytes);
                 let share = LANE_SHARE.min(members.len() as u64);
                 let affordable = share * queue_bytes / far.extent_bytes.max(1);
-                let lanes = affordable.clamp(1, far.lanes.max(1) as u64) as usize;
-                Lanes::start(scope, lanes, number, &writer.member, &shared)
+                let seal_threads = affordable.clamp(1, far.seals.max(1) as u64) as usize;
+                SealThreads::start(scope, seal_threads, number, &writer.member, &shared)
             });
-            scope.spawn(move || writer.run(&receiver, lanes));
+            scope.spawn(move || writer.run(&receiver, seal_threads));
             Some(sender)
         };
         let queues = members.iter().enumerate().map(start).collect();
@@ -237,7 +237,7 @@ impl<'a> MemberWriters<'a> {
     fn set_members(&self, name: ExtentName, geometry: Geometry, members: Vec<usize>) -> SetMembers {
         let rooms = || members.iter().filter_map(|number| self.rooms[*number].as_ref());
         // Short extents, if all must be held until they are sealed, or if room is short.
-        let longest = rooms().filter_map(Room::extent_bytes).min();
+        let longest = rooms().filter_map(FreeSpace::extent_bytes).min();
         let content = |bytes: u64| bytes.saturating_sub(EXTENT_ROOM_BYTES).max(bytes / 2);
         let most = longest.map_or(PACK_BYTES, |bytes| content(bytes) * geometry.data() as u64);
         let pack_bytes = most.min(PACK_BYTES);

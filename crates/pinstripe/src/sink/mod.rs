@@ -146,7 +146,7 @@ impl TreeSink {
     ///
     /// # Errors
     /// Fails with the errors of [`Self::create`].
-    pub fn look(to: &Path, rules: Rules) -> Result<Option<Self>> {
+    pub fn inspect(to: &Path, rules: Rules) -> Result<Option<Self>> {
         match rustix::fs::stat(to) {
             Err(Errno::NOENT) => Ok(None),
             _ => Self::open_by(Resolver::of_this_kernel(), to, rules, false).map(Some),

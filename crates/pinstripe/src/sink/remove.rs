@@ -16,7 +16,7 @@ use super::root::{Parent, RemovedCount};
 use super::{Root, TreeSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
-use pinstripe_io::beneath::{Passage, failure, shown};
+use pinstripe_io::beneath::{ParentDirectory, failure, shown};
 use pinstripe_io::mounts::MountIdentity;
 use pinstripe_member::tree::is_at_or_below;
 
@@ -125,7 +125,7 @@ impl TreeSink {
             let removed = &mut RemovedCount::default();
             return self.root.remove(path, Removal::Counted, removed, &mut |_, _| ());
         }
-        let directory = RemovalBase::of(&self.root, path)?.open(path)?;
+        let directory = RemovalBase::for_path(&self.root, path)?.open(path)?;
         let io = |errno| failure("cannot list the directory", path, errno);
         if super::root::is_empty(&directory).map_err(io)? {
             return Ok(());
@@ -143,7 +143,7 @@ impl Root {
         removed: &mut RemovedCount,
         show: &mut dyn FnMut(&[u8], u64),
     ) -> Result<()> {
-        let base = RemovalBase::of(self, path)?;
+        let base = RemovalBase::for_path(self, path)?;
         // All of it is examined first: an entry that must stay is found before anything is removed.
         let mut seen = RemovedCount::default();
         base.walk(path, &mut |path, bytes, _| {
@@ -212,7 +212,7 @@ impl Root {
 /// The directory in which something is removed.
 struct RemovalBase<'r> {
     root: &'r Root,
-    directory: Passage<'r>,
+    directory: ParentDirectory<'r>,
     /// The length of the directory's path, including the slash after it.
     prefix: usize,
     mount: MountIdentity,
@@ -220,7 +220,7 @@ struct RemovalBase<'r> {
 
 impl<'r> RemovalBase<'r> {
     /// Opens the directory that holds `path`.
-    fn of(root: &'r Root, path: &[u8]) -> Result<Self> {
+    fn for_path(root: &'r Root, path: &[u8]) -> Result<Self> {
         let Parent { directory, name } = root.parent(path)?;
         let prefix = path.len() - name.len();
         let mount = MountIdentity::of_open(directory.as_fd())
@@ -243,7 +243,7 @@ impl<'r> RemovalBase<'r> {
     }
 
     /// Returns the directory of `path`, and its last component.
-    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Passage<'_>, &'p [u8])> {
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<(ParentDirectory<'_>, &'p [u8])> {
         let parent = self.root.way.parent(self.directory.as_fd(), &path[self.prefix..]);
         parent.map_err(|errno| failure("cannot open the directory of this entry", path, errno))
     }
@@ -265,7 +265,7 @@ impl<'r> RemovalBase<'r> {
     }
 
     /// Returns the metadata of `path`; fails if something is mounted there.
-    fn look(&self, path: &[u8]) -> Result<rustix::fs::Stat> {
+    fn stat(&self, path: &[u8]) -> Result<rustix::fs::Stat> {
         let io = |errno| failure("cannot stat", path, errno);
         let (parent, name) = self.parent(path)?;
         let stat = rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
@@ -292,7 +292,7 @@ impl<'r> RemovalBase<'r> {
             };
             let path =
                 if directory.is_empty() { name } else { [directory, &b"/"[..], &name].concat() };
-            let stat = self.look(&path)?;
+            let stat = self.stat(&path)?;
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
                 let names = list(self.open(&path)?.as_fd())
                     .map_err(|errno| failure("cannot list the directory", &path, errno))?;

@@ -15,7 +15,9 @@ use super::Rules;
 use super::apply_metadata::{ACL_DEFAULT, Handle, MetadataWriter};
 use super::birth::FirstBirth;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
+use pinstripe_io::beneath::{
+    ParentDirectory, Resolver, check_relative, failure, magic_path, shown,
+};
 use pinstripe_member::meta::Metadata;
 
 /// The values that all open files of the target share.
@@ -198,7 +200,7 @@ impl Root {
 
 /// Where a new name is made: an open directory and the last component.
 pub(super) struct Parent<'r, 'p> {
-    pub(super) directory: Passage<'r>,
+    pub(super) directory: ParentDirectory<'r>,
     pub(super) name: &'p [u8],
 }
 

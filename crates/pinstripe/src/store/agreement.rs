@@ -48,7 +48,7 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
     // One step at a time: only members of the current table vote on the next one, so a made-up
     // table cannot bring its own voters.
     loop {
-        let members = TableMembers::of(current, found);
+        let members = TableMembers::count(current, found);
         // A member with a still later table has accepted this one.
         let next = tables.iter().find(|table| {
             table.replaces(current)
@@ -83,14 +83,14 @@ pub(super) fn have_parted(one: &MemberTable, other: &MemberTable) -> bool {
 
 /// Whether as many members of a table have it as any writer must have reached.
 pub(super) fn holds(table: &MemberTable, parity: u8, found: &[&Label]) -> bool {
-    let members = TableMembers::of(table, found);
+    let members = TableMembers::count(table, found);
     members.saying(|said| said == table) >= members.votes(parity.into())
 }
 
 /// The settings on which the members in the named label's table agree: those of the named label,
 /// unless as many members as any writer must have reached have other ones.
 pub(super) fn agreed_config<'a>(named: &'a Label, found: &[&'a Label]) -> &'a StoreConfig {
-    let members = TableMembers::of(&named.table, found);
+    let members = TableMembers::count(&named.table, found);
     let votes = members.votes(named.config.parity.into());
     let saying = |config: &StoreConfig| {
         members.labels.iter().filter(|label| label.config == *config).count()
@@ -108,7 +108,7 @@ struct TableMembers<'a> {
 }
 
 impl<'a> TableMembers<'a> {
-    fn of(table: &MemberTable, found: &[&'a Label]) -> Self {
+    fn count(table: &MemberTable, found: &[&'a Label]) -> Self {
         let rows: Vec<_> = table.rows.iter().filter(|row| row.state != MemberState::Left).collect();
         let labels = rows.iter().filter_map(|row| {
             let is_its = |label: &&&Label| {

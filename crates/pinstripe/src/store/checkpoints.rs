@@ -1,7 +1,7 @@
 //! Checkpoints: the durable progress of backups that have not ended.
 //!
 //! A checkpoint has the fields of a snapshot: the id of the snapshot that its backup would have
-//! made, and a count that marks it as a checkpoint. A checkpoint has a random name in a room of its
+//! made, and a count that marks it as a checkpoint. A checkpoint has a random name under a kind of its
 //! own. The object kind and the sealing context of a checkpoint differ from those of a snapshot, so
 //! the two cannot be confused; in stores of format version 1 a checkpoint was a snapshot object. No
 //! verb restores from a checkpoint: the next backup of the same host and sources reuses its
@@ -15,7 +15,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::label::Format;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, Room, snapshot};
+use pinstripe_member::{ExtentKind, ExtentName, snapshot};
 use pinstripe_stripe::Sealer;
 
 use super::Store;
@@ -42,7 +42,7 @@ pub fn refuse(snapshot: &Snapshot) -> Result<()> {
 /// # Errors
 /// Fails when the system provides no randomness.
 pub(crate) fn new_name(store: &Store) -> Result<ExtentName> {
-    Ok(ExtentName::In(Room::Checkpoints, store.new_name()?))
+    Ok(ExtentName::In(ExtentKind::Checkpoints, store.new_name()?))
 }
 
 /// Encodes a checkpoint in the form that this store uses.
@@ -63,8 +63,8 @@ pub fn encode(store: &Store, sealer: &Sealer, checkpoint: &Snapshot) -> Result<V
 /// Fails with the errors of [`Store::list`].
 pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<(ExtentName, Snapshot)>> {
     let mut found = Vec::new();
-    for id in store.list(Room::Checkpoints)?.into_keys() {
-        let name = ExtentName::In(Room::Checkpoints, id);
+    for id in store.list(ExtentKind::Checkpoints)?.into_keys() {
+        let name = ExtentName::In(ExtentKind::Checkpoints, id);
         match store.read_object(name, |bytes| decode(store, bytes)) {
             Ok(checkpoint) => found.push((name, checkpoint)),
             // Its backup reached an end meanwhile.

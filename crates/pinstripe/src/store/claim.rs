@@ -25,7 +25,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SessionId;
 use pinstripe_member::session::{Session, Work};
-use pinstripe_member::{ExtentName, Room, SharedMember, is_of_an_earlier_boot};
+use pinstripe_member::{ExtentKind, ExtentName, SharedMember, is_of_an_earlier_boot};
 
 /// The number of times that a claimant checks whether a concurrent one has removed its claim, with
 /// a wait between checks: in total longer than it takes to put a claim and remove it. The file
@@ -104,7 +104,7 @@ impl Store {
     /// processes that have ended are removed first.
     fn other_claim(&self, own: SessionId) -> Result<Option<Session>> {
         let read = |id, bytes: &[u8]| sessions::read(self, id, bytes);
-        let found = self.objects(Room::Sessions, Quorum::Backup, Belief::One, read)?;
+        let found = self.objects(ExtentKind::Sessions, Quorum::Backup, Belief::One, read)?;
         let found = found.sound.into_values();
         let mut others: Vec<Session> = Vec::new();
         for other in found.filter(|it| it.work == Work::Rebalance && it.id != own) {

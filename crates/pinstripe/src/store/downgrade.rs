@@ -16,7 +16,7 @@ use pinstripe_member::key_ring::{KeyRing, KeySlot};
 use pinstripe_member::keys::Keys;
 use pinstripe_member::label::{Encryption, Label, StoreConfig};
 use pinstripe_member::removed_slot::RemovedSlot;
-use pinstripe_member::{ExtentName, Places, Room};
+use pinstripe_member::{ExtentKind, ExtentName, Places};
 
 /// Refuses a store with both kinds of keys; `looked` has the places of its members with their
 /// labels. A place that does not answer is ignored.
@@ -87,8 +87,8 @@ fn sealing(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBu
 /// Returns a key ring or key slot at a place.
 fn sealing_keys(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBuf> {
     let member = places.open(place).ok()?;
-    let names = member.list(Room::Keys).unwrap_or_default().into_iter();
-    let mut names = names.map(|(id, _)| ExtentName::In(Room::Keys, id));
+    let names = member.list(ExtentKind::Keys).unwrap_or_default().into_iter();
+    let mut names = names.map(|(id, _)| ExtentName::In(ExtentKind::Keys, id));
     let name = names.find(|&name| {
         read_small(&*member, name).is_ok_and(|bytes| sealed_owner(&bytes) == Some(config.store))
     })?;

@@ -9,7 +9,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::forgotten::Mark;
 use pinstripe_member::gc::{DeletionStep, GcObject};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 use super::objects::{Belief, Quorum};
 use super::{Store, deletion};
@@ -36,7 +36,7 @@ impl Marks {
         let sound = self.generation(snapshot);
         let by = |generation| {
             let mark = Mark { store: store.config.store, snapshot, generation };
-            let name = ExtentName::In(Room::Forgotten, mark.name());
+            let name = ExtentName::In(ExtentKind::Forgotten, mark.name());
             taken.get(&name).copied()
         };
         // A writer that meets a void skips two generations, so the one in between is never put: a
@@ -71,14 +71,14 @@ impl Marks {
 /// Fails with the errors of [`Store::objects`].
 pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
-    let found = store.objects(Room::Forgotten, quorum, Belief::Agreed, read)?;
+    let found = store.objects(ExtentKind::Forgotten, quorum, Belief::Agreed, read)?;
     let mut marks = Marks::default();
     // Names that are taken by voids, and (true) by damaged objects.
     let mut taken: BTreeMap<_, bool> = BTreeMap::new();
     for (name, mark) in found.sound {
         match mark {
             Some(mark) => marks.add(mark.snapshot, mark.generation),
-            None => drop(taken.insert(ExtentName::In(Room::Forgotten, name), false)),
+            None => drop(taken.insert(ExtentName::In(ExtentKind::Forgotten, name), false)),
         }
     }
     for mark in found.few.into_values().flatten().filter(Mark::counts_on_one) {
@@ -90,7 +90,7 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
     let unsound = found.unsound.into_iter().map(|(name, _)| name);
     taken.extend(unsound.chain(found.doubtful).map(|name| (name, true)));
     if taken.values().any(|&is_damaged| is_damaged) {
-        let there = store.list(Room::Snapshots)?.into_keys().map(SnapshotId);
+        let there = store.list(ExtentKind::Snapshots)?.into_keys().map(SnapshotId);
         let marked = marks.0.keys().copied();
         for snapshot in there.chain(marked).collect::<BTreeSet<_>>() {
             marks.pass_over(store, snapshot, &taken);
@@ -106,10 +106,11 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
 /// Fails with the errors of [`Store::objects`].
 pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
-    let found = store.objects(Room::Forgotten, Quorum::Backup, Belief::Agreed, read)?;
+    let found = store.objects(ExtentKind::Forgotten, Quorum::Backup, Belief::Agreed, read)?;
     let is_kept = |mark: &Option<Mark>| mark.as_ref().is_some_and(Mark::counts_on_one);
     let few = found.few.into_iter().filter(|(_, mark)| is_kept(mark)).map(|(id, _)| id);
-    let sound = found.sound.into_keys().chain(few).map(|id| ExtentName::In(Room::Forgotten, id));
+    let sound =
+        found.sound.into_keys().chain(few).map(|id| ExtentName::In(ExtentKind::Forgotten, id));
     Ok(sound.chain(found.unsound.into_iter().map(|(name, _)| name)).collect())
 }
 
@@ -118,7 +119,7 @@ pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
 /// # Errors
 /// Fails with [`Kind::Corrupt`] for anything else.
 pub(crate) fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<Option<Mark>> {
-    store.verify(ExtentName::In(Room::Forgotten, name), bytes)?;
+    store.verify(ExtentName::In(ExtentKind::Forgotten, name), bytes)?;
     match Mark::decode(bytes) {
         Ok(mark) if mark.name() == name && mark.store == store.config.store => Ok(Some(mark)),
         Ok(_) => Err(Error::new(Kind::Corrupt, "the content of this mark does not match its name")),
@@ -146,5 +147,9 @@ pub(crate) fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> M
 /// [`Kind::Corrupt`] when too many members have something else under the mark's name, or with the
 /// errors of the members.
 pub fn put(store: &Store, mark: &Mark) -> Result<()> {
-    store.put_all(ExtentName::In(Room::Forgotten, mark.name()), &mark.encode(), Quorum::Backup)
+    store.put_all(
+        ExtentName::In(ExtentKind::Forgotten, mark.name()),
+        &mark.encode(),
+        Quorum::Backup,
+    )
 }

@@ -19,7 +19,7 @@ use pinstripe_base::id::SnapshotId;
 use pinstripe_member::forgotten::Mark;
 use pinstripe_member::gc::GcObject;
 use pinstripe_member::label::MemberTable;
-use pinstripe_member::{ExtentName, Member, Room};
+use pinstripe_member::{ExtentKind, ExtentName, Member};
 
 /// Another half of the store, as far as its members were found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Store {
     /// # Errors
     /// Fails with the errors of [`Store::names`].
     pub(crate) fn snapshots_ever(&self) -> Result<BTreeSet<SnapshotId>> {
-        let names = self.names(Room::Snapshots, Quorum::Backup)?;
+        let names = self.names(ExtentKind::Snapshots, Quorum::Backup)?;
         let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();
         names.extend(deletion::load(self, Quorum::Backup)?.dead_snapshots());
         Ok(names)
@@ -88,7 +88,8 @@ impl Store {
             let read = read_small(&*member, ExtentName::snapshot(id));
             read.and_then(|bytes| GcObject::decode(&bytes)).is_ok()
         };
-        let marks: BTreeSet<_> = member.list(Room::Forgotten)?.into_iter().map(|it| it.0).collect();
+        let marks: BTreeSet<_> =
+            member.list(ExtentKind::Forgotten)?.into_iter().map(|it| it.0).collect();
         let is_marked = |snapshot, generation| {
             let mark = Mark { store: self.config.store, snapshot, generation };
             marks.contains(&mark.name())
@@ -97,7 +98,7 @@ impl Store {
             let last = (1..u32::MAX).take_while(|generation| is_marked(id, *generation)).last();
             last.is_some_and(|generation| generation % 2 == 1)
         };
-        let listed = member.list(Room::Snapshots)?.into_iter().map(|(id, _)| SnapshotId(id));
+        let listed = member.list(ExtentKind::Snapshots)?.into_iter().map(|(id, _)| SnapshotId(id));
         Ok(listed.filter(|id| !is_forgotten(*id) && !is_void(*id)).collect())
     }
 }

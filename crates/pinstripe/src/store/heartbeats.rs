@@ -15,7 +15,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SessionId;
 use pinstripe_member::heartbeat::{Heartbeat, count_of, name_of};
 use pinstripe_member::session::Session;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 use super::failure_detector::Pulse;
 use super::objects::Quorum;
@@ -30,7 +30,7 @@ pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(300);
 const UNSOUND_MAX: usize = 16;
 
 fn name(session: SessionId, count: u64) -> ExtentName {
-    ExtentName::In(Room::Heartbeats, name_of(session, count))
+    ExtentName::In(ExtentKind::Heartbeats, name_of(session, count))
 }
 
 /// Puts the heartbeat with this count, and removes the one before. If the credentials may not
@@ -64,7 +64,7 @@ pub(crate) fn pulses(
     store: &Store,
     sessions: &[Session],
 ) -> Result<Vec<(SessionId, Option<Pulse>)>> {
-    let names = store.names(Room::Heartbeats, Quorum::Deletion)?;
+    let names = store.names(ExtentKind::Heartbeats, Quorum::Deletion)?;
     let pulse = |session: &Session| {
         let counts = names.iter().rev().filter_map(|name| count_of(session.id, name));
         (session.id, newest(store, session.id, counts))
@@ -119,7 +119,7 @@ fn read(store: &Store, session: SessionId, count: u64, bytes: &[u8]) -> Result<H
 /// Fails with the errors of the members.
 pub(crate) fn remove_others(store: &Store) -> Result<()> {
     // In this order: a session is put before its heartbeats.
-    let names = store.names(Room::Heartbeats, Quorum::Deletion)?;
+    let names = store.names(ExtentKind::Heartbeats, Quorum::Deletion)?;
     if names.is_empty() {
         return Ok(());
     }
@@ -127,7 +127,7 @@ pub(crate) fn remove_others(store: &Store) -> Result<()> {
     let is_of_none =
         |name: &[u8; 16]| sessions.iter().all(|session| count_of(session.id, name).is_none());
     for name in names.into_iter().filter(is_of_none) {
-        store.drop_all(ExtentName::In(Room::Heartbeats, name))?;
+        store.drop_all(ExtentName::In(ExtentKind::Heartbeats, name))?;
     }
     Ok(())
 }

@@ -8,11 +8,11 @@
 //! single member claims to have deletes nothing.
 
 mod newest;
-mod room;
+mod stored_keys;
 mod unlock;
 
-pub use room::KeyRoom;
-pub(crate) use room::judge_key_object;
+pub use stored_keys::StoredKeys;
+pub(crate) use stored_keys::judge_key_object;
 pub use unlock::UnlockLimits;
 
 use std::collections::HashSet;
@@ -25,7 +25,7 @@ use pinstripe_member::key_ring::{KeyRing, KeySlot};
 use pinstripe_member::keys::{GENERATIONS_MAX, Keys};
 use pinstripe_member::label::{Encryption, Format};
 use pinstripe_member::removed_slot::RemovedSlot;
-use pinstripe_member::{ExtentName, Member, Room, SharedMember};
+use pinstripe_member::{ExtentKind, ExtentName, Member, SharedMember};
 use pinstripe_stripe::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked_error};
 
 /// A key ring of format version 2, in the form that is put on the members.
@@ -70,14 +70,14 @@ impl Store {
     /// Returns the names of the key objects that every member must have.
     ///
     /// # Errors
-    /// Fails with the errors of [`key_room`](Self::key_room).
+    /// Fails with the errors of [`stored_keys`](Self::stored_keys).
     pub fn key_names(&self) -> Result<Vec<ExtentName>> {
         if self.config.encryption == Encryption::None {
             return Ok(vec![keys_name(&self.config)]);
         }
-        let room = self.key_room()?;
-        let damaged: Vec<_> = room.damaged.iter().map(|(name, _)| *name).collect();
-        Ok(room.wanted().into_iter().map(|(name, _)| name).chain(damaged).collect())
+        let kind = self.stored_keys()?;
+        let damaged: Vec<_> = kind.damaged.iter().map(|(name, _)| *name).collect();
+        Ok(kind.wanted().into_iter().map(|(name, _)| name).chain(damaged).collect())
     }
 
     /// Puts the current ring and its slots on every present member that lacks them, so that as long
@@ -101,17 +101,17 @@ impl Store {
     fn spread_current(&self, mends: bool) -> Result<()> {
         match self.config.encryption {
             Encryption::None => Ok(()),
-            _ => self.spread(&self.key_room()?, mends).map(drop),
+            _ => self.spread(&self.stored_keys()?, mends).map(drop),
         }
     }
 
     /// Returns whether every present member has all of it now.
-    fn spread(&self, room: &KeyRoom, mends: bool) -> Result<bool> {
+    fn spread(&self, kind: &StoredKeys, mends: bool) -> Result<bool> {
         let mut is_everywhere = true;
         // Absent members lack the keys too: both together must stay within what parity replaces.
         let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (_, member) in self.present() {
-            for (name, bytes) in room.wanted() {
+            for (name, bytes) in kind.wanted() {
                 let put = match read_small(&**member, name) {
                     Ok(there) if there == bytes => continue,
                     Err(error) if error.kind() == Kind::NotFound => member.put(name, bytes),
@@ -139,10 +139,10 @@ impl Store {
     /// Fails with [`Kind::Locked`] when the store was not unlocked, with [`Kind::Busy`] when its
     /// keys were rotated since then, or with the errors of the members.
     pub(crate) fn add_slot(&self, new: &NewSlot) -> Result<KeySlot> {
-        let (unlocked, room) = self.current_ring()?;
-        let (ring, _) = room.current().ok_or_else(locked_error)?;
+        let (unlocked, kind) = self.current_ring()?;
+        let (ring, _) = kind.current().ok_or_else(locked_error)?;
         let slot = new.wrap(&unlocked.root, ring)?;
-        let name = ExtentName::In(Room::Keys, slot.id);
+        let name = ExtentName::In(ExtentKind::Keys, slot.id);
         self.put_everywhere(name, &self.vouch(name, slot.encode()))?;
         // A rotation that was first has made the slot one that opens nothing, an upgrade one that
         // does not count.
@@ -162,12 +162,12 @@ impl Store {
     /// or with the errors of the members.
     pub(crate) fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
         self.refuse_absent("the member would keep the removed key slot")?;
-        let room = self.key_room()?;
-        let (ring, slots) = room.current().ok_or_else(|| {
+        let kind = self.stored_keys()?;
+        let (ring, slots) = kind.current().ok_or_else(|| {
             Error::new(Kind::Refused, "no intact key slot would be left")
                 .advice("first restore a copy of the keys/ directory of a member")
         })?;
-        let is_damaged = room.damaged_slots(self.config.store).any(|damaged| damaged == id);
+        let is_damaged = kind.damaged_slots(self.config.store).any(|damaged| damaged == id);
         if !is_damaged && !slots.iter().any(|slot| slot.id == id) {
             return Err(Error::new(Kind::NotFound, "there is no such key slot")
                 .advice("'pinstripe key list' lists the key slots"));
@@ -178,8 +178,8 @@ impl Store {
                  'pinstripe key add'",
             ));
         }
-        let removed = RemovedSlot { slot: id, ..room.next_removal(ring) };
-        let name = ExtentName::In(Room::Keys, removed.own_name());
+        let removed = RemovedSlot { slot: id, ..kind.next_removal(ring) };
+        let name = ExtentName::In(ExtentKind::Keys, removed.own_name());
         let bytes = self.vouch(name, removed.encode());
         // Two concurrent removals choose the same number and thus the same name. A put never
         // replaces, so the first member decides between them, before any other one is touched.
@@ -202,7 +202,7 @@ impl Store {
         self.confirm_keys()?;
         self.refuse_upgrade()?;
         // Only now: a copy of the slot that turns up later meets the removal on every member.
-        self.delete_all(ExtentName::In(Room::Keys, id))?;
+        self.delete_all(ExtentName::In(ExtentKind::Keys, id))?;
         self.remove_stale_keys()
     }
 
@@ -231,9 +231,9 @@ impl Store {
         // The slot first: a ring that no slot opens would lock every holder of a password out. Its
         // MAC is made with the old keys, so that a slot left by an interrupted rotation is not a
         // forgery to a process that opens the store with those keys.
-        let name = ExtentName::In(Room::Keys, slot.id);
+        let name = ExtentName::In(ExtentKind::Keys, slot.id);
         self.put_everywhere(name, &self.vouch(name, slot.encode()))?;
-        let name = ExtentName::In(Room::Keys, KeyRing::name(ring.store, ring.generation));
+        let name = ExtentName::In(ExtentKind::Keys, KeyRing::name(ring.store, ring.generation));
         let bytes = ring.encode();
         let bytes = voucher.as_ref().map_or(bytes.clone(), |it| it.vouch(name, &bytes));
         // Concurrent rotations use the same name: the first member decides between them.
@@ -277,7 +277,7 @@ impl Store {
         let (unlocked, _) = self.current_ring()?;
         let voucher = Voucher::new(&unlocked.keys);
         let ring = unlocked.root.seal(&unlocked.keys, &self.config, Format::V2)?;
-        let name = ExtentName::In(Room::Keys, KeyRing::name(ring.store, ring.generation));
+        let name = ExtentName::In(ExtentKind::Keys, KeyRing::name(ring.store, ring.generation));
         let bytes = voucher.vouch(name, &ring.encode());
         Ok(Some(ChainedRing { name, bytes, voucher }))
     }
@@ -289,12 +289,12 @@ impl Store {
     /// Fails with a member's own error when it cannot be listed and is not left out.
     pub(super) fn has_later_ring(&self) -> Result<bool> {
         let is_later = |member: &SharedMember, id| {
-            let ring = read_small(&**member, ExtentName::In(Room::Keys, id))
+            let ring = read_small(&**member, ExtentName::In(ExtentKind::Keys, id))
                 .and_then(|bytes| KeyRing::decode(&bytes));
             ring.is_ok_and(|it| it.store == self.config.store && it.format() > self.format)
         };
         for (_, member) in self.present() {
-            match member.names(Room::Keys) {
+            match member.names(ExtentKind::Keys) {
                 Ok(names) if names.iter().any(|id| is_later(member, *id)) => return Ok(true),
                 Ok(_) => {}
                 Err(error) => self.or_without(member, Err(error))?,
@@ -310,7 +310,7 @@ impl Store {
     }
 
     /// Returns the secrets with which this store was unlocked, if they are still current.
-    fn current_ring(&self) -> Result<(&Unlocked, KeyRoom)> {
+    fn current_ring(&self) -> Result<(&Unlocked, StoredKeys)> {
         if self.config.encryption == Encryption::None {
             return Err(Error::new(
                 Kind::Usage,
@@ -319,12 +319,12 @@ impl Store {
             .advice("encryption is chosen when a store is created: see 'pinstripe init --help'"));
         }
         let unlocked = self.unlocked.as_ref().ok_or_else(locked_error)?;
-        let room = self.key_room()?;
-        let generation = room.current().map(|(ring, _)| ring.generation);
+        let kind = self.stored_keys()?;
+        let generation = kind.current().map(|(ring, _)| ring.generation);
         if generation != Some(unlocked.generation) {
             return Err(keys_changed());
         }
-        Ok((unlocked, room))
+        Ok((unlocked, kind))
     }
 
     fn refuse_absent(&self, why: &str) -> Result<()> {
@@ -368,14 +368,14 @@ impl Store {
         }
         // One listing decides what is spread and what is deleted: with a second one, a rotation in
         // between could delete a key that was not spread.
-        let room = self.key_room()?;
-        if !self.spread(&room, true)? {
+        let kind = self.stored_keys()?;
+        if !self.spread(&kind, true)? {
             return Ok(());
         }
-        if room.has_earlier_rings() && !self.end_earlier_sessions()? {
+        if kind.has_earlier_rings() && !self.end_earlier_sessions()? {
             return Ok(());
         }
-        for name in room.stale() {
+        for name in kind.stale() {
             self.drop_all(name)?;
         }
         self.sync_all()

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Store, deletion, forgotten, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 impl Store {
     /// Returns the small objects that every member should have: keys, snapshots, marks and
@@ -16,7 +16,7 @@ impl Store {
     pub(crate) fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
         let mut names: BTreeSet<_> = self.key_names()?.into_iter().collect();
         let (votes, votes_on_damage) = (self.votes(), self.votes_on_damage());
-        for (id, holders) in self.list(Room::Snapshots)? {
+        for (id, holders) in self.list(ExtentKind::Snapshots)? {
             let id = SnapshotId(id);
             // Without the keys a forged sealed object looks like an intact one.
             let is_sound = match self.is_locked() {

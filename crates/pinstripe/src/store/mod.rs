@@ -53,7 +53,8 @@ use pinstripe_member::label::{Format, MemberRow, MemberState, MemberTable, Store
 use pinstripe_member::session::Process;
 use pinstripe_member::stripe_set::{Geometry, MEMBERS_MAX};
 use pinstripe_member::{
-    Caps, ExtentName, Glance, Member, Places, Replace, Room, SealedCache, SharedMember, is_remote,
+    Caps, ExtentKind, ExtentName, Member, Places, PrefetchHint, Replace, SealedCache, SharedMember,
+    is_remote,
 };
 use pinstripe_stripe::{Opener, Sealer, SetReader, Voucher, distance, locked_error};
 
@@ -110,12 +111,12 @@ fn has_room(caps: Caps) -> bool {
 /// more.
 pub(crate) const ROOM_BYTES: u64 = 64 << 10;
 
-/// The extents of a room with the members that list each, and the members that could not be listed.
-type ListedRoom = (BTreeMap<[u8; 16], Vec<usize>>, Vec<usize>);
+/// The extents of a kind with the members that list each, and the members that could not be listed.
+type ListedKind = (BTreeMap<[u8; 16], Vec<usize>>, Vec<usize>);
 
 /// The object name of the keys of a store without encryption.
 pub(crate) fn keys_name(config: &StoreConfig) -> ExtentName {
-    ExtentName::In(Room::Keys, config.store.0)
+    ExtentName::In(ExtentKind::Keys, config.store.0)
 }
 
 /// The advice for a member that is absent or has failed.
@@ -389,11 +390,11 @@ impl Store {
     /// Announces to all members what will be listed: see [`Member::foresee`]. Only callers for
     /// which the order of these listings does not matter may announce them; an empty list discards
     /// prefetched listings when the order matters again.
-    pub(crate) fn foresee(&self, wanted: &[Glance]) {
-        self.present().for_each(|(_, member)| member.foresee(wanted));
+    pub(crate) fn prefetch(&self, wanted: &[PrefetchHint]) {
+        self.present().for_each(|(_, member)| member.prefetch(wanted));
     }
 
-    /// Returns the extents of a room, and the members that have each. A member that cannot be
+    /// Returns the extents of a kind, and the members that have each. A member that cannot be
     /// listed counts as having no extents, as long as parity replaces it; check reports it. Packs
     /// and snapshots that are deleted are not included, even if a member that was absent still has
     /// them.
@@ -401,17 +402,17 @@ impl Store {
     /// # Errors
     /// Fails with a member's own error when more members cannot be listed or are absent than parity
     /// replaces.
-    pub fn list(&self, room: Room) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
-        Ok(self.list_by_members(room)?.0)
+    pub fn list(&self, kind: ExtentKind) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
+        Ok(self.list_by_members(kind)?.0)
     }
 
-    /// Returns the extents of a room with their members, and the members that could not be listed.
-    pub(crate) fn list_by_members(&self, room: Room) -> Result<ListedRoom> {
+    /// Returns the extents of a kind with their members, and the members that could not be listed.
+    pub(crate) fn list_by_members(&self, kind: ExtentKind) -> Result<ListedKind> {
         let mut extents: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let mut unlisted = Vec::new();
         let spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (number, member) in self.present() {
-            match member.names(room) {
+            match member.names(kind) {
                 Ok(names) => {
                     names.into_iter().for_each(|id| extents.entry(id).or_default().push(number));
                 }
@@ -419,8 +420,8 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        if matches!(room, Room::Packs | Room::Snapshots) && !extents.is_empty() {
-            deletion::leave_out_dead(self, room, &mut extents)?;
+        if matches!(kind, ExtentKind::Packs | ExtentKind::Snapshots) && !extents.is_empty() {
+            deletion::leave_out_dead(self, kind, &mut extents)?;
         }
         Ok((extents, unlisted))
     }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::envelope::Object;
-use pinstripe_member::{ExtentName, Room, envelope};
+use pinstripe_member::{ExtentKind, ExtentName, envelope};
 
 use super::votes::{Votes, votes_needed};
 use super::{Store, read_small};
@@ -47,8 +47,8 @@ pub enum Belief {
     Agreed,
 }
 
-/// The objects of a room, by how far they count.
-pub struct RoomObjects<T> {
+/// The objects of a kind, by how far they count.
+pub(crate) struct KindObjects<T> {
     /// Intact objects by name, on as many members as required.
     pub sound: BTreeMap<[u8; 16], T>,
     /// Intact objects on fewer members: their put is in progress or was interrupted, or their
@@ -130,7 +130,7 @@ impl Store {
     /// put it, or with a member's own error when too few members accepted the object.
     pub fn put_all(&self, name: ExtentName, framed: &[u8], quorum: Quorum) -> Result<()> {
         // Steps of deletion decide: none is put with keys that are not the newest.
-        if matches!(name, ExtentName::In(Room::Gc, _)) {
+        if matches!(name, ExtentName::In(ExtentKind::Gc, _)) {
             self.confirm_keys()?;
         }
         let bytes = self.vouch(name, framed.to_vec());
@@ -208,15 +208,15 @@ impl Store {
         synced.fold(Ok(()), Result::and)
     }
 
-    /// Returns the names of all objects of a room, intact or not.
+    /// Returns the names of all objects of a kind, intact or not.
     ///
     /// # Errors
     /// Fails with a member's own error when too few members can be listed.
-    pub fn names(&self, room: Room, quorum: Quorum) -> Result<BTreeSet<[u8; 16]>> {
+    pub fn names(&self, kind: ExtentKind, quorum: Quorum) -> Result<BTreeSet<[u8; 16]>> {
         let mut names = BTreeSet::new();
         let (mut listed, mut failed) = (0, None);
         for (_, member) in self.present() {
-            match member.names(room) {
+            match member.names(kind) {
                 Ok(found) => {
                     names.extend(found);
                     listed += 1;
@@ -230,38 +230,38 @@ impl Store {
         Err(failed.unwrap_or_else(|| {
             Error::new(
                 Kind::TooManyLosses,
-                format!("too few members are present to list {}", room.dir()),
+                format!("too few members are present to list {}", kind.dir()),
             )
             .expected(self.least_members(quorum), listed)
         }))
     }
 
-    /// Reads every object of a room. An object that vanishes during the read counts as removed.
+    /// Reads every object of a kind. An object that vanishes during the read counts as removed.
     /// `decode` also verifies the MAC of an object, if it has one.
     ///
     /// # Errors
     /// Fails with a member's own error when too few members can be listed, or with
     /// [`Kind::Unsupported`] when a newer version wrote an object that counts.
-    pub fn objects<T>(
+    pub(crate) fn objects<T>(
         &self,
-        room: Room,
+        kind: ExtentKind,
         quorum: Quorum,
         belief: Belief,
         decode: impl Fn([u8; 16], &[u8]) -> Result<T>,
-    ) -> Result<RoomObjects<T>> {
+    ) -> Result<KindObjects<T>> {
         let (sound, few) = (BTreeMap::new(), BTreeMap::new());
         let (unsound, strays, doubtful) = (Vec::new(), Vec::new(), Vec::new());
         let vanished = BTreeSet::new();
-        let mut found = RoomObjects { sound, few, unsound, strays, doubtful, vanished };
+        let mut found = KindObjects { sound, few, unsound, strays, doubtful, vanished };
         let needed = match belief {
             Belief::One => 1,
             Belief::Agreed if self.voucher.is_some() => 1,
             Belief::Agreed => self.votes(),
         };
-        let names: Vec<_> = self.names(room, quorum)?.into_iter().collect();
-        let ahead = self.read_ahead(room, &names, needed, &decode);
+        let names: Vec<_> = self.names(kind, quorum)?.into_iter().collect();
+        let ahead = self.read_ahead(kind, &names, needed, &decode);
         for (id, ahead) in names.into_iter().zip(ahead) {
-            let name = ExtentName::In(room, id);
+            let name = ExtentName::In(kind, id);
             if let Some(object) = ahead {
                 found.sound.insert(id, object);
                 continue;
@@ -293,12 +293,12 @@ impl Store {
         Ok(found)
     }
 
-    /// Reads objects of a room from `needed` members, with one request to each member for many
+    /// Reads objects of a kind from `needed` members, with one request to each member for many
     /// objects. Returns `None` for an object whose copies differ or are damaged: such an object is
     /// read separately, from all members.
     pub(super) fn read_ahead<T>(
         &self,
-        room: Room,
+        kind: ExtentKind,
         ids: &[[u8; 16]],
         needed: usize,
         decode: impl Fn([u8; 16], &[u8]) -> Result<T>,
@@ -306,7 +306,7 @@ impl Store {
         let members: Vec<_> = self.nearest().into_iter().take(needed).collect();
         let mut objects = Vec::with_capacity(ids.len());
         for ids in ids.chunks(AHEAD_OBJECTS) {
-            let names: Vec<_> = ids.iter().map(|id| ExtentName::In(room, *id)).collect();
+            let names: Vec<_> = ids.iter().map(|id| ExtentName::In(kind, *id)).collect();
             let mut copies: Vec<_> = (members.iter())
                 .map(|member| member.read_whole(&names, AHEAD_BYTES).into_iter())
                 .collect();
@@ -324,7 +324,7 @@ impl Store {
             }
             if objects[before..].iter().any(Option::is_none) {
                 // The copy may have been damaged in transit: it is read again.
-                self.foresee(&[]);
+                self.prefetch(&[]);
             }
         }
         objects

@@ -25,8 +25,8 @@ use pinstripe_member::label::{Encryption, Label, MemberTable, StoreConfig};
 use pinstripe_member::session::Process;
 use pinstripe_member::stripe_set::{HEADER_BYTES, Header};
 use pinstripe_member::{
-    ExtentName, FaultMember, Member, Patience, Places, RemoteMembers, Room, SharedMember, Steps,
-    WatchedMember, is_remote, of_bytes, real,
+    Deadlines, ExtentKind, ExtentName, FaultMember, Member, Places, RemoteMembers, SharedMember,
+    Steps, WatchedMember, is_remote, of_bytes, real,
 };
 use pinstripe_stripe::Opener;
 
@@ -52,7 +52,7 @@ pub struct OpenOptions {
     /// label, regardless of other members.
     pub half: bool,
     /// How long to wait for members; if `None`, without a limit.
-    pub patience: Option<Patience>,
+    pub patience: Option<Deadlines>,
     /// Numbers of members that are treated as absent. The places of these members are not accessed.
     pub without: Vec<usize>,
 }
@@ -95,7 +95,7 @@ impl OpenOptions {
     /// the error is reported later, when it is its turn.
     pub(super) fn look_ahead_at(&self, place: &Path) {
         if let Ok(member) = self.open(place) {
-            member.foresee(&OPENING);
+            member.prefetch(&OPENING);
         }
     }
 
@@ -215,7 +215,7 @@ impl Store {
         };
         store.refuse_unknown()?;
         store.assign_unlabelled(|place| candidates(place, &own_old, &any));
-        store.tell_facts();
+        store.report_facts();
         store.require_quorum()?;
         Ok(store)
     }
@@ -253,7 +253,7 @@ impl Store {
             (self.member_slots, self.moved, self.config, self.table) =
                 (member_slots, moved, config, table);
             self.assign_unlabelled(|place| candidates(place, &own_old, &any));
-            self.tell_facts();
+            self.report_facts();
         }
         self.require_quorum().map(|()| forged)
     }
@@ -288,20 +288,20 @@ impl Store {
         if !matches!(label_of(member, voucher), Err(error) if error.kind() != Kind::Unsupported) {
             return false;
         }
-        let mut headers = [Room::Packs, Room::Index].into_iter().flat_map(|room| {
-            let extents = member.list(room).unwrap_or_default();
+        let mut headers = [ExtentKind::Packs, ExtentKind::Index].into_iter().flat_map(|kind| {
+            let extents = member.list(kind).unwrap_or_default();
             extents.into_iter().filter_map(move |(id, _)| {
                 let mut block = [0; HEADER_BYTES];
-                member.read_at(ExtentName::In(room, id), 0, &mut block).ok()?;
+                member.read_at(ExtentName::In(kind, id), 0, &mut block).ok()?;
                 Header::decode(&block).ok()
             })
         });
         match headers.next() {
             Some(header) => header.store == self.config.store,
             None => {
-                let ids = member.list(Room::Keys).unwrap_or_default();
+                let ids = member.list(ExtentKind::Keys).unwrap_or_default();
                 ids.into_iter().any(|(id, _)| {
-                    read_small(member, ExtentName::In(Room::Keys, id))
+                    read_small(member, ExtentName::In(ExtentKind::Keys, id))
                         .and_then(|bytes| judge_key_object(self, id, &bytes))
                         .is_ok()
                 })

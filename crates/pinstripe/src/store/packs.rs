@@ -332,7 +332,7 @@ impl<'a> ChunkReader<'a> {
 /// Returns the key, in the cache of this host, of a record of a tree.
 pub(crate) fn kept_as(set: SetId, offset: u64, bytes: u32) -> CacheKey {
     let at = [offset.to_le_bytes(), u64::from(bytes).to_le_bytes()].concat();
-    CacheKey::of("record", &[&set.0, &at])
+    CacheKey::derive("record", &[&set.0, &at])
 }
 
 /// Returns the error for a chunk that is in no pack.

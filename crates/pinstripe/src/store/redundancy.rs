@@ -14,7 +14,7 @@ use super::{Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, SnapshotId};
 use pinstripe_base::monitor::{Counter, Monitor, Redundancy};
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 
 /// The members with an extent of each pack, or with a copy of each snapshot.
 type Holders<T> = BTreeMap<T, Vec<usize>>;
@@ -29,8 +29,8 @@ pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<
     if store.is_far() && failed.is_empty() {
         return Ok(of_packs(store, index, |_, known| known));
     }
-    let packs = sets_in(store, Room::Packs)?;
-    let there = store.list(Room::Snapshots)?;
+    let packs = sets_in(store, ExtentKind::Packs)?;
+    let there = store.list(ExtentKind::Snapshots)?;
     let mut counted = of_packs(store, index, |set, _| held(&packs, set, failed));
     // In a store without MACs copies vote; more than one is kept wherever a writer reaches more.
     for id in there.keys() {

@@ -16,7 +16,7 @@ use super::{MemberSlot, agreement, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::label::{Format, Label, MemberRow, MemberState, MemberTable, StoreConfig};
 use pinstripe_member::{
-    ExtentName, Glance, Member, Places, Room, SharedMember, is_remote, of_bytes as path,
+    ExtentKind, ExtentName, Member, Places, PrefetchHint, SharedMember, is_remote, of_bytes as path,
 };
 use pinstripe_stripe::Voucher;
 
@@ -372,15 +372,15 @@ pub(crate) fn read_member(place: &Path) -> Result<(SharedMember, Label)> {
     read_member_at(&Places::default(), place)
 }
 
-/// The rooms that every verb needs, or profits from, when it opens a store.
-pub(super) const OPENING: [Glance; 7] = [
-    Glance { label: true, ..Glance::of(Room::Keys, 2) },
-    Glance::of(Room::Snapshots, 1),
-    Glance::of(Room::Forgotten, 1),
-    Glance::maybe(Room::Checkpoints, 1),
-    Glance::of(Room::Gc, 6),
-    Glance { again: true, ..Glance::maybe(Room::Index, 1) },
-    Glance::maybe(Room::Packs, 1),
+/// The kinds that every verb needs, or profits from, when it opens a store.
+pub(super) const OPENING: [PrefetchHint; 7] = [
+    PrefetchHint { label: true, ..PrefetchHint::new(ExtentKind::Keys, 2) },
+    PrefetchHint::new(ExtentKind::Snapshots, 1),
+    PrefetchHint::new(ExtentKind::Forgotten, 1),
+    PrefetchHint::maybe(ExtentKind::Checkpoints, 1),
+    PrefetchHint::new(ExtentKind::Gc, 6),
+    PrefetchHint { again: true, ..PrefetchHint::maybe(ExtentKind::Index, 1) },
+    PrefetchHint::maybe(ExtentKind::Packs, 1),
 ];
 
 /// Opens the member at a place and reads its label.

@@ -10,10 +10,12 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId};
 use pinstripe_member::gc::{DeletionStep, GcObject};
 use pinstripe_member::session::{Process, Session, Work, id_with_heartbeats};
-use pinstripe_member::{ExtentName, Room, SharedMember, is_of_an_earlier_boot, process_is_gone};
+use pinstripe_member::{
+    ExtentKind, ExtentName, SharedMember, is_of_an_earlier_boot, process_is_gone,
+};
 
 use super::Store;
-use super::objects::{Belief, Quorum, RoomObjects};
+use super::objects::{Belief, KindObjects, Quorum};
 
 /// A session of this process. Dropping it removes the session, as far as the members allow.
 pub struct OpenSession<'a> {
@@ -25,7 +27,7 @@ pub struct OpenSession<'a> {
 
 /// Returns the name of a session's object.
 pub fn name_of(id: SessionId) -> ExtentName {
-    ExtentName::In(Room::Sessions, id.0)
+    ExtentName::In(ExtentKind::Sessions, id.0)
 }
 
 /// Begins a session. After this, every collector waits for the session's answer, so anything that
@@ -140,12 +142,12 @@ impl Drop for OpenSession<'_> {
 
 /// The name of the object that a session puts last.
 fn commit_of(session: &Session) -> ExtentName {
-    let room = match session.work {
-        Work::Backup => Room::Snapshots,
-        Work::Undelete => Room::Forgotten,
-        Work::Collect | Work::Rebalance => Room::Gc,
+    let kind = match session.work {
+        Work::Backup => ExtentKind::Snapshots,
+        Work::Undelete => ExtentKind::Forgotten,
+        Work::Collect | Work::Rebalance => ExtentKind::Gc,
     };
-    ExtentName::In(room, session.commit)
+    ExtentName::In(kind, session.commit)
 }
 
 /// Returns all sessions. A session without an intact copy counts only if enough members have it
@@ -155,7 +157,7 @@ fn commit_of(session: &Session) -> ExtentName {
 /// Fails with the errors of [`Store::objects`], or with [`Kind::Corrupt`] when a session that
 /// counts has no intact copy, because the snapshots on which it depends are unknown.
 pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
-    let found = found(store, quorum)?;
+    let found = list(store, quorum)?;
     let mut unsound = found.unsound.into_iter();
     if let Some((name, error)) = unsound.find(|(name, _)| !is_cut_off(store, *name)) {
         return Err(error.at(name.path()).advice(
@@ -192,7 +194,7 @@ pub(crate) fn readable_at_work(
 ) -> Result<Vec<Session>> {
     let process = store.process();
     let runs = |it: &Session| Some(it.id) != own && !is_dead(it, &process);
-    Ok(found(store, quorum)?.sound.into_values().filter(runs).collect())
+    Ok(list(store, quorum)?.sound.into_values().filter(runs).collect())
 }
 
 /// Returns the names of sessions that cannot be read and that no process can continue: all members
@@ -202,7 +204,7 @@ pub(crate) fn readable_at_work(
 /// # Errors
 /// Fails with the errors of [`Store::objects`].
 pub fn cut_off(store: &Store, quorum: Quorum) -> Result<Vec<ExtentName>> {
-    let found = found(store, quorum)?;
+    let found = list(store, quorum)?;
     let is_all_there = store.absent().next().is_none();
     let names = found.unsound.into_iter().map(|(name, _)| name);
     let cut_off = names.filter(|_| is_all_there);
@@ -210,8 +212,8 @@ pub fn cut_off(store: &Store, quorum: Quorum) -> Result<Vec<ExtentName>> {
 }
 
 /// A session only makes other processes more cautious, so one member that has it is enough.
-fn found(store: &Store, quorum: Quorum) -> Result<RoomObjects<Session>> {
-    store.objects(Room::Sessions, quorum, Belief::One, |id, bytes| read(store, id, bytes))
+fn list(store: &Store, quorum: Quorum) -> Result<KindObjects<Session>> {
+    store.objects(ExtentKind::Sessions, quorum, Belief::One, |id, bytes| read(store, id, bytes))
 }
 
 /// Whether fewer members have an object than its writer needed to continue, with all members

@@ -10,7 +10,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::gc::{DeletionStep, GcObject};
 use pinstripe_member::label::Encryption;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, Room, SharedMember};
+use pinstripe_member::{ExtentKind, ExtentName, SharedMember};
 
 use super::objects::Quorum;
 use super::{Store, checkpoints, deletion, forgotten, read_small};
@@ -44,10 +44,10 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
 pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     let mut known = Vec::new();
     let mut lost = Vec::new();
-    let listed = store.list(Room::Snapshots)?;
+    let listed = store.list(ExtentKind::Snapshots)?;
     let ids: Vec<_> = listed.keys().copied().collect();
     let decode = |id, bytes: &[u8]| decode(store, SnapshotId(id), bytes);
-    let ahead = store.read_ahead(Room::Snapshots, &ids, needed(store), decode);
+    let ahead = store.read_ahead(ExtentKind::Snapshots, &ids, needed(store), decode);
     for ((id, holders), ahead) in listed.into_iter().zip(ahead) {
         let id = SnapshotId(id);
         match ahead.map_or_else(|| read(store, id), Ok) {
@@ -88,7 +88,7 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
 /// exists.
 pub fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
     if forgotten::load(store, Quorum::Backup)?.is_forgotten(id)
-        || deletion::dead(store, Room::Snapshots)?.contains(&id.0)
+        || deletion::dead(store, ExtentKind::Snapshots)?.contains(&id.0)
     {
         return Ok(false);
     }
@@ -108,7 +108,7 @@ pub fn is_void(store: &Store, id: SnapshotId) -> bool {
 /// Whether this member has a void under the name of a snapshot. Anything else under the name of a
 /// future snapshot is damaged or forged, and does not prevent a backup from committing.
 pub(crate) fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName) -> bool {
-    let ExtentName::In(Room::Snapshots, id) = name else { return false };
+    let ExtentName::In(ExtentKind::Snapshots, id) = name else { return false };
     let void = read_small(&**member, name).and_then(|bytes| read_void(store, id, &bytes));
     // With newer keys only a rotation puts something there, to end this session.
     void.map_or_else(|error| error.kind() == Kind::KeysChanged, |()| true)
@@ -125,7 +125,7 @@ pub(crate) fn is_on(store: &Store, member: &SharedMember, name: ExtentName) -> b
 /// # Errors
 /// Fails with [`Kind::Corrupt`] for anything else.
 pub(crate) fn read_void(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<()> {
-    store.verify(ExtentName::In(Room::Snapshots, name), bytes)?;
+    store.verify(ExtentName::In(ExtentKind::Snapshots, name), bytes)?;
     match GcObject::decode(bytes)? {
         GcObject { step: DeletionStep::Void { .. }, condemnation, .. }
             if condemnation.0 == name =>

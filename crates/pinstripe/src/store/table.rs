@@ -19,7 +19,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::label::{
     Encryption, Format, Label, MemberFacts, MemberRow, MemberState, MemberTable,
 };
-use pinstripe_member::{ExtentName, NewMember, Room, SharedMember, is_remote, real};
+use pinstripe_member::{ExtentKind, ExtentName, NewMember, SharedMember, is_remote, real};
 use pinstripe_stripe::{Voucher, locked_error};
 
 /// The labels that the present members have now.
@@ -345,9 +345,9 @@ impl Store {
         let NewMember { member, facts } = match self.options.read_member(place) {
             // A member that got a number that is not its own any more, or never became one.
             Ok((member, label)) if label.config == self.config && !has_left(&label) => {
-                let holds_any = [Room::Packs, Room::Index].into_iter();
-                for room in holds_any {
-                    if !member.list(room)?.is_empty() {
+                let holds_any = [ExtentKind::Packs, ExtentKind::Index].into_iter();
+                for kind in holds_any {
+                    if !member.list(kind)?.is_empty() {
                         return Err(Error::new(
                             Kind::Refused,
                             "this directory was a member of the store, and still holds extents",
@@ -394,7 +394,7 @@ impl Store {
         member.sync()?;
         let options = self.options.clone();
         self.member_slots[number].take(&options, place, member, number);
-        self.tell_facts();
+        self.report_facts();
         Ok(number)
     }
 
@@ -450,7 +450,7 @@ impl Store {
     }
 
     /// Passes the table's facts about each remote member to the code that opens it.
-    pub(super) fn tell_facts(&self) {
+    pub(super) fn report_facts(&self) {
         let Some(remote) = &self.options.remote else { return };
         for slot in self.member_slots.iter().filter(|slot| is_remote(&slot.place)) {
             if let Some(row) = &slot.row {

@@ -272,7 +272,7 @@ pub(super) struct Seen {
 
 /// Reads the metadata of `name` in the directory `at`, or of the descriptor `at` itself if the name
 /// is empty.
-pub(super) fn look(at: BorrowedFd<'_>, name: &CStr) -> Result<Seen, Errno> {
+pub(super) fn read_stat(at: BorrowedFd<'_>, name: &CStr) -> Result<Seen, Errno> {
     let flags = if name.is_empty() { STATX_FLAGS | AtFlags::EMPTY_PATH } else { STATX_FLAGS };
     let statx = rustix::fs::statx(at, name, flags, StatxFlags::BASIC_STATS)?;
     let is_mount_point = statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);

@@ -48,7 +48,7 @@ use rustix::fs::CWD;
 
 use batch::{Entries, Run};
 pub use batch::{EntryBatch, WalkItem};
-use directory::{Directory, FdBudget, look, open_directory};
+use directory::{Directory, FdBudget, open_directory, read_stat};
 pub use exclude::Exclude;
 use frontier::{Frontier, Head, Key};
 pub use glob::Glob;
@@ -141,7 +141,7 @@ impl Walker {
         let name = CString::new(root.as_os_str().as_bytes()).map_err(|_| {
             Error::new(error::Kind::Usage, "a NUL byte cannot be part of a path").at(root)
         })?;
-        let seen = look(CWD, &name).map_err(|errno| Error::io("cannot stat", root, errno))?;
+        let seen = read_stat(CWD, &name).map_err(|errno| Error::io("cannot stat", root, errno))?;
         let stat = seen
             .stat
             .ok_or_else(|| Error::new(error::Kind::Unsupported, "unknown type of file").at(root))?;
@@ -155,7 +155,7 @@ impl Walker {
         if stat.kind == FileKind::Directory {
             let fd = open_directory(CWD, &name)
                 .map_err(|errno| Error::io("cannot open the directory", root, errno))?;
-            let opened = look(fd.as_fd(), c"").ok().and_then(|seen| seen.stat);
+            let opened = read_stat(fd.as_fd(), c"").ok().and_then(|seen| seen.stat);
             if opened.map(|stat| stat.identity()) != Some(stat.identity()) {
                 return Err(Error::new(error::Kind::Changed, "replaced just now").at(root));
             }

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::batch::{ENTRY_BYTES, Entries, Run};
 use super::cache;
-use super::directory::{Directory, FdBudget, Names, Refusal, look};
+use super::directory::{Directory, FdBudget, Names, Refusal, read_stat};
 use super::exclude::{Exclude, Verdict};
 use super::frontier;
 use super::named::{Lead, Named};
@@ -210,7 +210,7 @@ impl Scanner {
             if verdict == Verdict::Exclude && lead.is_none() {
                 continue;
             }
-            let seen = match look(at, name) {
+            let seen = match read_stat(at, name) {
                 Ok(seen) => seen,
                 Err(errno) => {
                     self.denied("cannot stat", errno);
@@ -257,7 +257,7 @@ impl Scanner {
             // Some file systems report 0 for every directory.
             stat.links = if is_entered { stat.links.max(1) } else { 0 };
         }
-        self.found(stat);
+        self.record(stat);
         if is_entered || (is_directory && !lead.below.is_empty()) {
             self.descend(parent, name.to_owned(), &stat, lead, !is_entered);
         } else if !lead.below.is_empty() {
@@ -300,7 +300,7 @@ impl Scanner {
         directory.append_path(&mut self.path);
     }
 
-    fn found(&mut self, stat: Stat) {
+    fn record(&mut self, stat: Stat) {
         self.entries.push(relative(&self.plan, &self.path), Ok(stat));
     }
 

@@ -10,7 +10,7 @@ use pinstripe::{OpenOptions, Quorum, Store, sessions, upgrade};
 use pinstripe_base::error::Kind;
 use pinstripe_member::label::{Format, Label};
 use pinstripe_member::session::{Process, Session, Work};
-use pinstripe_member::{ExtentName, PowerCut, Room, Steps, envelope};
+use pinstripe_member::{ExtentKind, ExtentName, PowerCut, Steps, envelope};
 
 use super::{FROZEN, Frozen, copy, credentials, open, read, testdata};
 
@@ -72,9 +72,9 @@ fn assert_vouched(store: &Store) {
             continue;
         }
         assert!(envelope::vouched(&label).is_some());
-        for room in [Room::Keys, Room::Forgotten, Room::Gc] {
-            for (id, _) in member.list(room).unwrap() {
-                let path = member.place().join(ExtentName::In(room, id).path());
+        for kind in [ExtentKind::Keys, ExtentKind::Forgotten, ExtentKind::Gc] {
+            for (id, _) in member.list(kind).unwrap() {
+                let path = member.place().join(ExtentName::In(kind, id).path());
                 assert!(envelope::vouched(&fs::read(&path).unwrap()).is_some(), "{path:?}");
             }
         }

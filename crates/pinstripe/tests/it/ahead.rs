@@ -13,7 +13,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Access, Caps as DeviceCaps, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_member::{
-    BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room, SharedMember,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Member, Replace, SharedMember,
 };
 use pinstripe_split::{JoinTarget, Reader};
 
@@ -108,7 +108,7 @@ impl Member for Gated {
     }
 
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if matches!(name, ExtentName::In(Room::Packs, _)) {
+        if matches!(name, ExtentName::In(ExtentKind::Packs, _)) {
             let extent_bytes = self.inner.len(name)?;
             // Header, footer and trailer are read by the one thread that opens a pack, and others wait
             // for it.
@@ -129,8 +129,8 @@ impl Member for Gated {
         self.inner.len(name)
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.inner.list(room)
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
+        self.inner.list(kind)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {

@@ -10,7 +10,7 @@ use pinstripe::restore::{Delete, RestoreOptions};
 use pinstripe::{Reuse, Store, restore, scrub};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::{DirectoryMember, Member, Room};
+use pinstripe_member::{DirectoryMember, ExtentKind, Member};
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, backup, check, limits, noise, small_tree};
@@ -56,7 +56,7 @@ fn with_a_stale_member(members: usize, parity: u8, narrow: bool) -> Site {
 }
 
 fn runs_on(member: &Path) -> usize {
-    DirectoryMember::open(member).unwrap().list(Room::Index).unwrap().len()
+    DirectoryMember::open(member).unwrap().list(ExtentKind::Index).unwrap().len()
 }
 
 #[test]

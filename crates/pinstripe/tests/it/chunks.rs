@@ -7,7 +7,7 @@ use std::path::Path;
 
 use pinstripe::{ChunkReader, LARGE_BYTES, PackReader, TreeReader, index};
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 use pinstripe_member::record::ChunkRow;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::Cutter;
@@ -131,7 +131,7 @@ fn fixed_chunks_lie_at_multiples_of_their_length() {
 fn assert_no_chunk_twice(site: &Site) {
     let store = site.store();
     let mut seen = HashSet::new();
-    for set in index::sets_in(&store, Room::Packs).unwrap().into_keys() {
+    for set in index::sets_in(&store, ExtentKind::Packs).unwrap().into_keys() {
         for record in index::read_pack_index(&store, set).unwrap().records {
             for row in record.chunks {
                 assert!(seen.insert(row.id), "chunk {} is stored twice", row.id);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pinstripe::{Store, check, read_small, repair, snapshots};
 use pinstripe_base::error::Kind;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, PowerCut, Room, SharedMember, Steps};
+use pinstripe_member::{ExtentKind, ExtentName, PowerCut, SharedMember, Steps};
 use pinstripe_stripe::SetReader;
 
 use crate::look::{Tree, look};
@@ -81,11 +81,13 @@ impl Bench {
 /// Nothing has a name that is not whole, each extent by itself.
 fn assert_no_half_objects(store: &Store) {
     for (number, member) in store.present() {
-        for room in Room::ALL {
-            for (id, _) in member.list(room).unwrap() {
-                let name = ExtentName::In(room, id);
-                match room {
-                    Room::Packs | Room::Index => assert_whole_extent(store, number, member, name),
+        for kind in ExtentKind::ALL {
+            for (id, _) in member.list(kind).unwrap() {
+                let name = ExtentName::In(kind, id);
+                match kind {
+                    ExtentKind::Packs | ExtentKind::Index => {
+                        assert_whole_extent(store, number, member, name)
+                    }
                     _ => {
                         let bytes = read_small(&**member, name).unwrap();
                         check::judge(store, number, name, &bytes).unwrap();

@@ -15,7 +15,7 @@ use pinstripe::{OpenOptions, Store, forget, gc, member, scrub};
 use pinstripe_base::id::{Names, SetId};
 use pinstripe_member::record::RecordKind;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{DiskStep, ExtentName, Room, Steps};
+use pinstripe_member::{DiskStep, ExtentKind, ExtentName, Steps};
 use pinstripe_stripe::Permutation;
 
 use crate::gc::{forget_one, options};
@@ -56,11 +56,11 @@ struct DiesInSealing {
     died: Condvar,
     /// Rooms in which no extent gets its name before the process is dead: the merge of index runs
     /// runs beside a backup, which must not come to its end first.
-    held: &'static [Room],
+    held: &'static [ExtentKind],
 }
 
 impl DiesInSealing {
-    fn after_one(held: &'static [Room]) -> Arc<Self> {
+    fn after_one(held: &'static [ExtentKind]) -> Arc<Self> {
         Arc::new(DiesInSealing { left: Mutex::new(1), died: Condvar::new(), held })
     }
 }
@@ -71,8 +71,8 @@ impl Steps for DiesInSealing {
         step: &DiskStep<'_>,
         act: &mut dyn FnMut() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
-        let names_in = |room: &Room| match step {
-            DiskStep::Rename { to, .. } => to.components().any(|it| it.as_os_str() == room.dir()),
+        let names_in = |kind: &ExtentKind| match step {
+            DiskStep::Rename { to, .. } => to.components().any(|it| it.as_os_str() == kind.dir()),
             _ => false,
         };
         // One step at a time: of two at once the second would still be taken.
@@ -85,7 +85,7 @@ impl Steps for DiesInSealing {
             return Err(std::io::Error::other("dead"));
         }
         NoWait.take(step, act)?;
-        *left -= i64::from(names_in(&Room::Index));
+        *left -= i64::from(names_in(&ExtentKind::Index));
         self.died.notify_all();
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Bench {
             let index = read_pack_index(&store, *set).unwrap();
             index.records.iter().all(|record| record.kind == RecordKind::Data)
         };
-        let mut packs = store.list(Room::Packs).unwrap().into_keys().map(SetId);
+        let mut packs = store.list(ExtentKind::Packs).unwrap().into_keys().map(SetId);
         packs.find(is_content).expect("small files are in packs of their own")
     }
 
@@ -143,12 +143,12 @@ impl Bench {
         };
         let mut store = Store::open_with(&self.site.members[0], options).unwrap();
         store.unlock(&credential()).unwrap();
-        let before = self.site.store().list(Room::Packs).unwrap();
+        let before = self.site.store().list(ExtentKind::Packs).unwrap();
         fs::write(self.site.source().join("left"), noise(77, 20_000)).unwrap();
         backup(&store, &self.site.source(), &Ledger::new()).unwrap_err();
         fs::remove_file(self.site.source().join("left")).unwrap();
         drop(store);
-        let after = self.site.store().list(Room::Packs).unwrap().into_keys();
+        let after = self.site.store().list(ExtentKind::Packs).unwrap().into_keys();
         after.filter(|set| !before.contains_key(set)).map(SetId).collect()
     }
 
@@ -161,7 +161,7 @@ impl Bench {
 
     fn drop_runs(&self) {
         for member in &self.site.members {
-            for run in fs::read_dir(member.join(Room::Index.dir())).unwrap() {
+            for run in fs::read_dir(member.join(ExtentKind::Index.dir())).unwrap() {
                 fs::remove_file(run.unwrap().path()).unwrap();
             }
         }
@@ -189,25 +189,25 @@ impl Bench {
 fn a_merge_that_dies_in_sealing_costs_no_run() {
     let mut bench = Bench::new();
     // A merge beside the backup that wrote the fourth run may have seen that run already.
-    while bench.site.store().list(Room::Index).unwrap().len() < 4 {
+    while bench.site.store().list(ExtentKind::Index).unwrap().len() < 4 {
         bench.save();
     }
     bench.thin_out();
     let own = pinstripe_member::own_process();
     let dead = pinstripe_member::session::Process { started_ticks: own.started_ticks + 1, ..own };
     let options = OpenOptions {
-        steps: Some(DiesInSealing::after_one(&[Room::Packs, Room::Snapshots])),
+        steps: Some(DiesInSealing::after_one(&[ExtentKind::Packs, ExtentKind::Snapshots])),
         process: Some(dead),
         names: Some(heads_on_the_first_member()),
         ..OpenOptions::default()
     };
     let mut store = Store::open_with(&bench.site.members[0], options).unwrap();
     store.unlock(&credential()).unwrap();
-    let before = bench.site.store().list(Room::Index).unwrap();
+    let before = bench.site.store().list(ExtentKind::Index).unwrap();
     // No file is new: what it writes into the index first is the merge.
     backup(&store, &bench.site.source(), &Ledger::new()).unwrap_err();
     drop(store);
-    let after = bench.site.store().list(Room::Index).unwrap();
+    let after = bench.site.store().list(ExtentKind::Index).unwrap();
     let cut: Vec<_> = after.iter().filter(|(run, _)| !before.contains_key(*run)).collect();
     assert!(matches!(&cut[..], [(_, members)] if members[..] == [0]), "{cut:?}");
     bench.assert_no_losses();
@@ -285,7 +285,7 @@ fn what_a_forgotten_snapshot_may_lack_is_not_deleted_when_a_member_leaves() {
 #[test]
 fn what_a_dead_backup_left_of_a_pack_is_no_loss_when_it_is_damaged() {
     let bench = Bench::new();
-    let name = ExtentName::In(Room::Packs, [7; 16]);
+    let name = ExtentName::In(ExtentKind::Packs, [7; 16]);
     let path = bench.extent(1, name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, b"something else").unwrap();

@@ -16,7 +16,7 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_member::record::RecordKind;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::stripe_set::{FOOTER_BYTES, HEADER_BYTES};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::{SetLayout, SetReader};
 use proptest::prelude::*;
 
@@ -66,11 +66,11 @@ impl Bench {
         }
     }
 
-    /// The stripe sets of a room with their layouts.
-    fn sets(&self, store: &Store, room: Room) -> Vec<(ExtentName, SetLayout)> {
-        let sets = index::sets_in(store, room).unwrap().into_keys();
+    /// The stripe sets of a kind with their layouts.
+    fn sets(&self, store: &Store, kind: ExtentKind) -> Vec<(ExtentName, SetLayout)> {
+        let sets = index::sets_in(store, kind).unwrap().into_keys();
         let open = |set: SetId| {
-            let name = ExtentName::In(room, set.0);
+            let name = ExtentName::In(kind, set.0);
             let reader = SetReader::open(&store.members(), name, store.config.store, set).unwrap();
             (name, *reader.layout())
         };
@@ -83,7 +83,7 @@ impl Bench {
             let pack = index::read_pack_index(store, SetId(*id)).unwrap();
             pack.records.iter().all(|record| record.kind == kind)
         };
-        let mut sets = self.sets(store, Room::Packs).into_iter();
+        let mut sets = self.sets(store, ExtentKind::Packs).into_iter();
         let (name, layout) = sets.find(|(name, _)| holds(name)).unwrap();
         let ExtentName::In(_, id) = name else { unreachable!("packs are in a room") };
         (SetId(id), layout)
@@ -211,10 +211,10 @@ fn matrix(members: usize, parity: u8) {
     let bench = Bench::new(members, parity);
     let mut turn = 0;
     let mut cases = Vec::new();
-    for room in Room::ALL {
-        let actions = match room {
-            Room::Packs | Room::Index => ON_EXTENTS,
-            Room::Snapshots | Room::Keys => ON_OBJECTS,
+    for kind in ExtentKind::ALL {
+        let actions = match kind {
+            ExtentKind::Packs | ExtentKind::Index => ON_EXTENTS,
+            ExtentKind::Snapshots | ExtentKind::Keys => ON_OBJECTS,
             _ => continue,
         };
         for action in actions {
@@ -222,7 +222,7 @@ fn matrix(members: usize, parity: u8) {
             turn += 1;
             let member = turn % members;
             let mut files = std::collections::BTreeMap::new();
-            read_files(&bench.site.members[member].join(room.dir()), &mut files);
+            read_files(&bench.site.members[member].join(kind.dir()), &mut files);
             let file = files.keys().nth(turn % files.len()).unwrap().clone();
             cases.push((member, file, *action));
         }
@@ -356,7 +356,7 @@ fn damage_in_a_short_row_is_found_beside_a_lost_member() {
     let bench = Bench::new(4, 1);
     let site = &bench.site;
     let store = site.store();
-    for set in index::sets_in(&store, Room::Packs).unwrap().into_keys() {
+    for set in index::sets_in(&store, ExtentKind::Packs).unwrap().into_keys() {
         let name = ExtentName::pack(set);
         let reader = SetReader::open(&store.members(), name, store.config.store, set).unwrap();
         let layout = reader.layout();
@@ -464,8 +464,8 @@ proptest! {
         let site = &bench.site;
         let store = site.store();
         let mut struck = 0;
-        for room in [Room::Packs, Room::Index] {
-            for (name, layout) in bench.sets(&store, room) {
+        for kind in [ExtentKind::Packs, ExtentKind::Index] {
+            for (name, layout) in bench.sets(&store, kind) {
                 for row in 0..layout.rows() {
                     for n in 0..usize::from(parity) {
                         let choice = usize::from(choices[(struck / 2) % choices.len()]);
@@ -603,7 +603,7 @@ fn an_index_lost_beyond_parity_costs_nothing() {
     ] {
         site.put_image(&bench.image);
         let store = site.store();
-        for (name, _) in bench.sets(&store, Room::Index) {
+        for (name, _) in bench.sets(&store, ExtentKind::Index) {
             members.iter().for_each(|&m| hurt(&site.members[m].join(name.path()), action));
         }
         bench.assert_restores(&site.store());
@@ -623,7 +623,7 @@ fn an_index_lost_beyond_parity_costs_nothing() {
 fn an_extent_of_another_pack_under_this_name_is_no_extent_of_it() {
     let bench = Bench::new(4, 1);
     let site = &bench.site;
-    let sets = bench.sets(&site.store(), Room::Packs);
+    let sets = bench.sets(&site.store(), ExtentKind::Packs);
     let (one, other) = (sets[0].0.path(), sets[1].0.path());
     for (from, to) in [
         (site.members[1].join(&other), site.members[1].join(&one)),
@@ -671,7 +671,7 @@ fn a_snapshot_without_a_sound_copy_is_a_loss() {
 fn a_backup_after_a_lost_tree_says_that_something_is_lost() {
     let bench = Bench::new(4, 1);
     let site = &bench.site;
-    for (set, members) in index::sets_in(&site.store(), Room::Packs).unwrap() {
+    for (set, members) in index::sets_in(&site.store(), ExtentKind::Packs).unwrap() {
         let pack = index::read_pack_index(&site.store(), set).unwrap();
         if pack.records.iter().all(|record| record.kind == RecordKind::Tree) {
             for member in members {

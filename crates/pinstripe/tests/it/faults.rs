@@ -11,7 +11,7 @@ use pinstripe::redundancy;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{DirectoryMember, ExtentName, Member, Room};
+use pinstripe_member::{DirectoryMember, ExtentKind, ExtentName, Member};
 use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};
 
 use crate::look::{Tree, look};
@@ -201,8 +201,8 @@ fn what_was_open_on_a_member_that_fails_is_laid_again_with_its_parity() {
 fn more_full_members_than_parity_replaces_end_the_backup() {
     let bench = Bench::new(4, 1);
     let site = &bench.site;
-    let full = "op=append,room=packs,member=1,error=ENOSPC;\
-                op=append,room=packs,member=2,after=3,error=ENOSPC";
+    let full = "op=append,kind=packs,member=1,error=ENOSPC;\
+                op=append,kind=packs,member=2,after=3,error=ENOSPC";
     let error = backup(&site.store_with_faults(full), &site.source(), &Ledger::new()).unwrap_err();
     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
     assert!(error.advice_text().unwrap().contains("pinstripe forget"), "{error}");
@@ -328,7 +328,7 @@ fn fill_a_real_file_system(site: &Site) {
     let tree = look(&site.source());
     fill(&site.members[1].join("filler"));
     let full = DirectoryMember::open(&site.members[1]).unwrap();
-    let name = ExtentName::In(Room::Checkpoints, [7; 16]);
+    let name = ExtentName::In(ExtentKind::Checkpoints, [7; 16]);
     assert_eq!(full.put(name, &[7; 9000]).unwrap_err().kind(), Kind::NoSpace);
     let before = bytes(site);
     for snapshot in [&first, &fitting, &second] {
@@ -357,7 +357,7 @@ fn fill_a_real_file_system(site: &Site) {
 /// Bytes of packs on the member that is full.
 fn bytes(site: &Site) -> u64 {
     let full = DirectoryMember::open(&site.members[1]).unwrap();
-    full.list(Room::Packs).unwrap().into_iter().map(|(_, bytes)| bytes).sum()
+    full.list(ExtentKind::Packs).unwrap().into_iter().map(|(_, bytes)| bytes).sum()
 }
 
 /// Takes all room of a file system.

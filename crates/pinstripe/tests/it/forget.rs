@@ -8,7 +8,7 @@ use pinstripe_member::forgotten::Mark;
 use pinstripe_member::gc::{DeletionStep, GcObject, Lists};
 use pinstripe_member::session::Work;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::{KeepReason, Policy};
 
 use crate::look::look;
@@ -69,8 +69,8 @@ fn what_is_forgotten_is_not_shown_and_comes_back() {
     forget_one(&store, &saved[0]);
     assert_eq!(shown(&store), saved[1..]);
     for (_, member) in store.present() {
-        assert_eq!(member.list(Room::Sessions).unwrap(), []);
-        assert_eq!(member.list(Room::Forgotten).unwrap().len(), 2 + 3);
+        assert_eq!(member.list(ExtentKind::Sessions).unwrap(), []);
+        assert_eq!(member.list(ExtentKind::Forgotten).unwrap().len(), 2 + 3);
     }
     site.assert_restores(&store, &saved[2], &tree);
 }
@@ -140,7 +140,7 @@ fn a_damaged_mark_never_makes_a_snapshot_that_is_wanted_a_forgotten_one() {
     forget::undelete(&store, &saved[0].id.to_string(), &Ledger::new().monitor).unwrap();
     let file = |member: usize, generation| {
         let mark = Mark { store: store.config.store, snapshot: saved[0].id, generation };
-        site.members[member].join(ExtentName::In(Room::Forgotten, mark.name()).path())
+        site.members[member].join(ExtentName::In(ExtentKind::Forgotten, mark.name()).path())
     };
     let hurt = |member, generation| {
         let mut bytes = std::fs::read(file(member, generation)).unwrap();
@@ -178,7 +178,7 @@ fn what_gc_is_deleting_does_not_come_back() {
             by: SessionId([8; 16]),
             step,
         };
-        let name = ExtentName::In(Room::Gc, object.name());
+        let name = ExtentName::In(ExtentKind::Gc, object.name());
         for (_, member) in store.present() {
             member.put(name, &store.vouch(name, object.encode())).unwrap();
         }
@@ -192,7 +192,7 @@ fn what_gc_is_deleting_does_not_come_back() {
     assert!(late.to_string().contains("being deleted"), "{late}");
     for (_, member) in store.present() {
         member.delete(reaping).unwrap();
-        assert_eq!(member.list(Room::Sessions).unwrap(), [], "a session that failed is gone");
+        assert_eq!(member.list(ExtentKind::Sessions).unwrap(), [], "a session that failed is gone");
     }
     forget::undelete(&store, &name, &Ledger::new().monitor).unwrap();
     put(DeletionStep::Tombstone(lists));
@@ -218,7 +218,7 @@ fn a_session_that_was_ended_from_outside_commits_nothing() {
     forget::undelete(&store, &saved[0].id.to_string(), &Ledger::new().monitor).unwrap();
     assert_eq!(shown(&store), saved);
     // Damaged behind a void, it still keeps the snapshot.
-    let name = ExtentName::In(Room::Forgotten, Mark { generation: 4, ..mark }.name());
+    let name = ExtentName::In(ExtentKind::Forgotten, Mark { generation: 4, ..mark }.name());
     let image = site.image();
     for member in &site.members {
         std::fs::write(member.join(name.path()), "damaged").unwrap();
@@ -239,7 +239,7 @@ fn one_sound_copy_of_a_mark_is_enough() {
     forget::undelete(&store, &saved[0].id.to_string(), &Ledger::new().monitor).unwrap();
     for generation in [1, 2] {
         let mark = Mark { store: store.config.store, snapshot: saved[0].id, generation };
-        let name = ExtentName::In(Room::Forgotten, mark.name());
+        let name = ExtentName::In(ExtentKind::Forgotten, mark.name());
         for member in &site.members[..2] {
             std::fs::write(member.join(name.path()), b"not this").unwrap();
         }

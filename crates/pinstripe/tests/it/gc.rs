@@ -16,7 +16,7 @@ use pinstripe_base::error::Kind;
 use pinstripe_member::entry::Content;
 use pinstripe_member::session::Work;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{DiskStep, ExtentName, PowerCut, Room, Steps};
+use pinstripe_member::{DiskStep, ExtentKind, ExtentName, PowerCut, Steps};
 use pinstripe_testing::every;
 
 use crate::look::{Tree, look};
@@ -54,8 +54,8 @@ pub fn forget_one(store: &Store, snapshot: &Snapshot) {
     forget::run(store, &options, &Ledger::new().monitor).unwrap();
 }
 
-pub fn names(store: &Store, room: Room) -> BTreeSet<[u8; 16]> {
-    store.list(room).unwrap().into_keys().collect()
+pub fn names(store: &Store, kind: ExtentKind) -> BTreeSet<[u8; 16]> {
+    store.list(kind).unwrap().into_keys().collect()
 }
 
 /// Two snapshots of different content, and a third that shares a part of each.
@@ -77,16 +77,16 @@ pub fn three(site: &Site) -> [(Snapshot, Tree); 3] {
 fn a_store_in_which_nothing_was_forgotten_stays_as_it_is() {
     let site = Site::new(4, 1);
     let [_, _, (last, tree)] = three(&site);
-    let before = names(&site.store(), Room::Packs);
+    let before = names(&site.store(), ExtentKind::Packs);
     let dry = gc::GcOptions { dry_run: true, max_waste: 1.0, ..options() };
     let image = site.image();
     let would = gc::run(&site.store(), &dry, &Ledger::new().monitor).unwrap();
     assert!(site.image() == image);
     assert_eq!((would.kept_snapshots, would.deleted_packs), (3, 0));
     assert_eq!(collect(&site.store()).deleted_packs, 0);
-    assert_eq!(names(&site.store(), Room::Packs), before);
-    for room in [Room::Sessions, Room::Gc] {
-        assert!(names(&site.store(), room).is_empty());
+    assert_eq!(names(&site.store(), ExtentKind::Packs), before);
+    for kind in [ExtentKind::Sessions, ExtentKind::Gc] {
+        assert!(names(&site.store(), kind).is_empty());
     }
     assert_whole(&site.store());
     site.assert_restores(&site.store(), &last, &tree);
@@ -116,7 +116,7 @@ fn what_only_forgotten_snapshots_need_is_deleted() {
         assert_whole(&store);
         site.assert_restores(&store, &second, &tree2);
         site.assert_restores(&store, &third, &tree3);
-        assert!(!names(&store, Room::Snapshots).contains(&first.id.0));
+        assert!(!names(&store, ExtentKind::Snapshots).contains(&first.id.0));
         let late = forget::undelete(&store, &first.id.to_string(), &Ledger::new().monitor);
         assert_eq!(late.unwrap_err().kind(), Kind::NotFound);
         // The index speaks of nothing that is gone: a backup takes everything over unread.
@@ -124,16 +124,16 @@ fn what_only_forgotten_snapshots_need_is_deleted() {
         backup(&store, &site.source(), &ledger).unwrap();
         ledger.assert_clean();
         // The next gc removes the tombstone.
-        assert_eq!(names(&store, Room::Gc).len(), 1);
+        assert_eq!(names(&store, ExtentKind::Gc).len(), 1);
         collect(&site.store());
-        assert!(names(&store, Room::Gc).is_empty());
-        assert!(names(&store, Room::Forgotten).is_empty());
+        assert!(names(&store, ExtentKind::Gc).is_empty());
+        assert!(names(&store, ExtentKind::Forgotten).is_empty());
         assert_whole(&site.store());
     }
 }
 
 fn bytes(store: &Store) -> u64 {
-    let listed = store.present().flat_map(|(_, member)| member.list(Room::Packs).unwrap());
+    let listed = store.present().flat_map(|(_, member)| member.list(ExtentKind::Packs).unwrap());
     listed.map(|(_, bytes)| bytes).sum()
 }
 
@@ -145,7 +145,7 @@ fn a_store_whose_every_snapshot_was_forgotten_becomes_empty_and_can_be_used_agai
     all.iter().for_each(|(snapshot, _)| forget_one(&store, snapshot));
     let done = collect(&store);
     assert_eq!((done.deleted_snapshots, done.kept_snapshots), (3, 0));
-    assert!(names(&site.store(), Room::Packs).is_empty());
+    assert!(names(&site.store(), ExtentKind::Packs).is_empty());
     assert_whole(&site.store());
     let (again, tree) = (site.save(), look(&site.source()));
     site.assert_restores(&site.store(), &again, &tree);
@@ -175,20 +175,20 @@ fn a_writer_that_says_nothing_is_waited_for_and_can_be_ended() {
     let store = site.store();
     forget_one(&store, &first);
     let silent = silent_session(&store);
-    let before = names(&store, Room::Packs);
+    let before = names(&store, ExtentKind::Packs);
     let error = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap_err();
     assert_eq!(error.kind(), Kind::Busy);
     let id = silent.session.id.to_string();
     let advice = error.advice_text().unwrap();
     assert!(advice.contains(&format!("--fence {}", silent.session.id.short())), "{advice}");
-    assert!(before.is_subset(&names(&store, Room::Packs)), "nothing was deleted");
+    assert!(before.is_subset(&names(&store, ExtentKind::Packs)), "nothing was deleted");
     // What it put was taken back.
-    assert!(names(&store, Room::Gc).is_empty());
+    assert!(names(&store, ExtentKind::Gc).is_empty());
     assert_eq!(gc::fence(&store, "ffff").unwrap_err().kind(), Kind::NotFound);
     gc::fence(&store, &id[..8]).unwrap();
     assert_eq!(collect(&site.store()).deleted_snapshots, 1);
     // A writer whose session was ended commits nothing.
-    let name = ExtentName::In(Room::Snapshots, [77; 16]);
+    let name = ExtentName::In(ExtentKind::Snapshots, [77; 16]);
     assert!(store.present().all(|(_, member)| member.put(name, b"x").is_err()));
     drop(silent);
     assert_whole(&site.store());
@@ -205,7 +205,7 @@ fn the_session_of_a_dead_process_is_in_nobodys_way() {
     std::mem::forget(silent_session(&dead));
     let done = collect(&store);
     assert_eq!((done.deleted_snapshots, done.ended_sessions), (1, 1));
-    assert!(names(&store, Room::Sessions).is_empty());
+    assert!(names(&store, ExtentKind::Sessions).is_empty());
 }
 
 #[test]
@@ -233,14 +233,14 @@ fn a_member_that_was_away_brings_nothing_back() {
     let done = gc::run(&site.store(), &options(), &ledger.monitor).unwrap();
     ledger.assert_no_losses();
     assert_eq!(done.deleted_snapshots, 1);
-    assert_eq!(names(&site.store(), Room::Gc).len(), 1, "the tombstone waits for the member");
+    assert_eq!(names(&site.store(), ExtentKind::Gc).len(), 1, "the tombstone waits for the member");
     collect_with(&site.store());
-    assert_eq!(names(&site.store(), Room::Gc).len(), 1);
+    assert_eq!(names(&site.store(), ExtentKind::Gc).len(), 1);
     fs::rename(&aside, member).unwrap();
     // It is not believed, wherever one looks from.
     for through in [0, 3] {
         let store = site.store_through(through);
-        assert!(!names(&store, Room::Snapshots).contains(&first.id.0));
+        assert!(!names(&store, ExtentKind::Snapshots).contains(&first.id.0));
         let shown = pinstripe::snapshots::run(&store, &Ledger::new().monitor).unwrap();
         assert_eq!(shown.len(), 2);
         site.assert_restores(&store, &second, &tree2);
@@ -251,7 +251,7 @@ fn a_member_that_was_away_brings_nothing_back() {
     let done = collect_with(&site.store());
     assert!(done.stale_objects > 0, "{done:?}");
     collect_with(&site.store());
-    assert!(names(&site.store(), Room::Gc).is_empty());
+    assert!(names(&site.store(), ExtentKind::Gc).is_empty());
     assert_whole(&site.store());
     site.assert_restores(&site.store_through(3), &third, &tree3);
 }
@@ -285,11 +285,11 @@ fn a_snapshot_that_cannot_be_read_stops_everything() {
     for member in &site.members {
         fs::write(member.join(ExtentName::snapshot(second.id).path()), b"not this").unwrap();
     }
-    let image = names(&site.store(), Room::Packs);
+    let image = names(&site.store(), ExtentKind::Packs);
     let error = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap_err();
     assert_eq!(error.kind(), Kind::Refused);
     assert!(error.advice_text().unwrap().contains(&second.id.to_string()));
-    assert_eq!(names(&site.store(), Room::Packs), image);
+    assert_eq!(names(&site.store(), ExtentKind::Packs), image);
 }
 
 #[test]
@@ -302,11 +302,11 @@ fn the_copy_that_stays_is_read_before_the_other_one_goes() {
     fs::write(source.join("more"), noise(8, 900_000)).unwrap();
     let second = site.save();
     unhide(&site, hidden);
-    let new: Vec<_> = names(&site.store(), Room::Packs).difference(&old).copied().collect();
+    let new: Vec<_> = names(&site.store(), ExtentKind::Packs).difference(&old).copied().collect();
     // All of the new packs' strips but the headers and trailers are noise now on two of three.
     for set in new {
         for member in &site.members[..2] {
-            damage_strips(&member.join(ExtentName::In(Room::Packs, set).path()));
+            damage_strips(&member.join(ExtentName::In(ExtentKind::Packs, set).path()));
         }
     }
     forget_one(&site.store(), &second);
@@ -327,7 +327,7 @@ fn a_pack_that_cannot_be_read_goes_when_its_copies_stand_elsewhere() {
     let done = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap();
     let going = if first.root.id == second.root.id { old.len() } else { hurt.len() };
     assert_eq!((done.deleted_packs, done.missing_chunks), (going as u64, 0));
-    let now = names(&site.store(), Room::Packs);
+    let now = names(&site.store(), ExtentKind::Packs);
     assert!(hurt.is_disjoint(&now), "{now:?}");
     assert_whole(&site.store());
     site.assert_restores(&site.store(), &first, &tree);
@@ -350,7 +350,7 @@ fn a_pack_that_cannot_be_read_goes_when_its_copies_are_moved() {
     let done = gc::run(&site.store(), &options, &ledger.monitor).unwrap();
     ledger.assert_no_losses();
     assert!(done.repacked_packs > 0, "{done:?}");
-    assert!(hurt.is_disjoint(&names(&site.store(), Room::Packs)));
+    assert!(hurt.is_disjoint(&names(&site.store(), ExtentKind::Packs)));
     assert_whole(&site.store());
     site.assert_restores(&site.store(), &third, &tree);
 }
@@ -361,11 +361,12 @@ fn a_pack_that_cannot_be_read_stays_when_its_copies_are_damaged() {
     let (_, old, hidden) = save_and_hide(&site);
     site.save();
     unhide(&site, hidden);
-    let new: BTreeSet<_> = names(&site.store(), Room::Packs).difference(&old).copied().collect();
+    let new: BTreeSet<_> =
+        names(&site.store(), ExtentKind::Packs).difference(&old).copied().collect();
     let (old, new) = (striped(&site, &old), striped(&site, &new));
     for (member, sets) in [(0, &old), (1, &new)] {
         for set in sets.iter().copied() {
-            let path = site.members[member].join(ExtentName::In(Room::Packs, set).path());
+            let path = site.members[member].join(ExtentName::In(ExtentKind::Packs, set).path());
             if old.contains(&set) {
                 fs::remove_file(&path).unwrap();
             } else {
@@ -375,13 +376,13 @@ fn a_pack_that_cannot_be_read_stays_when_its_copies_are_damaged() {
     }
     let _ = gc::run(&site.store(), &options(), &Ledger::new().monitor);
     // The extents that it still has may be needed: none was removed.
-    assert!(old.is_subset(&names(&site.store(), Room::Packs)));
+    assert!(old.is_subset(&names(&site.store(), ExtentKind::Packs)));
 }
 
 /// Those of some packs that lie over all members: content.
 fn striped(site: &Site, packs: &BTreeSet<[u8; 16]>) -> BTreeSet<[u8; 16]> {
     let has = |id: &[u8; 16]| {
-        let path = ExtentName::In(Room::Packs, *id).path();
+        let path = ExtentName::In(ExtentKind::Packs, *id).path();
         site.members.iter().all(|member| member.join(&path).exists())
     };
     packs.iter().copied().filter(has).collect()
@@ -391,7 +392,7 @@ fn striped(site: &Site, packs: &BTreeSet<[u8; 16]>) -> BTreeSet<[u8; 16]> {
 fn hurt(site: &Site, packs: &BTreeSet<[u8; 16]>) -> BTreeSet<[u8; 16]> {
     let hurt = striped(site, packs);
     for set in &hurt {
-        let path = ExtentName::In(Room::Packs, *set).path();
+        let path = ExtentName::In(ExtentKind::Packs, *set).path();
         fs::remove_file(site.members[0].join(path)).unwrap();
     }
     hurt
@@ -412,7 +413,7 @@ type Hidden = Vec<(std::path::PathBuf, Vec<u8>)>;
 fn save_and_hide(site: &Site) -> (Snapshot, BTreeSet<[u8; 16]>, Hidden) {
     fs::write(site.source().join("shared"), noise(7, 100_000)).unwrap();
     let first = site.save();
-    let packs = names(&site.store(), Room::Packs);
+    let packs = names(&site.store(), ExtentKind::Packs);
     let hidden = hide(site, &packs);
     (first, packs, hidden)
 }
@@ -424,16 +425,17 @@ fn hide(site: &Site, packs: &BTreeSet<[u8; 16]>) -> Hidden {
         hidden.push((path.clone(), fs::read(&path).unwrap()));
         fs::remove_file(&path).unwrap();
     };
-    let runs = names(&site.store(), Room::Index);
+    let runs = names(&site.store(), ExtentKind::Index);
     for member in &site.members {
-        let of_packs = packs.iter().map(|id| member.join(ExtentName::In(Room::Packs, *id).path()));
+        let of_packs =
+            packs.iter().map(|id| member.join(ExtentName::In(ExtentKind::Packs, *id).path()));
         // Packs of pages lie on one member where there is no parity.
         of_packs.filter(|path| path.exists()).for_each(&mut take);
-        runs.iter().for_each(|id| take(member.join(ExtentName::In(Room::Index, *id).path())));
+        runs.iter().for_each(|id| take(member.join(ExtentName::In(ExtentKind::Index, *id).path())));
     }
     // Nothing of the first snapshot is to be taken over.
     for member in &site.members {
-        for entry in fs::read_dir(member.join(Room::Snapshots.dir())).unwrap() {
+        for entry in fs::read_dir(member.join(ExtentKind::Snapshots.dir())).unwrap() {
             take(entry.unwrap().path());
         }
     }
@@ -528,11 +530,11 @@ fn a_gc_cut_off_at_any_step_goes_on() {
             bench.site.assert_restores(&store, snapshot, tree);
         } else {
             late += u64::from(undeleted.is_some());
-            assert!(!names(&store, Room::Snapshots).contains(&bench.forgotten.0.id.0));
+            assert!(!names(&store, ExtentKind::Snapshots).contains(&bench.forgotten.0.id.0));
         }
         collect_with(&store);
         let store = bench.site.store();
-        assert!(names(&store, Room::Sessions).is_empty(), "cut {cut}");
+        assert!(names(&store, ExtentKind::Sessions).is_empty(), "cut {cut}");
         bench.assert_sound(cut % 10 == 0, cut);
         assert_whole(&store);
     }
@@ -609,7 +611,7 @@ fn whoever_reads_while_gc_runs_finds_what_was_moved() {
     let (reading, ledger) = (site.store(), Ledger::new());
     let index = Index::load(&reading, &ledger.monitor).unwrap();
     let packs = PackReader::new(&reading, &ledger.monitor);
-    let before = names(&reading, Room::Packs);
+    let before = names(&reading, ExtentKind::Packs);
     // Some readers are open already.
     ChunkReader::new(&packs, &index).read(&second.root.id).unwrap();
     forget_one(&site.store(), &first);
@@ -630,9 +632,9 @@ fn whoever_reads_while_gc_runs_finds_what_was_moved() {
     ledger.assert_clean();
 }
 
-/// Holds a writer up where it puts its first object into a room.
+/// Holds a writer up where it puts its first object of a kind.
 struct Gate {
-    room: Room,
+    kind: ExtentKind,
     is_met: AtomicU64,
     met: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
@@ -645,7 +647,7 @@ impl Steps for Gate {
         act: &mut dyn FnMut() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         if let DiskStep::Rename { to, .. } = step
-            && to.components().any(|part| part.as_os_str() == self.room.dir())
+            && to.components().any(|part| part.as_os_str() == self.kind.dir())
             && self.is_met.fetch_add(1, Ordering::SeqCst) == 0
         {
             let _ = self.met.lock().unwrap().send(());
@@ -655,11 +657,11 @@ impl Steps for Gate {
     }
 }
 
-/// A writer whose first object in a room waits for a word; the other end hears when it is there.
-pub fn gate(room: Room) -> (Arc<dyn Steps>, Receiver<()>, Sender<()>) {
+/// A writer whose first object of a kind waits for a word; the other end hears when it is there.
+pub fn gate(kind: ExtentKind) -> (Arc<dyn Steps>, Receiver<()>, Sender<()>) {
     let ((met_by, met), (goes, go)) = (channel(), channel());
     let (is_met, met_by, go) = (AtomicU64::new(0), Mutex::new(met_by), Mutex::new(go));
-    let gate = Gate { room, is_met, met: met_by, go };
+    let gate = Gate { kind, is_met, met: met_by, go };
     (Arc::new(gate), met, goes)
 }
 
@@ -677,7 +679,8 @@ fn what_another_gc_deleted_meanwhile_is_counted_on_no_more() {
             let store = site.open(0, "", Arc::clone(steps)).unwrap();
             gc::run(&store, &gc::GcOptions { max_waste, ..options() }, &Ledger::new().monitor)
         };
-        let ((one, one_met, one_goes), (two, two_met, two_goes)) = (gate(Room::Gc), gate(Room::Gc));
+        let ((one, one_met, one_goes), (two, two_met, two_goes)) =
+            (gate(ExtentKind::Gc), gate(ExtentKind::Gc));
         let long = Duration::from_secs(60);
         std::thread::scope(|scope| {
             let first = scope.spawn(|| run(&one, 0.0));
@@ -707,7 +710,7 @@ fn a_snapshot_committed_while_gc_looks_around_is_nobodys_leftover() {
         fs::rename(&site.members[2], site.path("aside")).unwrap();
         fs::write(site.source().join("new"), noise(93, 100_000)).unwrap();
         let tree = look(&site.source());
-        let (writer, met, goes) = gate(Room::Snapshots);
+        let (writer, met, goes) = gate(ExtentKind::Snapshots);
         let slow = format!("op=list,member=0,room=snapshots,after={looks},times=1,delay=1s");
         let slow = site.open(0, &slow, Arc::new(NoWait)).unwrap();
         let writing = site.open(0, "", writer).unwrap();
@@ -766,7 +769,7 @@ fn a_damaged_session_that_was_cut_off_is_in_nobodys_way() {
     forget_one(&site.store(), &first);
     let put = |members: usize| {
         for member in &site.members[..members] {
-            let path = member.join(ExtentName::In(Room::Sessions, [9; 16]).path());
+            let path = member.join(ExtentName::In(ExtentKind::Sessions, [9; 16]).path());
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, b"not a session").unwrap();
         }
@@ -780,7 +783,7 @@ fn a_damaged_session_that_was_cut_off_is_in_nobodys_way() {
     fs::rename(site.path("away"), &site.members[2]).unwrap();
     let done = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap();
     assert_eq!(done.deleted_snapshots, 1);
-    assert!(names(&site.store(), Room::Sessions).is_empty());
+    assert!(names(&site.store(), ExtentKind::Sessions).is_empty());
     assert_whole(&site.store());
 }
 
@@ -789,12 +792,12 @@ fn a_run_of_which_too_much_is_gone_keeps_no_tombstone() {
     let site = Site::new(3, 1);
     let [(first, _), (second, tree), _] = three(&site);
     let store = site.store();
-    let runs = names(&store, Room::Index);
+    let runs = names(&store, ExtentKind::Index);
     forget_one(&store, &first);
     let mut old = Vec::new();
     for member in &site.members {
         for id in &runs {
-            let path = member.join(ExtentName::In(Room::Index, *id).path());
+            let path = member.join(ExtentName::In(ExtentKind::Index, *id).path());
             let mut bytes = fs::read(&path).unwrap();
             // Its head is sound, its first page is not, whatever parity gives.
             bytes[4096..4296].iter_mut().for_each(|byte| *byte ^= 0x5a);
@@ -808,7 +811,7 @@ fn a_run_of_which_too_much_is_gone_keeps_no_tombstone() {
     }
     collect_with(&site.store());
     collect_with(&site.store());
-    assert!(names(&site.store(), Room::Gc).is_empty());
+    assert!(names(&site.store(), ExtentKind::Gc).is_empty());
     // Runs that speak of what stays are not looked into.
     repair(&mut site.store(), &Ledger::new());
     assert_whole(&site.store());

@@ -11,7 +11,7 @@ use pinstripe::{OpenOptions, Store, gc, member, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, Room, Steps};
+use pinstripe_member::{ExtentKind, ExtentName, Steps};
 
 use crate::gc::forget_one;
 use crate::look::{Tree, look};
@@ -134,7 +134,7 @@ fn a_half_that_meets_the_other_counts_what_only_that_one_has_and_brings_it_over(
         assert_eq!(met.len(), 1, "sealed {sealed}, {ways:?}: {met:?}");
         assert_eq!(met[0].snapshots, BTreeSet::from([only_there]), "sealed {sealed}, {ways:?}");
         assert!(met[0].places.contains(&halves.old), "{met:?}");
-        assert!(!store.list(Room::Snapshots).unwrap().contains_key(&only_there.0));
+        assert!(!store.list(ExtentKind::Snapshots).unwrap().contains_key(&only_there.0));
 
         let before = halves.site.image();
         let told = halves.merge(&store, true, &Ledger::new()).unwrap();
@@ -196,7 +196,7 @@ fn what_was_deleted_in_one_half_stays_deleted() {
         detector: Default::default(),
     };
     gc::run(&store, &all, &Ledger::new().monitor).unwrap();
-    assert!(store.list(Room::Packs).unwrap().is_empty());
+    assert!(store.list(ExtentKind::Packs).unwrap().is_empty());
     drop(store);
     let merged = halves.merge(&halves.site.store(), false, &Ledger::new()).unwrap();
     let (snapshot, tree) = &halves.saved[2];
@@ -224,11 +224,12 @@ fn what_was_forgotten_in_the_other_half_stays_there() {
 fn what_the_other_half_has_lost_is_named_and_the_rest_is_brought_over() {
     let halves = Halves::new(true, How::Add);
     // Its own pack, on both of its members.
-    let known: Vec<_> = (halves.site.store().list(Room::Packs).unwrap()).into_keys().collect();
+    let known: Vec<_> =
+        (halves.site.store().list(ExtentKind::Packs).unwrap()).into_keys().collect();
     let half = halves.half(&halves.old);
-    let own = half.list(Room::Packs).unwrap().into_keys().filter(|id| !known.contains(id));
+    let own = half.list(ExtentKind::Packs).unwrap().into_keys().filter(|id| !known.contains(id));
     let largest = own
-        .map(|id| halves.old.join(ExtentName::In(Room::Packs, id).path()))
+        .map(|id| halves.old.join(ExtentName::In(ExtentKind::Packs, id).path()))
         .max_by_key(|path| fs::metadata(path).unwrap().len())
         .unwrap();
     let copy = halves.site.path("n0").join(largest.strip_prefix(&halves.old).unwrap());

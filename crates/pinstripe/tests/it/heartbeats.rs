@@ -11,7 +11,7 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_member::heartbeat::Heartbeat;
 use pinstripe_member::session::{Session, Work};
-use pinstripe_member::{ExtentName, PowerCut, Room, Steps};
+use pinstripe_member::{ExtentKind, ExtentName, PowerCut, Steps};
 
 use crate::gc::{forget_one, gate, names, options, silent_session, three};
 use crate::look::look;
@@ -63,7 +63,7 @@ fn a_session_of_a_host_that_is_gone_is_ended_after_a_time() {
     let gone = silent_session(&elsewhere);
     beat(&gone, &elsewhere, 2);
     std::mem::forget(gone);
-    assert_eq!(names(&site.store(), Room::Heartbeats).len(), 1, "the newest is enough");
+    assert_eq!(names(&site.store(), ExtentKind::Heartbeats).len(), 1, "the newest is enough");
     let store = site.store();
     forget_one(&store, &first);
     let detector = detector();
@@ -77,8 +77,8 @@ fn a_session_of_a_host_that_is_gone_is_ended_after_a_time() {
     later(Duration::from_secs(2));
     let done = collect(&site.store(), &detector).unwrap();
     assert_eq!((done.fenced_sessions, done.deleted_snapshots), (1, 1));
-    for room in [Room::Sessions, Room::Heartbeats] {
-        assert!(names(&site.store(), room).is_empty(), "{room:?}");
+    for kind in [ExtentKind::Sessions, ExtentKind::Heartbeats] {
+        assert!(names(&site.store(), kind).is_empty(), "{kind:?}");
     }
     assert!(detector.sightings().is_empty());
     assert_whole(&site.store());
@@ -104,7 +104,10 @@ fn a_writer_that_puts_heartbeats_is_never_ended() {
         looks < 4
     });
     assert_eq!(looks, 4);
-    assert!(names(&site.store(), Room::Heartbeats).is_empty(), "its end removes the last one");
+    assert!(
+        names(&site.store(), ExtentKind::Heartbeats).is_empty(),
+        "its end removes the last one"
+    );
     writer.end().unwrap();
     assert_eq!(collect(&site.store(), &detector).unwrap().fenced_sessions, 0);
 }
@@ -114,7 +117,7 @@ fn a_slow_host_that_was_ended_makes_no_snapshot_and_harms_none() {
     let site = Site::new(3, 1);
     let [(first, _), (second, tree2), (third, tree3)] = three(&site);
     fs::write(site.source().join("new"), noise(94, 200_000)).unwrap();
-    let (steps, met, goes) = gate(Room::Snapshots);
+    let (steps, met, goes) = gate(ExtentKind::Snapshots);
     let slow = site.open_elsewhere(0, steps).unwrap();
     let detector = detector();
     let saved = std::thread::scope(|scope| {
@@ -165,15 +168,15 @@ fn a_gc_of_a_host_that_is_gone_is_gone_on_with() {
         if gone.is_ok() {
             break;
         }
-        let left = names(&site.store(), Room::Sessions).len();
+        let left = names(&site.store(), ExtentKind::Sessions).len();
         cut_off += left;
         let detector = detector();
         let _ = collect(&site.store(), &detector);
-        was_deleting += usize::from(names(&site.store(), Room::Gc).len() > 1);
+        was_deleting += usize::from(names(&site.store(), ExtentKind::Gc).len() > 1);
         later(TIMEOUT_DEFAULT);
         let done = collect(&site.store(), &detector).unwrap();
         assert_eq!((done.fenced_sessions, done.kept_snapshots), (left as u64, 2), "after {after}");
-        let known = names(&site.store(), Room::Snapshots);
+        let known = names(&site.store(), ExtentKind::Snapshots);
         assert!(!known.contains(&first.id.0), "after {after}");
         assert_whole(&site.store());
         site.assert_restores(&site.store(), &second, &tree2);
@@ -212,7 +215,7 @@ fn sessions_that_promise_no_heartbeats_and_claims_stay() {
     store.delete_all(sessions::name_of(SessionId([7; 16]))).unwrap();
     let done = collect(&site.store(), &detector).unwrap();
     assert_eq!((done.fenced_sessions, done.deleted_snapshots), (0, 1));
-    assert_eq!(names(&site.store(), Room::Sessions).len(), 1, "the claim");
+    assert_eq!(names(&site.store(), ExtentKind::Sessions).len(), 1, "the claim");
 }
 
 /// A member makes up heartbeats or hides them: the worst of it is a gc that waits.
@@ -229,7 +232,7 @@ fn made_up_heartbeats_end_no_session() {
         let beat =
             Heartbeat { store: elsewhere.config.store, session: id, count, every_seconds: 1 };
         let (_, member) = elsewhere.present().next().unwrap();
-        let name = ExtentName::In(Room::Heartbeats, beat.name());
+        let name = ExtentName::In(ExtentKind::Heartbeats, beat.name());
         let bytes = if bytes.is_empty() { beat.encode() } else { bytes.to_vec() };
         member.put(name, &bytes).unwrap();
     };
@@ -247,7 +250,7 @@ fn made_up_heartbeats_end_no_session() {
     // With the session they all go.
     gone.end().unwrap();
     collect(&site.store(), &detector).unwrap();
-    assert!(names(&site.store(), Room::Heartbeats).is_empty());
+    assert!(names(&site.store(), ExtentKind::Heartbeats).is_empty());
 }
 
 #[test]

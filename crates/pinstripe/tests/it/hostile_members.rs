@@ -1,4 +1,4 @@
-//! Members that lie: objects of every kind, made up, replayed, swapped between names, stores, rooms
+//! Members that lie: objects of every kind, made up, replayed, swapped between names, stores, kinds
 //! and generations, on one member and on as many as parity replaces; then every verb in turn.
 //! Nothing honest is lost, and nothing false is shown.
 //!
@@ -22,7 +22,7 @@ use pinstripe_member::scrub::ScrubState;
 use pinstripe_member::session::{Process, Session, Work};
 use pinstripe_member::snapshot::{Snapshot, SnapshotContent};
 use pinstripe_member::stripe_set::{FOOTER_BYTES, Footer, Trailer};
-use pinstripe_member::{ExtentName, Room, envelope, snapshot};
+use pinstripe_member::{ExtentKind, ExtentName, envelope, snapshot};
 use pinstripe_stripe::{Credential, NewSlot, RootKey, Voucher};
 
 use crate::look::{Tree, look};
@@ -223,13 +223,14 @@ fn forged(name: ExtentName, framed: &[u8], has_mac: bool) -> Vec<u8> {
 }
 
 fn in_gc(object: &GcObject) -> ExtentName {
-    ExtentName::In(Room::Gc, object.name())
+    ExtentName::In(ExtentKind::Gc, object.name())
 }
 
 /// Everything that there is, condemned.
 fn everything(world: &World) -> Lists {
     let store = world.store();
-    let mut packs: Vec<SetId> = index::sets_in(&store, Room::Packs).unwrap().into_keys().collect();
+    let mut packs: Vec<SetId> =
+        index::sets_in(&store, ExtentKind::Packs).unwrap().into_keys().collect();
     packs.sort();
     let mut snapshots: Vec<_> = world.saved.iter().map(|(it, _)| (it.id, 1)).collect();
     snapshots.sort();
@@ -284,9 +285,9 @@ enum Attack {
     Rollback,
     /// Only the small objects as they were earlier.
     OldObjects,
-    /// Objects under the names of others, in other rooms.
+    /// Objects under the names of others, in other kinds.
     Shuffle,
-    /// A few bytes in each room.
+    /// A few bytes of each kind.
     Junk,
     /// Trailers under whose checksums every sound strip looks damaged.
     Trailers,
@@ -321,7 +322,7 @@ impl Attack {
             Attack::Marks => {
                 for (snapshot, _) in &world.saved {
                     let mark = Mark { store, snapshot: snapshot.id, generation: 1 };
-                    plant(ExtentName::In(Room::Forgotten, mark.name()), &mark.encode());
+                    plant(ExtentName::In(ExtentKind::Forgotten, mark.name()), &mark.encode());
                 }
             }
             Attack::Tombstone => {
@@ -336,7 +337,7 @@ impl Attack {
                 }
             }
             Attack::Acks => {
-                let sessions = world.store().names(Room::Sessions, REACH).unwrap();
+                let sessions = world.store().names(ExtentKind::Sessions, REACH).unwrap();
                 for session in sessions.into_iter().map(SessionId).chain([SessionId([5; 16])]) {
                     let object = step(world, DeletionStep::Ack { session, packs: Vec::new() });
                     plant(in_gc(&object), &object.encode());
@@ -355,14 +356,14 @@ impl Attack {
                         parents: Vec::new(),
                         process: dead_process(),
                     };
-                    let name = ExtentName::In(Room::Sessions, session.id.0);
+                    let name = ExtentName::In(ExtentKind::Sessions, session.id.0);
                     plant(name, &session.encode());
                 }
             }
             Attack::ScrubStates => {
                 let mut state = ScrubState::new(store);
                 state.generation = u64::MAX - 1;
-                plant(ExtentName::In(Room::Scrub, [2; 16]), &state.encode());
+                plant(ExtentName::In(ExtentKind::Scrub, [2; 16]), &state.encode());
             }
             Attack::Checkpoint => world.plant_checkpoint(),
             Attack::RenamedSnapshots => {
@@ -396,8 +397,8 @@ impl Attack {
             Attack::Shuffle => world.shuffle(),
             Attack::Trailers => world.forge_trailers(),
             Attack::Junk => {
-                for (number, room) in Room::ALL.into_iter().enumerate() {
-                    world.plant(ExtentName::In(room, [0xf0 + number as u8; 16]), b"junk!");
+                for (number, kind) in ExtentKind::ALL.into_iter().enumerate() {
+                    world.plant(ExtentName::In(kind, [0xf0 + number as u8; 16]), b"junk!");
                 }
             }
         }
@@ -440,9 +441,9 @@ impl World {
         // Without a credential of the store nothing can be wrapped that an honest one would open.
         let stranger = NewSlot { credential: Credential::generate().unwrap(), ..new_slot() };
         let slot = stranger.wrap(&root, &ring).unwrap();
-        let name = ExtentName::In(Room::Keys, slot.id);
+        let name = ExtentName::In(ExtentKind::Keys, slot.id);
         self.plant(name, &forged(name, &slot.encode(), has_mac));
-        let name = ExtentName::In(Room::Keys, KeyRing::name(config.store, generation));
+        let name = ExtentName::In(ExtentKind::Keys, KeyRing::name(config.store, generation));
         self.plant(name, &forged(name, &ring.encode(), has_mac));
     }
 
@@ -458,7 +459,7 @@ impl World {
             let Ok(slot) = KeySlot::decode(bytes) else { continue };
             let removed =
                 RemovedSlot { store, generation: slot.generation, number: 0, slot: slot.id };
-            let name = ExtentName::In(Room::Keys, removed.own_name());
+            let name = ExtentName::In(ExtentKind::Keys, removed.own_name());
             self.plant(name, &forged(name, &removed.encode(), has_mac));
         }
         self.plant_ring(0, has_mac);
@@ -510,7 +511,7 @@ impl World {
         }
     }
 
-    /// Every small object under the name of the next one, across rooms.
+    /// Every small object under the name of the next one, across kinds.
     fn shuffle(&self) {
         for evil in &self.evil {
             let mut files = Default::default();
@@ -658,7 +659,7 @@ fn junk_in_the_place_of_every_object_of_a_member_stops_nothing() {
         let mut files = Default::default();
         read_files(&world.site.members[0], &mut files);
         for path in files.keys() {
-            let is_set = |room: &str| path.components().any(|part| part.as_os_str() == room);
+            let is_set = |kind: &str| path.components().any(|part| part.as_os_str() == kind);
             if !is_set("packs") && !is_set("index") {
                 fs::write(path, b"junk!").unwrap();
             }
@@ -711,12 +712,12 @@ fn a_made_up_trailer_gives_up_no_extent() {
 #[test]
 fn a_mac_of_the_store_itself_does_not_move_with_its_object() {
     let world = World::new(true, 4, 1, &[2]);
-    let marks = world.site.store().names(Room::Forgotten, REACH).unwrap();
-    let from = ExtentName::In(Room::Forgotten, *marks.first().unwrap());
+    let marks = world.site.store().names(ExtentKind::Forgotten, REACH).unwrap();
+    let from = ExtentName::In(ExtentKind::Forgotten, *marks.first().unwrap());
     let bytes = fs::read(world.site.members[0].join(from.path())).unwrap();
     assert!(envelope::vouched(&bytes).is_some());
-    for room in [Room::Forgotten, Room::Gc, Room::Sessions, Room::Keys] {
-        world.plant(ExtentName::In(room, [3; 16]), &bytes);
+    for kind in [ExtentKind::Forgotten, ExtentKind::Gc, ExtentKind::Sessions, ExtentKind::Keys] {
+        world.plant(ExtentName::In(kind, [3; 16]), &bytes);
     }
     world.assert_honest("after the copies");
     let store = world.site.store();
@@ -726,5 +727,8 @@ fn a_mac_of_the_store_itself_does_not_move_with_its_object() {
     assert_eq!(repair(&mut store, &Ledger::new()).strays, 4);
     let ledger = Ledger::new();
     assert_eq!(check(&store, false, &ledger).strays, 0, "named once: {:#?}", ledger.seen());
-    assert_eq!(store.member_slots[2].member.as_ref().unwrap().list(Room::Strays).unwrap().len(), 4);
+    assert_eq!(
+        store.member_slots[2].member.as_ref().unwrap().list(ExtentKind::Strays).unwrap().len(),
+        4
+    );
 }

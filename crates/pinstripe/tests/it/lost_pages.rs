@@ -16,7 +16,7 @@ use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::record::RecordKind;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::SetReader;
 
 use crate::gc::forget_one;
@@ -48,7 +48,7 @@ fn page_packs(store: &Store) -> Vec<SetId> {
         let pack = index::read_pack_index(store, *set).unwrap();
         pack.records.iter().all(|record| record.kind == RecordKind::Tree)
     };
-    index::sets_in(store, Room::Packs).unwrap().into_keys().filter(holds_pages).collect()
+    index::sets_in(store, ExtentKind::Packs).unwrap().into_keys().filter(holds_pages).collect()
 }
 
 /// The file and the byte in it where one byte of a pack lies.
@@ -407,8 +407,8 @@ fn a_member_lost_without_parity_costs_no_page() {
     for lost in 0..3 {
         site.put_image(&image);
         let mut files = std::collections::BTreeMap::new();
-        for room in [Room::Packs, Room::Index] {
-            read_files(&site.members[lost].join(room.dir()), &mut files);
+        for kind in [ExtentKind::Packs, ExtentKind::Index] {
+            read_files(&site.members[lost].join(kind.dir()), &mut files);
         }
         files.keys().for_each(|file| fs::remove_file(file).unwrap());
         let (entries, ledger) = entries_of(&site.store_through((lost + 1) % 3), b"");
@@ -463,7 +463,7 @@ fn gc_keeps_both_copies_of_pages_and_makes_those_that_lack() {
         let set = page_packs(&site.store()).into_iter().find(holds_root).unwrap();
         let file = ExtentName::pack(set).path();
         site.members.iter().for_each(|member| drop(fs::remove_file(member.join(&file))));
-        pinstripe::index::Index::load(&site.store(), &ledger.monitor).unwrap().mend().unwrap();
+        pinstripe::index::Index::load(&site.store(), &ledger.monitor).unwrap().repair().unwrap();
         assert_eq!(copies(&site.store()), 1);
         let done = collect();
         assert!(done.thin_pages > 0 && done.deleted_packs == 0, "{done:?}");

@@ -12,7 +12,7 @@ use pinstripe_base::id::SetId;
 use pinstripe_member::label::MemberState;
 use pinstripe_member::record::RecordKind;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, PowerCut, Room, Steps};
+use pinstripe_member::{ExtentKind, ExtentName, PowerCut, Steps};
 use pinstripe_testing::every;
 
 use crate::look::{Tree, look};
@@ -71,11 +71,11 @@ impl Bench {
 /// Names of all extents of a member's packs and runs.
 fn extents(store: &Store, number: usize) -> BTreeSet<ExtentName> {
     let member = store.member_slots[number].member.as_ref().unwrap();
-    let list = |room| {
-        let listed = member.list(room).unwrap();
-        listed.into_iter().map(move |(id, _)| ExtentName::In(room, id))
+    let list = |kind| {
+        let listed = member.list(kind).unwrap();
+        listed.into_iter().map(move |(id, _)| ExtentName::In(kind, id))
     };
-    [Room::Packs, Room::Index].into_iter().flat_map(list).collect()
+    [ExtentKind::Packs, ExtentKind::Index].into_iter().flat_map(list).collect()
 }
 
 fn numbers(store: &Store) -> Vec<usize> {
@@ -202,8 +202,9 @@ fn a_forgotten_snapshot_can_be_brought_back_after_its_packs_were_laid_anew() {
 fn what_is_missing_takes_no_place_from_what_moves() {
     let bench = Bench::new(3, 1);
     let store = bench.site.store();
-    let set = store.list(Room::Packs).unwrap().into_keys().next().unwrap();
-    fs::remove_file(bench.site.members[0].join(ExtentName::In(Room::Packs, set).path())).unwrap();
+    let set = store.list(ExtentKind::Packs).unwrap().into_keys().next().unwrap();
+    fs::remove_file(bench.site.members[0].join(ExtentName::In(ExtentKind::Packs, set).path()))
+        .unwrap();
     remove(&mut bench.site.store(), 1).unwrap();
     crate::support::repair(&mut bench.site.store(), &Ledger::new());
     bench.assert_sound();
@@ -213,8 +214,8 @@ fn what_is_missing_takes_no_place_from_what_moves() {
 #[test]
 fn a_pack_that_the_removed_member_lacks_is_laid_anew_over_the_others() {
     let bench = Bench::new(4, 1);
-    for set in bench.site.store().list(Room::Packs).unwrap().into_keys() {
-        fs::remove_file(bench.site.members[3].join(ExtentName::In(Room::Packs, set).path()))
+    for set in bench.site.store().list(ExtentKind::Packs).unwrap().into_keys() {
+        fs::remove_file(bench.site.members[3].join(ExtentName::In(ExtentKind::Packs, set).path()))
             .unwrap();
     }
     remove(&mut bench.site.store(), 3).unwrap();
@@ -282,8 +283,8 @@ fn a_member_is_replaced_whether_it_is_there_or_not() {
 fn what_a_member_that_is_replaced_lacks_is_rebuilt() {
     let bench = Bench::new(3, 1);
     let held = extents(&bench.site.store(), 1);
-    for room in ["packs", "index"] {
-        fs::remove_dir_all(bench.site.members[1].join(room)).unwrap();
+    for kind in ["packs", "index"] {
+        fs::remove_dir_all(bench.site.members[1].join(kind)).unwrap();
     }
     let done = replace(&mut bench.site.store(), 1, &bench.new).unwrap();
     assert_eq!((done.moved.moved_extents, done.lost_extents), (0, 0));
@@ -301,7 +302,7 @@ fn hurt(bench: &Bench, members: &[usize]) {
 /// directories above the source, which change, so that it is not made again.
 fn content_pack(bench: &Bench) -> usize {
     let store = bench.site.store();
-    let mut packs = store.list(Room::Packs).unwrap().into_keys();
+    let mut packs = store.list(ExtentKind::Packs).unwrap().into_keys();
     let is_content = |set| {
         let index = index::read_pack_index(&store, SetId(set)).unwrap();
         index.records.iter().all(|record| record.kind == RecordKind::Data)
@@ -310,9 +311,9 @@ fn content_pack(bench: &Bench) -> usize {
 }
 
 fn hurt_pack(bench: &Bench, number: usize, members: &[usize]) {
-    let set = bench.site.store().list(Room::Packs).unwrap().into_keys().nth(number).unwrap();
+    let set = bench.site.store().list(ExtentKind::Packs).unwrap().into_keys().nth(number).unwrap();
     for member in members {
-        let path = bench.site.members[*member].join(ExtentName::In(Room::Packs, set).path());
+        let path = bench.site.members[*member].join(ExtentName::In(ExtentKind::Packs, set).path());
         let mut bytes = fs::read(&path).unwrap();
         bytes[4096..4200].fill(7);
         fs::write(path, bytes).unwrap();
@@ -375,7 +376,7 @@ fn a_member_is_replaced_although_a_row_is_lost_and_the_next_backup_stores_it_aga
 /// Every kind of row may be the one that is lost: of content, of trees, of a pack's index.
 #[test]
 fn whichever_pack_lost_a_row_there_is_a_way_to_a_whole_store() {
-    let packs = Bench::new(4, 1).site.store().list(Room::Packs).unwrap().len();
+    let packs = Bench::new(4, 1).site.store().list(ExtentKind::Packs).unwrap().len();
     for number in 0..packs {
         let bench = Bench::new(4, 1);
         let site = &bench.site;
@@ -479,15 +480,16 @@ fn rebalance_spreads_what_is_there_and_a_dry_run_only_says_so() {
     assert!(again.shares.iter().all(|share| share.after_bytes > 0));
 
     // An extent that stands twice goes, once.
-    let set = bench.site.store().list(Room::Packs).unwrap().into_iter();
+    let set = bench.site.store().list(ExtentKind::Packs).unwrap().into_iter();
     let (id, holders) = set.into_iter().find(|(_, holders)| holders.len() == 3).unwrap();
     let free = (0..4).find(|number| !holders.contains(number)).unwrap();
-    let path =
-        |number: usize| bench.site.members[number].join(ExtentName::In(Room::Packs, id).path());
+    let path = |number: usize| {
+        bench.site.members[number].join(ExtentName::In(ExtentKind::Packs, id).path())
+    };
     fs::create_dir_all(path(free).parent().unwrap()).unwrap();
     fs::copy(path(holders[1]), path(free)).unwrap();
     assert_eq!(rebalance(&mut bench.site.store(), false).unwrap().moved.removed_copies, 1);
-    assert_eq!(bench.site.store().list(Room::Packs).unwrap()[&id].len(), 3);
+    assert_eq!(bench.site.store().list(ExtentKind::Packs).unwrap()[&id].len(), 3);
     bench.assert_sound();
 }
 
@@ -536,7 +538,7 @@ fn the_store_is_used_while_a_member_leaves() {
 /// does. What `act` moved meanwhile must not have been put on it.
 fn fails_after(mut bench: Bench, act: impl FnOnce(&mut Store)) {
     for name in extents(&bench.site.store(), 0) {
-        if matches!(name, ExtentName::In(Room::Packs, _)) {
+        if matches!(name, ExtentName::In(ExtentKind::Packs, _)) {
             fs::remove_file(bench.site.members[0].join(name.path())).unwrap();
         }
     }
@@ -709,7 +711,7 @@ fn a_mover_whose_claim_was_ended_removes_nothing() {
     let bench = Bench::with_room();
     let packs = || {
         let held = extents(&bench.site.store(), 1).into_iter();
-        held.filter(|name| matches!(name, ExtentName::In(Room::Packs, _))).collect::<Vec<_>>()
+        held.filter(|name| matches!(name, ExtentName::In(ExtentKind::Packs, _))).collect::<Vec<_>>()
     };
     let (held, members) = (packs(), bench.site.members.clone());
     let meanwhile = Meanwhile::new("packs", move || {

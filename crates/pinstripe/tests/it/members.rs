@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use pinstripe::index::{geometry_of, sets_in};
 use pinstripe::{Store, scrub};
 use pinstripe_base::error::Kind;
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 
 use crate::look::look;
 use crate::support::{
@@ -16,7 +16,7 @@ use crate::support::{
 
 /// Data strips of the packs, each number once.
 fn widths(store: &Store) -> BTreeSet<usize> {
-    let packs = sets_in(store, Room::Packs).unwrap();
+    let packs = sets_in(store, ExtentKind::Packs).unwrap();
     let width = |(set, members): (&pinstripe_base::id::SetId, &Vec<usize>)| {
         let name = pinstripe_member::ExtentName::pack(*set);
         geometry_of(store, name, members).unwrap().data()
@@ -96,9 +96,9 @@ fn replaced() -> (Site, PathBuf) {
 }
 
 fn lose_extents(member: &Path) {
-    for room in ["packs", "index"] {
-        fs::remove_dir_all(member.join(room)).unwrap();
-        fs::create_dir(member.join(room)).unwrap();
+    for kind in ["packs", "index"] {
+        fs::remove_dir_all(member.join(kind)).unwrap();
+        fs::create_dir(member.join(kind)).unwrap();
     }
 }
 
@@ -119,8 +119,8 @@ fn no_slot_is_laid_over_another_one_that_was_just_repaired() {
     let (site, new) = replaced();
     [&site.members[2], &new].into_iter().for_each(|member| lose_extents(member));
     let image = site.image();
-    let sets = sets_in(&site.store(), Room::Packs).unwrap().len() as u64;
-    let runs = sets_in(&site.store(), Room::Index).unwrap().len() as u64;
+    let sets = sets_in(&site.store(), ExtentKind::Packs).unwrap().len() as u64;
+    let runs = sets_in(&site.store(), ExtentKind::Index).unwrap().len() as u64;
     let outcome = repair(&mut site.store(), &Ledger::new());
     assert_eq!((outcome.repaired_extents, outcome.homeless_extents), (2 * (sets + runs), 0));
     assert_whole(&site.store());
@@ -139,7 +139,7 @@ fn a_damaged_copy_does_not_cost_the_sound_one() {
         site.save();
         // The slot of the member that has lost its own goes there.
         lose_extents(&site.members[copied_to]);
-        for (set, _) in sets_in(&site.store(), Room::Packs).unwrap() {
+        for (set, _) in sets_in(&site.store(), ExtentKind::Packs).unwrap() {
             let path = |member: usize| {
                 site.members[member].join(pinstripe_member::ExtentName::pack(set).path())
             };

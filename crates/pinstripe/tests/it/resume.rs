@@ -12,7 +12,7 @@ use pinstripe::{Store, backup, checkpoints};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{DiskStep, ExtentName, PowerCut, Room, Steps};
+use pinstripe_member::{DiskStep, ExtentKind, ExtentName, PowerCut, Steps};
 use pinstripe_testing::every;
 
 use crate::look::look;
@@ -90,7 +90,7 @@ fn a_backup_cut_off_at_any_step_goes_on_where_it_was() {
         let _ = back_up(&store, &site, &Ledger::new());
         drop(store);
         power.after_power_cut(cut * 31).unwrap();
-        if site.store().list(Room::Snapshots).unwrap().is_empty() {
+        if site.store().list(ExtentKind::Snapshots).unwrap().is_empty() {
             let done = assert_resumes(&site, &format!("cut {cut}"));
             if resumed.insert(done) {
                 assert_whole(&site.store());
@@ -158,7 +158,7 @@ fn checkpoints_beside_the_pipeline_hold_the_same() {
         drop(store);
         power.books.after_power_cut(steps).unwrap();
         let store = site.store();
-        if !store.list(Room::Snapshots).unwrap().is_empty() {
+        if !store.list(ExtentKind::Snapshots).unwrap().is_empty() {
             assert!(steps > 0, "the end comes behind the checkpoint");
             continue;
         }
@@ -200,7 +200,7 @@ fn a_stopped_backup_leaves_a_checkpoint_and_says_so() {
     assert_eq!(error.kind(), Kind::Interrupted);
     assert!(error.advice_text().unwrap().contains("run the same command again"));
     assert_eq!(checkpoints_of(&site), 2);
-    assert!(store.list(Room::Snapshots).unwrap().is_empty());
+    assert!(store.list(ExtentKind::Snapshots).unwrap().is_empty());
     drop(store);
     assert_eq!(assert_resumes(&site, "stopped at once"), 0);
 
@@ -259,7 +259,7 @@ fn a_damaged_checkpoint_costs_time_and_nothing_else() {
     backup::run(&site.store(), stopped, &Ledger::new().monitor).unwrap_err();
     let store = site.store();
     let (name, _) = checkpoints::load(&store, &Ledger::new().monitor).unwrap().remove(0);
-    let ExtentName::In(Room::Checkpoints, _) = name else { panic!("{name}") };
+    let ExtentName::In(ExtentKind::Checkpoints, _) = name else { panic!("{name}") };
     for member in &site.members {
         fs::write(member.join(name.path()), b"PINSTRIPnothing").unwrap();
     }

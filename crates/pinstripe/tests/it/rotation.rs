@@ -9,7 +9,7 @@ use pinstripe::{
 };
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_member::envelope::Object;
-use pinstripe_member::{ExtentName, Room, envelope};
+use pinstripe_member::{ExtentKind, ExtentName, envelope};
 use pinstripe_stripe::{Credential, NewSlot};
 
 use crate::look::look;
@@ -208,10 +208,10 @@ fn an_object_of_a_generation_that_no_ring_has_is_a_stray() {
     let site = Site::new(3, 1);
     small_tree(&site.source(), 1);
     site.save();
-    for room in [Room::Gc, Room::Sessions, Room::Forgotten, Room::Keys] {
+    for kind in [ExtentKind::Gc, ExtentKind::Sessions, ExtentKind::Forgotten, ExtentKind::Keys] {
         let framed = envelope::close(Object::Gc, b"made up");
         let forged = envelope::vouch(&framed, 99, |_| [7; 32]);
-        let name = ExtentName::In(room, [3; 16]);
+        let name = ExtentName::In(kind, [3; 16]);
         std::fs::write(site.members[1].join(name.path()), forged).unwrap();
     }
     small_tree(&site.source(), 2);

@@ -12,7 +12,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::stripe_set::HEADER_BYTES;
-use pinstripe_member::{ExtentName, PowerCut, Room, Steps};
+use pinstripe_member::{ExtentKind, ExtentName, PowerCut, Steps};
 
 use crate::look::{Tree, look};
 use crate::support::{
@@ -52,10 +52,10 @@ impl Bench {
         }
     }
 
-    /// Files of a member in a room.
-    fn files(&self, member: usize, room: &str) -> Vec<PathBuf> {
-        let room = self.site.members[member].join(room);
-        self.image.0.keys().filter(|path| path.starts_with(&room)).cloned().collect()
+    /// Files of a kind on a member.
+    fn files(&self, member: usize, kind: &str) -> Vec<PathBuf> {
+        let kind = self.site.members[member].join(kind);
+        self.image.0.keys().filter(|path| path.starts_with(&kind)).cloned().collect()
     }
 }
 
@@ -89,8 +89,8 @@ fn a_sound_store_is_verified_whole_and_stays_as_it_is() {
     assert!(outcome.sets == outcome.all_sets && outcome.sets > 10, "{outcome:?}");
     assert_eq!(outcome.verified_bytes, outcome.all_bytes);
     // Every byte of packs and index runs was read.
-    let stored = |room: &str| -> u64 {
-        let files = (0..4).flat_map(|member| bench.files(member, room));
+    let stored = |kind: &str| -> u64 {
+        let files = (0..4).flat_map(|member| bench.files(member, kind));
         files.map(|path| bench.image.0[&path].len() as u64).sum()
     };
     assert_eq!(ledger.get(Counter::CheckedBytes), stored("packs") + stored("index"));
@@ -257,7 +257,7 @@ fn what_a_writer_at_work_has_not_sealed_yet_is_left_alone() {
     bytes[HEADER_BYTES + 9] ^= 1;
     fs::write(&damaged, bytes).unwrap();
     let store = bench.site.store();
-    let session = ExtentName::In(Room::Sessions, [3; 16]);
+    let session = ExtentName::In(ExtentKind::Sessions, [3; 16]);
     store.present().for_each(|(_, member)| member.put(session, b"a writer").unwrap());
     let (outcome, _) = scrub(&store, "", &Ledger::new());
     assert!(!pack.exists(), "it was not ours to write");

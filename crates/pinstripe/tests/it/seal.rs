@@ -12,7 +12,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, hex};
 use pinstripe_member::key_ring::{KdfCosts, KeySlot, SlotWay};
 use pinstripe_member::label::{Chunker, Encryption, Label, Padding};
-use pinstripe_member::{ExtentName, PowerCut, Room, Steps};
+use pinstripe_member::{ExtentKind, ExtentName, PowerCut, Steps};
 use pinstripe_stripe::{Credential, NewSlot, Sealer, StripSink, padded_bytes};
 
 use crate::look::look;
@@ -116,7 +116,7 @@ fn a_check_without_a_key_walks_from_record_to_record() {
     small_tree(&site.source(), 1);
     site.save();
     let store = site.locked_store();
-    let sets: Vec<_> = index::sets_in(&store, Room::Packs).unwrap().into_keys().collect();
+    let sets: Vec<_> = index::sets_in(&store, ExtentKind::Packs).unwrap().into_keys().collect();
     assert!(!sets.is_empty());
     for set in sets {
         assert!(index::unsound_records(&store, set).is_empty());
@@ -156,9 +156,9 @@ fn assert_whole_keys(site: &Site) {
     let store = site.locked_store();
     let names: BTreeSet<_> = store.key_names().unwrap().into_iter().collect();
     for (_, member) in store.present() {
-        let held = member.list(Room::Keys).unwrap();
+        let held = member.list(ExtentKind::Keys).unwrap();
         let held: BTreeSet<_> =
-            held.iter().map(|(id, _)| ExtentName::In(Room::Keys, *id)).collect();
+            held.iter().map(|(id, _)| ExtentName::In(ExtentKind::Keys, *id)).collect();
         assert_eq!(held, names);
     }
 }
@@ -503,7 +503,7 @@ fn a_record_that_is_not_sealed_is_not_believed_in_an_encrypted_store() {
     small_tree(&site.source(), 1);
     site.save();
     let store = site.store();
-    let (real, _) = index::sets_in(&store, Room::Packs).unwrap().pop_first().unwrap();
+    let (real, _) = index::sets_in(&store, ExtentKind::Packs).unwrap().pop_first().unwrap();
     let mut claimed = index::read_pack_index(&store, real).unwrap();
     claimed.set = SetId([9; 16]);
     let geometry = store.geometry().unwrap();
@@ -524,8 +524,8 @@ fn a_record_that_is_not_sealed_is_not_believed_in_an_encrypted_store() {
 
 fn forge_slots(site: &Site, members: &[usize], count: usize, costs: KdfCosts) {
     let store = site.locked_store();
-    let room = store.key_room().unwrap();
-    let honest = (*room.current().unwrap().1[0]).clone();
+    let kind = store.stored_keys().unwrap();
+    let honest = (*kind.current().unwrap().1[0]).clone();
     for number in 0..count {
         let forged = KeySlot {
             id: pinstripe_base::id::random().unwrap(),
@@ -689,7 +689,7 @@ fn records_of(site: &Site) -> Vec<pinstripe_member::pack_index::IndexedRecord> {
     fs::write(site.source().join("noise"), noise(3, 300_000)).unwrap();
     site.save();
     let store = site.store();
-    let sets = index::sets_in(&store, Room::Packs).unwrap().into_keys();
+    let sets = index::sets_in(&store, ExtentKind::Packs).unwrap().into_keys();
     sets.flat_map(|set| index::read_pack_index(&store, set).unwrap().records).collect()
 }
 

@@ -29,7 +29,7 @@ fn count(mut store: Store) -> (Store, Vec<Counted>) {
 }
 
 fn calls(counted: &[Counted], operation: Operation) -> Vec<u64> {
-    counted.iter().map(|member| member.statistics().of(operation).calls).collect()
+    counted.iter().map(|member| member.statistics().counts(operation).calls).collect()
 }
 
 /// A snapshot's entries for the directories above the source. Other tests make and remove theirs
@@ -130,7 +130,7 @@ fn a_restore_fetches_each_record_once() {
     restore(&store, "latest", &site.source(), &site.target(), &ledger).unwrap();
     ledger.assert_no_losses();
     assert_eq!(ledger.get(Counter::RebuiltStrips), 0);
-    let bytes: u64 = counted.iter().map(|m| m.statistics().of(Operation::Read).bytes).sum();
+    let bytes: u64 = counted.iter().map(|m| m.statistics().counts(Operation::Read).bytes).sum();
     assert!(bytes < 2 * ledger.get(Counter::RestoredBytes), "{bytes}");
 }
 

@@ -10,8 +10,8 @@ use pinstripe::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::{
-    BatchedMember, Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room,
-    SharedMember, batched_of,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
+    PrefetchHint, Replace, SharedMember, batched_of,
 };
 
 use crate::look::{assert_same, look};
@@ -31,7 +31,7 @@ struct Distant {
 
 impl Distant {
     fn note(&self, name: ExtentName, bytes: usize, is_planned: bool) {
-        if matches!(name, ExtentName::In(Room::Packs, _)) {
+        if matches!(name, ExtentName::In(ExtentKind::Packs, _)) {
             self.reads.lock().unwrap().push((bytes, is_planned));
         }
     }
@@ -59,8 +59,8 @@ impl Member for Distant {
         self.inner.len(name)
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.inner.list(room)
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
+        self.inner.list(kind)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -76,7 +76,7 @@ impl Member for Distant {
     }
 
     fn caps(&self) -> Caps {
-        let far = Far { lanes: 8, extent_bytes: 16 << 20, reads: 16, span_bytes: SPAN_BYTES };
+        let far = Far { seals: 8, extent_bytes: 16 << 20, reads: 16, span_bytes: SPAN_BYTES };
         Caps { far: Some(far), ..self.inner.caps() }
     }
 
@@ -103,12 +103,12 @@ impl BatchedMember for Distant {
         batched_of(&self.inner).read_whole(names, most_bytes)
     }
 
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        batched_of(&self.inner).names(room)
+    fn names(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>> {
+        batched_of(&self.inner).names(kind)
     }
 
-    fn foresee(&self, wanted: &[Glance]) {
-        batched_of(&self.inner).foresee(wanted);
+    fn prefetch(&self, wanted: &[PrefetchHint]) {
+        batched_of(&self.inner).prefetch(wanted);
     }
 
     fn open_ahead(&self, names: &[ExtentName]) {

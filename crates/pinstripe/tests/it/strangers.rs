@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pinstripe::{check, index, repair, snapshots};
 use pinstripe_base::error::Kind;
 use pinstripe_member::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 use crate::look::look;
 use crate::support::{
@@ -91,7 +91,7 @@ fn extents_of_another_store_are_not_believed() {
     other.save();
     let image = site.image();
     let names = |site: &Site| {
-        let sets = index::sets_in(&site.store(), Room::Packs).unwrap().into_keys();
+        let sets = index::sets_in(&site.store(), ExtentKind::Packs).unwrap().into_keys();
         sets.map(|set| ExtentName::pack(set).path()).collect::<Vec<_>>()
     };
     for (own, foreign) in names(&site).iter().zip(&names(&other)) {
@@ -205,13 +205,13 @@ fn age_extent(path: &Path) {
 
 #[test]
 fn stripe_sets_of_a_newer_version_are_refused_and_left_alone() {
-    for room in [Room::Packs, Room::Index] {
+    for kind in [ExtentKind::Packs, ExtentKind::Index] {
         let site = Site::new(3, 1);
         small_tree(&site.source(), 1);
         let snapshot = site.save();
         for member in &site.members {
             let mut files = Default::default();
-            read_files(&member.join(room.dir()), &mut files);
+            read_files(&member.join(kind.dir()), &mut files);
             files.keys().for_each(|path| age_extent(path));
         }
         let aged = site.image();
@@ -226,9 +226,9 @@ fn stripe_sets_of_a_newer_version_are_refused_and_left_alone() {
         let (ledger, to) = (Ledger::new(), site.target());
         let name = snapshot.id.to_string();
         let restored = crate::support::restore(&store, &name, &site.source(), &to, &ledger);
-        match room {
+        match kind {
             // The packs say what the index would have said.
-            Room::Index => {
+            ExtentKind::Index => {
                 restored.unwrap();
                 ledger.assert_no_losses();
             }

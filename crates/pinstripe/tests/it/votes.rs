@@ -12,7 +12,7 @@ use pinstripe::{FailureDetector, OpenOptions, Store, forget, gc, load_snapshot, 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::label::Label;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use proptest::prelude::*;
 
 use crate::support::{Ledger, NoWait, Site, backup, check, limits, remove_tree};
@@ -295,42 +295,42 @@ fn a_tombstone_without_parity_is_carried_to_a_member_that_joins() {
 /// M1: five bytes on one member of a mirror were reported as a loss for ever.
 #[test]
 fn junk_and_empty_objects_on_one_member_of_a_mirror_are_strays() {
-    for (room, bytes) in [
-        (Room::Snapshots, &b"junk!"[..]),
-        (Room::Snapshots, b""),
-        (Room::Sessions, b""),
-        (Room::Gc, b""),
-        (Room::Forgotten, b"junk!"),
+    for (kind, bytes) in [
+        (ExtentKind::Snapshots, &b"junk!"[..]),
+        (ExtentKind::Snapshots, b""),
+        (ExtentKind::Sessions, b""),
+        (ExtentKind::Gc, b""),
+        (ExtentKind::Forgotten, b"junk!"),
     ] {
         let mut world = World::new(2, 1);
         world.take(Step::Backup).unwrap();
-        let name = ExtentName::In(room, [9; 16]);
+        let name = ExtentName::In(kind, [9; 16]);
         std::fs::write(world.there[&1].join(name.path()), bytes).unwrap();
         for step in [Step::Backup, Step::Gc, Step::Forget(0)] {
-            world.take(step).unwrap_or_else(|error| panic!("{room:?} {step:?}: {error}"));
+            world.take(step).unwrap_or_else(|error| panic!("{kind:?} {step:?}: {error}"));
         }
-        world.assert_said(&format!("{room:?}"));
+        world.assert_said(&format!("{kind:?}"));
         world.take(Step::Repair).unwrap();
         let outcome = check(&world.store(), true, &Ledger::new());
-        assert_eq!((outcome.repairable, outcome.lost), (0, 0), "{room:?}");
+        assert_eq!((outcome.repairable, outcome.lost), (0, 0), "{kind:?}");
     }
 }
 
 /// M3: an empty object on all members ended every backup and gc for ever.
 #[test]
 fn an_empty_step_or_session_on_all_members_ends_no_verb() {
-    for room in [Room::Gc, Room::Sessions] {
+    for kind in [ExtentKind::Gc, ExtentKind::Sessions] {
         for verb in [Step::Backup, Step::Gc, Step::Repair] {
             let mut world = World::new(3, 1);
             world.take(Step::Backup).unwrap();
-            let name = ExtentName::In(room, [9; 16]);
+            let name = ExtentName::In(kind, [9; 16]);
             for place in world.there.values() {
                 std::fs::write(place.join(name.path()), b"").unwrap();
             }
-            world.take(verb).unwrap_or_else(|error| panic!("{room:?} {verb:?}: {error}"));
+            world.take(verb).unwrap_or_else(|error| panic!("{kind:?} {verb:?}: {error}"));
             world.take(Step::Repair).unwrap();
             let outcome = check(&world.store(), true, &Ledger::new());
-            assert_eq!((outcome.repairable, outcome.lost), (0, 0), "{room:?} {verb:?}");
+            assert_eq!((outcome.repairable, outcome.lost), (0, 0), "{kind:?} {verb:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Short stories from a seed: few operations, and of few kinds each, so that what takes several of
 //! one kind in a row comes about.
 
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 
 use crate::operation::{
     BESIDE, Cut, Dice, End, KEY_WORKS, Operation, PARTNERS, PARTS, SHAPES, Story, TROUBLES, WASTE,
@@ -17,7 +17,7 @@ const WEIGHTS: &[usize] = &[0, 0, 0, 1, 3];
 const WEIGHTS_OF_BACKUPS: &[usize] = &[4, 12, 40];
 /// Steps after which the longest operations of these stores have ended, and those of short ones.
 const STEPS: &[usize] = &[40, 120, 300];
-/// Names that the longest operations change in one room, roughly.
+/// Names that the longest operations change of one kind, roughly.
 const NAMES: usize = 12;
 
 /// One of so many stories is of index runs that are merged.
@@ -108,7 +108,7 @@ fn merges(dice: &mut Dice) -> Vec<Operation> {
     let cut = match dice.below(3) {
         0 => cut(dice),
         1 => Cut::after(20 + dice.below(150) as u64),
-        _ => Cut::within(Room::Index, dice.below(NAMES) as u64),
+        _ => Cut::within(ExtentKind::Index, dice.below(NAMES) as u64),
     };
     let end = if dice.below(2) == 0 { End::Killed(cut) } else { End::PowerCut(cut, dice.next()) };
     operations.extend([change(dice), Operation::Backup { source, end }]);
@@ -124,15 +124,15 @@ fn end(dice: &mut Dice) -> End {
     }
 }
 
-/// Half of the cuts are drawn from all steps, half from those that change names in one room: most
+/// Half of the cuts are drawn from all steps, half from those that change names of one kind: most
 /// steps are of packs, and what decides is done in few.
 fn cut(dice: &mut Dice) -> Cut {
     if dice.below(2) == 0 {
         let steps = *dice.pick(STEPS);
         return Cut::after(dice.below(steps) as u64);
     }
-    let room = *dice.pick(&Room::ALL);
-    Cut::within(room, dice.below(NAMES) as u64)
+    let kind = *dice.pick(&ExtentKind::ALL);
+    Cut::within(kind, dice.below(NAMES) as u64)
 }
 
 fn collect_beside(dice: &mut Dice) -> Operation {

@@ -35,7 +35,7 @@ fn a_replacement_that_was_cut_off_late_is_ended_through_another_member() {
     ];
     holds(1335, 4, 2, operations);
     // The only other member was hurt.
-    let cut = Cut::within(pinstripe_member::Room::Sessions, 3);
+    let cut = Cut::within(pinstripe_member::ExtentKind::Sessions, 3);
     let swap = Operation::SwapMember { member: 10, end: End::PowerCut(cut, 9746797507322198664) };
     holds(65493, 2, 1, vec![troubled(1, 9, Trouble::Flips, 8), swap]);
 }

@@ -136,12 +136,12 @@ fn end_of(operation: &mut Operation) -> Option<&mut End> {
 
 #[test]
 fn a_story_is_shortened_to_what_fails() {
-    use pinstripe_member::Room;
+    use pinstripe_member::ExtentKind;
     let backup = |end| Operation::Backup { source: 0, end };
     let operations = vec![
         Operation::Check,
         backup(End::Whole),
-        backup(End::PowerCut(Cut::within(Room::Index, 100), 7)),
+        backup(End::PowerCut(Cut::within(ExtentKind::Index, 100), 7)),
         Operation::KeepMember,
         Operation::Check,
         backup(End::Killed(Cut::after(50))),
@@ -151,7 +151,7 @@ fn a_story_is_shortened_to_what_fails() {
         let is_cut = |it: &Operation| {
             matches!(
                 it,
-                Operation::Backup { end: End::PowerCut(Cut { after: 12.., room: Some(_) }, 7), .. }
+                Operation::Backup { end: End::PowerCut(Cut { after: 12.., kind: Some(_) }, 7), .. }
             )
         };
         tried.operations.iter().any(is_cut) && tried.operations.contains(&Operation::KeepMember)

@@ -1,6 +1,6 @@
 //! Stories that once broke a promise, kept short: each must hold from now on.
 
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_sim::health::is_named;
 use pinstripe_sim::operation::{Cut, End, Operation, Story};
 use pinstripe_sim::support::{Ledger, Site, check};
@@ -50,8 +50,8 @@ fn a_loss_in_a_finished_snapshot_is_recognized() {
     // Content that nothing can bring back: as if it had been lost.
     let store = world.store();
     for (_, member) in store.present() {
-        for (id, _) in member.list(Room::Packs).unwrap() {
-            member.delete(ExtentName::In(Room::Packs, id)).unwrap();
+        for (id, _) in member.list(ExtentKind::Packs).unwrap() {
+            member.delete(ExtentName::In(ExtentKind::Packs, id)).unwrap();
         }
     }
     let kept = world.kept[0].id();

@@ -56,7 +56,7 @@ impl LongWork {
             before.member_bytes(),
         )?;
         if before.level() == Level::Raid1 {
-            return Ok(Shape::of(wider));
+            return Ok(Shape::from_geometry(wider));
         }
         let shape = Shape::growing(before, wider)?;
         journal_width(&logged.log, &shape)?;

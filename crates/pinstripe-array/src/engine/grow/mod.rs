@@ -133,7 +133,7 @@ fn finish_growth(logged: &mut LoggedArray, shape: &Shape) -> Result<()> {
     let failed: MemberSet = (0..members.len()).filter(|slot| !forget(&members[*slot])).collect();
     logged.array.fail_all(vec![failed])?;
     logged.checkpoint_with(|superblock| superblock.work = Work::None)?;
-    logged.array.reshape(Shape::of(geometry));
+    logged.array.reshape(Shape::from_geometry(geometry));
     logged.array.note_changes(&logged.array.superblock());
     Ok(())
 }

@@ -45,7 +45,9 @@ impl Array {
         let lost: Vec<bool> = (0..column.len() / BLOCK)
             .map(|block| parts.iter().any(|part| part.sums[block] == Sum::LOST))
             .collect();
-        parts.extend(parity.into_iter().map(|bytes| ShardContent::of(bytes, |block| lost[block])));
+        parts.extend(
+            parity.into_iter().map(|bytes| ShardContent::from_bytes(bytes, |block| lost[block])),
+        );
         MovedPiece { map, column: column.clone(), parts }
     }
 
@@ -57,14 +59,14 @@ impl Array {
         data: usize,
         column: &Range<u32>,
     ) -> ShardContent {
-        let nothing = || ShardContent::of(vec![0; column.len()], |_| false);
+        let nothing = || ShardContent::from_bytes(vec![0; column.len()], |_| false);
         let Some(spot) = shape.source(row, data) else { return nothing() };
         let map = shape.map_before(spot.row);
         if !self.any_holder(&map, |member, it| member.any_region(it, |it| it.is_written())) {
             return nothing();
         }
         let (bytes, lost) = self.recover_column(&map, spot.data, column);
-        ShardContent::of(bytes, |block| lost.contains(&block))
+        ShardContent::from_bytes(bytes, |block| lost.contains(&block))
     }
 
     /// Writes a piece to its members. Returns the members that could not be written.

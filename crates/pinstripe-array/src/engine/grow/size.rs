@@ -77,6 +77,6 @@ fn grow_to(logged: &mut LoggedArray, geometry: ArrayGeometry) -> Result<()> {
         member.sync()
     })?;
     logged.array.update_superblocks(|superblock| superblock.data_bytes = data_bytes)?;
-    logged.array.reshape(Shape::of(geometry));
+    logged.array.reshape(Shape::from_geometry(geometry));
     Ok(())
 }

@@ -68,7 +68,7 @@ impl LongWork {
         };
         match last {
             LastSlot::Stays => {
-                logged.array.reshape(Shape::of(geometry));
+                logged.array.reshape(Shape::from_geometry(geometry));
                 logged.array.update_superblocks(is_now)
             }
             LastSlot::IsAdded => self.add_parity(logged, geometry, is_now),
@@ -88,7 +88,7 @@ impl LongWork {
         let slot = superblock.slots.len();
         let member = for_slot(&spare, &superblock, slot as u16)?;
         member.set_filled(Some(0));
-        logged.array.widen(Some(Arc::clone(&member)), Shape::of(geometry));
+        logged.array.widen(Some(Arc::clone(&member)), Shape::from_geometry(geometry));
         self.fill_new_slot(logged, slot, &member, is_now)
     }
 }
@@ -100,7 +100,7 @@ fn drop_parity(
     is_now: impl FnOnce(&mut Superblock),
 ) -> Result<()> {
     let array = &logged.array;
-    array.reshape(Shape::of(geometry));
+    array.reshape(Shape::from_geometry(geometry));
     let dropped = array.members.pop();
     array.update_superblocks(|superblock| {
         superblock.slots.pop();

@@ -23,7 +23,7 @@ impl LongWork {
     ) -> Result<()> {
         // The new member has no log, so no record may be needed from it.
         logged.checkpoint()?;
-        let fill = Fill::of(kind_of(only_behind), slot, &member);
+        let fill = Fill::for_member(kind_of(only_behind), slot, &member);
         member.set_filled(Some(0));
         let (id, work) = (member.id(), fill.work());
         logged.array.put_member(slot, member);
@@ -46,7 +46,7 @@ impl LongWork {
         member: &ArrayMember,
         change: impl FnOnce(&mut Superblock),
     ) -> Result<()> {
-        let fill = Fill::of(WorkKind::Rebuild, slot, member);
+        let fill = Fill::for_member(WorkKind::Rebuild, slot, member);
         let (id, work) = (member.id(), fill.work());
         logged.array.update_superblocks(|superblock| {
             superblock.slots.push(Slot::Rebuilding(id));
@@ -69,7 +69,7 @@ impl LongWork {
         replacement: Arc<ArrayMember>,
     ) -> Result<()> {
         logged.checkpoint()?;
-        let fill = Fill::of(WorkKind::Replace, slot, &replacement);
+        let fill = Fill::for_member(WorkKind::Replace, slot, &replacement);
         replacement.set_filled(Some(0));
         member.replacement().set(Some(replacement));
         let work = fill.work();

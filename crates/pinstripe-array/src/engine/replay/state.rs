@@ -261,7 +261,7 @@ impl ColumnReplay<'_> {
         // have changed it.
         for shard in written.and(map.data_shards()).iter() {
             if let Some(bytes) = &on_disk[shard] {
-                let sum = if lost.has(shard) { Sum::LOST } else { Sum::of(bytes) };
+                let sum = if lost.has(shard) { Sum::LOST } else { Sum::from_block(bytes) };
                 self.set(map, shard, column, sum)?;
             }
         }
@@ -279,7 +279,7 @@ impl ColumnReplay<'_> {
             if on_disk[shard].as_ref() != Some(&parity) {
                 member.write(place.start + column * BLOCK_BYTES, &parity)?;
             }
-            self.set(map, shard, column, Sum::of(&parity))?;
+            self.set(map, shard, column, Sum::from_block(&parity))?;
         }
         Ok(())
     }

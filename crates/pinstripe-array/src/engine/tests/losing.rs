@@ -12,7 +12,9 @@ fn lose(flusher: &mut Flusher, shards: &[usize]) -> Vec<usize> {
     for shard in shards {
         let member = flusher.array().member(map.member(*shard)).unwrap();
         member.write(map.place(*shard).start + 4096, &[0xee; 4096]).unwrap();
-        member.set_sums(map.place(*shard).start / 4096 + 1, &[Sum::of(&[1; 4096])]).unwrap();
+        member
+            .set_sums(map.place(*shard).start / 4096 + 1, &[Sum::from_block(&[1; 4096])])
+            .unwrap();
     }
     let at = |shard: &usize| (2 * map.data() + shard) * CHUNK as usize + 4096;
     shards.iter().map(at).collect()

@@ -44,7 +44,7 @@ fn forge(flusher: &Flusher, slot: usize, offset: u64) {
     member.read(offset, &mut bytes).unwrap();
     bytes[9] ^= 0x5a;
     member.write(offset, &bytes).unwrap();
-    member.set_sums(offset / 4096, &[Sum::of(&bytes)]).unwrap();
+    member.set_sums(offset / 4096, &[Sum::from_block(&bytes)]).unwrap();
 }
 
 /// Where checksums match, one parity shows that a shard is bad, two show which.

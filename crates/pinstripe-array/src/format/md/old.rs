@@ -31,7 +31,7 @@ struct Words {
 }
 
 impl Words {
-    fn of(bytes: &[u8]) -> Result<Self> {
+    fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.len() < SUPERBLOCK_BYTES {
             return Err(
                 corrupt("the superblock is cut off").expected(SUPERBLOCK_BYTES, bytes.len())
@@ -80,7 +80,7 @@ fn fold(sum: u32) -> u32 {
 /// Fails with [`Kind::NotFound`] without a superblock; with [`Kind::Unsupported`] for another
 /// version; with [`Kind::Corrupt`] for a wrong checksum and for impossible fields.
 pub(super) fn decode(bytes: &[u8], sector: u64) -> Result<MdSuperblock> {
-    let words = Words::of(bytes)?;
+    let words = Words::from_bytes(bytes)?;
     if words.at(0) != MAGIC {
         return Err(Error::new(Kind::NotFound, "there is no md superblock of version 0.90")
             .expected(format!("{MAGIC:08x}"), format!("{:08x}", words.at(0))));

@@ -24,7 +24,7 @@ use pinstripe_base::id::MemberId;
 pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
     let entry = register.read(name)?;
     if entry.metadata == Metadata::Md {
-        return md::look(&entry);
+        return md::inspect(&entry);
     }
     let mut found: Vec<(PathBuf, Superblock)> = Vec::new();
     let mut first_error = None;

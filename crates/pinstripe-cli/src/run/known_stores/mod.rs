@@ -58,7 +58,7 @@ impl KnownStores {
     }
 
     /// The record of a store.
-    pub fn of(&self, store: StoreId) -> Option<&KnownStore> {
+    pub fn get(&self, store: StoreId) -> Option<&KnownStore> {
         let id = store.to_string();
         self.stores.iter().find(|known| known.id == id)
     }
@@ -80,7 +80,7 @@ impl KnownStores {
         change: impl FnOnce(&mut KnownStore),
     ) {
         let id = store.config.store.to_string();
-        let old = self.of(store.config.store).cloned();
+        let old = self.get(store.config.store).cloned();
         let mut new = old.clone().unwrap_or_default();
         new.id = id;
         let names: Vec<_> = names.iter().map(|name| absolute(name)).collect();
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     fn store(id: u8, encrypted: bool, place: &str) -> KnownStore {
-        let member = MemberPlace { member: 0, place: StoredPath::of(Path::new(place)) };
+        let member = MemberPlace { member: 0, place: StoredPath::from_path(Path::new(place)) };
         let id = hex(&[id; 16]);
         KnownStore { id, encrypted, members: vec![member], ..KnownStore::default() }
     }
@@ -177,7 +177,7 @@ mod tests {
         let dir = dir.path().join("a/stores");
         let monitor = Monitor::default();
         let mut odd = store(1, true, "/a");
-        odd.named.push(StoredPath::of(Path::new(std::ffi::OsStr::from_bytes(b"/odd \xff"))));
+        odd.named.push(StoredPath::from_path(Path::new(std::ffi::OsStr::from_bytes(b"/odd \xff"))));
         file::write(&dir, &odd).unwrap();
         file::write(&dir, &store(2, false, "/b")).unwrap();
         let file = dir.join(file_name(&odd.id));
@@ -185,7 +185,7 @@ mod tests {
         let memory = KnownStores::load_from(dir.clone(), &monitor);
         assert_eq!(memory.at(Path::new("/a")), Some(&odd));
         assert_eq!(memory.at(&odd.named[0].path()), Some(&odd));
-        assert_eq!(memory.of(StoreId([2; 16])), Some(&store(2, false, "/b")));
+        assert_eq!(memory.get(StoreId([2; 16])), Some(&store(2, false, "/b")));
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2, "nothing else is left");
         // Cut off in the middle, empty, of another kind: as if new, and the others stay.
         for damage in [&b"{\"encrypted\":tr"[..], b"", b"[]", b"\xff"] {
@@ -213,6 +213,6 @@ mod tests {
             assert_eq!(at.len(), 1, "{place}");
             assert_eq!(at[0].id, hex(&[belongs; 16]), "{place}, {proof:?}");
         }
-        assert!(memory.of(StoreId([1; 16])).unwrap().encrypted, "the store itself is remembered");
+        assert!(memory.get(StoreId([1; 16])).unwrap().encrypted, "the store itself is remembered");
     }
 }

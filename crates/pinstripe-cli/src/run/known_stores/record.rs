@@ -62,7 +62,7 @@ pub struct KnownSnapshot {
 
 impl KnownSnapshot {
     /// The stored form of a snapshot.
-    pub fn of(seen: &SeenSnapshot) -> Self {
+    pub fn from_seen(seen: &SeenSnapshot) -> Self {
         KnownSnapshot {
             snapshot: seen.id.to_string(),
             created_seconds: seen.created.0,
@@ -105,7 +105,7 @@ pub enum StoredPath {
 
 impl StoredPath {
     /// The stored form of a path.
-    pub fn of(path: &Path) -> Self {
+    pub fn from_path(path: &Path) -> Self {
         use std::os::unix::ffi::OsStrExt;
         match path.to_str() {
             Some(text) => StoredPath::Text(text.to_owned()),
@@ -149,7 +149,7 @@ impl KnownStore {
     pub fn take(&mut self, store: &Store, names: &[PathBuf]) {
         let seats = store.member_slots.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
         let members: Vec<_> = seats
-            .map(|(member, seat)| MemberPlace { member, place: StoredPath::of(&seat.place) })
+            .map(|(member, seat)| MemberPlace { member, place: StoredPath::from_path(&seat.place) })
             .collect();
         let is_in_use = |place: &StoredPath| members.iter().any(|it| it.place == *place);
         let left = self.members.drain(..).map(|it| it.place).chain(self.left.drain(..));
@@ -157,7 +157,7 @@ impl KnownStore {
         self.members = members;
         for name in names {
             self.named.retain(|known| known.path() != *name);
-            self.named.insert(0, StoredPath::of(name));
+            self.named.insert(0, StoredPath::from_path(name));
         }
         self.named.truncate(NAMES_MAX);
         if self.older_since_seconds.is_none() {

@@ -83,13 +83,13 @@ impl ArrayAssembleArgs {
         let found = devices_scan(&self.searched);
         let mut failures = scan::Failures::default();
         for (device, error) in found.failed {
-            failures.tell(run, device, error);
+            failures.report(run, device, error);
         }
         let mut arrays: Vec<(String, Vec<PathBuf>)> = Vec::new();
         for array in &found.arrays {
             match array.register_name().and_then(|name| own_name(name, &array.array, register)) {
                 Ok(name) => arrays.push((name, array.devices.clone())),
-                Err(error) => failures.tell(run, &array.devices[0], error),
+                Err(error) => failures.report(run, &array.devices[0], error),
             }
         }
         for name in register.names()? {
@@ -101,7 +101,7 @@ impl ArrayAssembleArgs {
         for (name, devices) in &arrays {
             match self.assemble_unserved(run, name, devices, register) {
                 Ok(assembled) => done += u64::from(assembled),
-                Err(error) => failures.tell(run, name, error),
+                Err(error) => failures.report(run, name, error),
             }
         }
         if arrays.is_empty() {

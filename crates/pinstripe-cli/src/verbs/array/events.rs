@@ -47,7 +47,7 @@ impl ArrayEventsArgs {
         while let Ok(reply) = next_reply(&mut client) {
             match reply {
                 Reply::Event(event) => {
-                    self.tell(run, &event)?;
+                    self.report(run, &event)?;
                     told += 1;
                 }
                 Reply::Detail(_) => {
@@ -60,7 +60,7 @@ impl ArrayEventsArgs {
         Ok(Ending::done(Event::default().with("events", told)))
     }
 
-    fn tell(&self, run: &Run, event: &ArrayEvent) -> Result<()> {
+    fn report(&self, run: &Run, event: &ArrayEvent) -> Result<()> {
         let (seconds, nanos) = clock::now();
         run.screen.event(&shown(&self.name, event, (seconds, nanos)))?;
         run.screen.row(&line(&self.name, event, seconds))

@@ -91,7 +91,7 @@ impl ArrayExamineArgs {
         }
         let mut failures = scan::Failures::default();
         for (device, error) in found.failed {
-            failures.tell(run, device, error);
+            failures.report(run, device, error);
         }
         Ok(failures.ending(found.arrays.len() as u64))
     }

@@ -108,7 +108,7 @@ impl ArrayMonitorArgs {
         let mut told = 0;
         if self.test {
             let messages = names.into_iter().map(|name| (name, test_event())).collect();
-            told += tell(run, &notifier, self.oneshot, messages)?;
+            told += report(run, &notifier, self.oneshot, messages)?;
         }
         let mut troubles = Troubles::default();
         while !stop.is_set() {
@@ -116,9 +116,9 @@ impl ArrayMonitorArgs {
             match self.watched(&register) {
                 Ok(names) => {
                     let sights = troubles.looked(run, names, &register);
-                    told += tell(run, &notifier, self.oneshot, watcher.take(sights))?;
+                    told += report(run, &notifier, self.oneshot, watcher.take(sights))?;
                 }
-                Err(error) => troubles.tell(run, REGISTER, error),
+                Err(error) => troubles.report_error(run, REGISTER, error),
             }
             run.screen.flush();
             if self.oneshot || stop.wait(self.delay.0) {
@@ -148,7 +148,7 @@ impl Troubles {
         self.0.retain(|known| known != REGISTER);
         let mut look = |name: String| match sight_of(&name, register, PATIENCE) {
             Err(error) => {
-                self.tell(run, &name, error);
+                self.report_error(run, &name, error);
                 (name, Sight::Unknown)
             }
             Ok(sight_of) => {
@@ -159,7 +159,7 @@ impl Troubles {
         names.into_iter().map(&mut look).collect()
     }
 
-    fn tell(&mut self, run: &Run, name: &str, error: Error) {
+    fn report_error(&mut self, run: &Run, name: &str, error: Error) {
         if !self.0.iter().any(|known| known == name) {
             self.0.push(name.to_owned());
             run.monitor.warning(name, error);
@@ -168,7 +168,7 @@ impl Troubles {
 }
 
 /// Reports events on the screen and to program, mail and webhook; returns the number of events.
-fn tell(
+fn report(
     run: &Run,
     notifier: &Notifier,
     is_once: bool,

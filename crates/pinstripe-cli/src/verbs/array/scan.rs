@@ -22,7 +22,7 @@ pub fn each(
     for name in names {
         match act(name) {
             Ok(acted) => done += u64::from(acted),
-            Err(error) => failed.tell(run, name, error),
+            Err(error) => failed.report(run, name, error),
         }
     }
     if names.is_empty() {
@@ -40,7 +40,7 @@ pub struct Failures {
 
 impl Failures {
     /// Reports one.
-    pub fn tell(&mut self, run: &Run, place: impl AsRef<std::path::Path>, error: Error) {
+    pub fn report(&mut self, run: &Run, place: impl AsRef<std::path::Path>, error: Error) {
         if self.count == 0 {
             self.code = exit::of_error(error.kind());
         }

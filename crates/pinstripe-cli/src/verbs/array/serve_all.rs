@@ -48,7 +48,7 @@ pub fn serve_all(
             let (failures, left) = (&failures, &left);
             let work = move || {
                 if let Err(error) = serve_one(run, register, name, own_stop, serving) {
-                    lock(failures).tell(run, name, error);
+                    lock(failures).report(run, name, error);
                 }
                 let mut left = lock(left);
                 *left -= 1;
@@ -59,7 +59,7 @@ pub fn serve_all(
             };
             let started = std::thread::Builder::new().name(format!("array {name}"));
             if let Err(error) = started.spawn_scoped(scope, work) {
-                lock(failures).tell(run, name, Error::io("cannot start a thread", "/", error));
+                lock(failures).report(run, name, Error::io("cannot start a thread", "/", error));
                 *lock(left) -= 1;
             }
         }

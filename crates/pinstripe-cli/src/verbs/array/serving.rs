@@ -90,7 +90,7 @@ pub fn serve(
         exports.serve(serving, context, (&*controller, &control), &failures)
     });
     let closed = controller.close();
-    lock(&failures).tell(&controller.detail(), context.monitor);
+    lock(&failures).report(&controller.detail(), context.monitor);
     drop(controller);
     let ended = done.and(closed);
     control.conclude(&line(&match &ended {
@@ -158,7 +158,7 @@ impl Exports {
                 // Nothing wakes it: generations change in the middle of writes, which must not wait.
                 while !stop.wait(REGISTER_EVERY) {
                     controller.note_generation();
-                    lock(failures).tell(&controller.detail(), context.monitor);
+                    lock(failures).report(&controller.detail(), context.monitor);
                 }
                 Ok(())
             }),
@@ -183,7 +183,7 @@ struct FailureLog {
 
 impl FailureLog {
     /// Reports the failures since the last time.
-    fn tell(&mut self, now: &Detail, monitor: &Monitor) {
+    fn report(&mut self, now: &Detail, monitor: &Monitor) {
         let before = self.before.replace(now.clone());
         let mut told: Vec<(Option<PathBuf>, Option<String>)> = Vec::new();
         match &before {
@@ -250,7 +250,7 @@ fn answer_line(
         },
         Ok(Request::Events) => {
             // A client that follows events ends by disconnecting, which is not an error.
-            let _ = tell_events(controller, lines);
+            let _ = report_events(controller, lines);
             return Answer::Sent;
         }
         Ok(request) => controller.answer(&request),
@@ -261,7 +261,7 @@ fn answer_line(
     Answer::Sent
 }
 
-fn tell_events(controller: &dyn ControlHandler, lines: &Lines<'_>) -> Result<()> {
+fn report_events(controller: &dyn ControlHandler, lines: &Lines<'_>) -> Result<()> {
     let mut before = controller.detail();
     // The first line promises that every later change is reported.
     lines.send(&line(&Reply::Detail(Box::new(before.clone()))))?;

@@ -127,7 +127,7 @@ pub fn conclude(
     }
     let mut is_wrong = false;
     for report in detail.reports.iter().filter(|report| report.number >= before) {
-        tell(run, report)?;
+        print_report(run, report)?;
         is_wrong |= report.mismatches.iter().any(|it| !it.is_mended);
     }
     let ending = status::ending(run, &detail);
@@ -218,7 +218,7 @@ fn was_cancelled(report: &ReportDetail, detail: &Detail) -> Error {
 }
 
 /// Reports the result of work. Blocks that could not be restored are losses.
-fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
+fn print_report(run: &Run, report: &ReportDetail) -> Result<()> {
     for it in &report.mismatches {
         run.screen.event(&Event::new("mismatch").with_fields(it))?;
         let whose = match (&it.device, it.slot) {

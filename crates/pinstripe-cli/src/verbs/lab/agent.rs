@@ -77,7 +77,7 @@ impl LabAgentArgs {
             .say(&format!("listening at {address}; working directories: {}", dirs.join(", ")));
         run.screen.event(&event("listening").with("address", address))?;
         run.screen.flush();
-        agent.serve(stop, &|told| tell(run, &told))?;
+        agent.serve(stop, &|told| report(run, &told))?;
         run.screen.say("stopped");
         Ok(Ending::done(Event::default()))
     }
@@ -89,7 +89,7 @@ fn event(state: &str) -> Event {
 
 /// Reports an event. Prints a report of the agent; text from peers is escaped, because it may
 /// contain anything.
-fn tell(run: &Run, told: &AgentReport) {
+fn report(run: &Run, told: &AgentReport) {
     let (line, event) = match told {
         AgentReport::Began { peer, case } => {
             let event = event("began").with("peer", peer.as_str()).with("case", case.as_str());

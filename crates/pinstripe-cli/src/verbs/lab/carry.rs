@@ -68,7 +68,7 @@ fn keep(
         if has_runs(results) {
             save_results(results, place)?;
         }
-        told = tell_new(run, results, told)?;
+        told = report_new(run, results, told)?;
         Ok(())
     };
     let mut results = measure(&live, &mut each)?;
@@ -212,7 +212,7 @@ fn new_seed() -> u64 {
 }
 
 /// Prints an event for each run from number `from` on; returns the number of the next run.
-fn tell_new(run: &Run, results: &Results, from: u64) -> Result<u64> {
+fn report_new(run: &Run, results: &Results, from: u64) -> Result<u64> {
     let runs = results.variants.iter().flat_map(|it| it.runs.iter().map(move |run| (it, run)));
     let mut new: Vec<_> = runs.filter(|(_, run)| run.order >= from).collect();
     new.sort_by_key(|(_, run)| run.order);

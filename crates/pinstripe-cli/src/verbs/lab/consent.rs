@@ -42,7 +42,7 @@ pub fn ask(device: &Path, consent: Consent<'_>) -> Result<()> {
 /// # Errors
 /// Fails with [`Kind::Refused`](pinstripe_base::error::Kind::Refused) if the device must never be
 /// overwritten, or if another serial number was given.
-pub fn look(device: &Path, consent: Consent<'_>) -> Result<bool> {
+pub fn check(device: &Path, consent: Consent<'_>) -> Result<bool> {
     examine_places(device)?.allow_to_ask(consent)?;
     Ok(consent.serial.is_none())
 }

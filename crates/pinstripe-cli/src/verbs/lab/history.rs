@@ -63,7 +63,7 @@ impl LabHistoryArgs {
             if at > 0 {
                 run.screen.row("")?;
             }
-            self.tell(run, series)?;
+            self.report(run, series)?;
         }
         let found: usize = all.iter().map(|series| series.changes.len()).sum();
         let facts = Event::default().with("entries", count).with("series", all.len());
@@ -71,7 +71,7 @@ impl LabHistoryArgs {
     }
 
     /// Prints a title, a line of all values, a row for each value, and what changed.
-    fn tell(&self, run: &Run, series: &Series) -> Result<()> {
+    fn report(&self, run: &Run, series: &Series) -> Result<()> {
         let first = &series.entries[0];
         let parameters = parameters_text(&first.case, &first.own_parameters());
         let place = first.facts.get(PLACE_FACT).map(|it| format!(" in {it}")).unwrap_or_default();

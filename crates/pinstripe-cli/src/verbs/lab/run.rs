@@ -301,8 +301,12 @@ impl LabRunArgs {
         let stop = signals::catch()?;
         let mut cluster = Coordinator::connect(&self.shared.agents, &token, &asked, terms, stop)?;
         if self.shared.dry_run {
-            let told =
-                self.told_intents(run, &cluster.intents(), &cluster.variants(), cluster.is_exact());
+            let told = self.reported_intents(
+                run,
+                &cluster.intents(),
+                &cluster.variants(),
+                cluster.is_exact(),
+            );
             cluster.clean()?;
             return told;
         }
@@ -336,17 +340,17 @@ impl LabRunArgs {
 
     /// Prints what a run would do, after all checks that a run makes before it changes anything.
     fn rehearse(&self, run: &Run, plan: &dyn Plan, device: Option<&Path>) -> Result<Ending> {
-        let is_asked = device.map(|device| consent::look(device, self.consent())).transpose()?;
+        let is_asked = device.map(|device| consent::check(device, self.consent())).transpose()?;
         plan.may_begin()?;
         if let (Some(device), Some(true)) = (device, is_asked) {
             let line =
                 format!("the run would ask for the serial number of {}", escape::path(device));
             run.screen.row(&line)?;
         }
-        self.told_intents(run, &plan.intents(), &plan.variants(), plan.is_exact())
+        self.reported_intents(run, &plan.intents(), &plan.variants(), plan.is_exact())
     }
 
-    fn told_intents(
+    fn reported_intents(
         &self,
         run: &Run,
         intents: &[String],

@@ -55,7 +55,7 @@ impl LabShowArgs {
         }
         tell::results(run, &results, self.form)?;
         if self.form == OutputFormat::Text {
-            tell_again(run, &results)?;
+            report_again(run, &results)?;
         }
         Ok(Ending::done(tell::facts(&results)))
     }
@@ -79,7 +79,7 @@ fn of_host(results: &Results, host: &str) -> Result<Results> {
 }
 
 /// Prints the command lines that repeat the entire measurement, and each variant alone.
-fn tell_again(run: &Run, results: &Results) -> Result<()> {
+fn report_again(run: &Run, results: &Results) -> Result<()> {
     let row =
         |words: Vec<String>| run.screen.row(&escape::text(&format!("  {}", command_line(&words))));
     if let Some(words) = command_again(results) {

@@ -64,12 +64,12 @@ impl Drop for ControlSocket {
 fn answer(line: &str, lines: &Lines<'_>, take: &RunningTake) -> Answer {
     let done = line.parse().and_then(|it: TakeOrder| take.obey(&it));
     // A client that is gone does not need it.
-    let _ = lines.send(&told(take, &done).to_string());
+    let _ = lines.send(&answer_json(take, &done).to_string());
     Answer::Sent
 }
 
 /// The status of the take, and whether the request succeeded.
-fn told(take: &RunningTake, done: &Result<()>) -> Value {
+fn answer_json(take: &RunningTake, done: &Result<()>) -> Value {
     let status = take.status();
     let disarmed = status.by_stream.iter().filter(|it| !it.is_armed);
     let disarmed: Vec<&str> = disarmed.map(|it| it.name.as_str()).collect();

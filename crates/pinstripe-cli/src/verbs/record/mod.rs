@@ -257,7 +257,7 @@ fn ending(
     played: Option<&PlayOutcome>,
 ) -> Result<Ending> {
     let Some(played) = played else { return tell::end(run, recorded) };
-    play::tell_underruns(run, take.as_ref(), played);
+    play::report_underruns(run, take.as_ref(), played);
     let mut ending = tell::end(run, recorded)?;
     ending.facts = ending.facts.with("played", play::facts(played));
     Ok(ending)

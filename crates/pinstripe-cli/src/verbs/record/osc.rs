@@ -119,7 +119,7 @@ impl OscSender {
             if Instant::now() >= next {
                 next = Instant::now() + TELL_EVERY;
                 self.answers = 0;
-                self.tell_readers();
+                self.report_readers();
             }
             match self.socket.recv_from(&mut packet) {
                 Ok((length, from)) if may_send(&self.senders, from.ip()) => {
@@ -149,14 +149,14 @@ impl OscSender {
         }
         self.answers += 1;
         let status = self.take.status();
-        self.tell(reply_to, &status);
+        self.report(reply_to, &status);
         if let Some(error) = refused {
             self.send(reply_to, "/pinstripe/error", &[OscValue::Text(&error)]);
         }
         let strips = messages.iter().any(|it| it.address.contains("rec"))
             || messages.iter().any(|it| matches!(it.address, "/refresh" | "/set_surface"));
         if strips {
-            self.tell_strips(reply_to, &status);
+            self.report_strips(reply_to, &status);
         }
     }
 
@@ -184,7 +184,7 @@ impl OscSender {
         }
     }
 
-    fn tell_readers(&mut self) {
+    fn report_readers(&mut self) {
         if self.readers.is_empty() {
             return;
         }
@@ -192,13 +192,13 @@ impl OscSender {
         let status = self.take.status();
         for reader in &self.readers {
             self.send(*reader, "/heartbeat", &[lamp(self.beat)]);
-            self.tell(*reader, &status);
+            self.report(*reader, &status);
         }
     }
 
     /// Sends the status, in the messages of Ardour, and in pinstripe's own messages where Ardour
     /// has none.
-    fn tell(&self, to: SocketAddr, status: &TakeStatus) {
+    fn report(&self, to: SocketAddr, status: &TakeStatus) {
         let is_recording = status.phase == TakePhase::Recording;
         let is_armed = status.phase == TakePhase::Armed;
         let time = clock(if is_armed { 0.0 } else { status.elapsed_seconds });
@@ -226,7 +226,7 @@ impl OscSender {
         }
     }
 
-    fn tell_strips(&self, to: SocketAddr, status: &TakeStatus) {
+    fn report_strips(&self, to: SocketAddr, status: &TakeStatus) {
         for (number, stream) in (1..).zip(status.by_stream.iter().take(STRIPS_MAX)) {
             let strip = OscValue::Whole(number);
             self.send(to, "/strip/name", &[strip, OscValue::Text(&stream.name)]);

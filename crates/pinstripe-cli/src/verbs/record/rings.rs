@@ -51,7 +51,7 @@ pub fn measure(
         ));
         run.screen.flush();
         let found = calibrate(directory, &shapes[..share], plan, length, stop)?;
-        tell(run, directory, &found)?;
+        report(run, directory, &found)?;
         keep(run, directory, RingObservation::of_measurement(&found));
     }
     Ok(())
@@ -123,7 +123,7 @@ fn keep(run: &Run, directory: &Path, new: RingObservation) {
     }
 }
 
-fn tell(run: &Run, directory: &Path, found: &Calibration) -> Result<()> {
+fn report(run: &Run, directory: &Path, found: &Calibration) -> Result<()> {
     let ms = |it: f64| format!("{:.1} ms", it * 1e3);
     let longest = found.longest_write.as_secs_f64();
     run.screen.say(&format!(

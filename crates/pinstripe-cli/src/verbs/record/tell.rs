@@ -9,7 +9,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_record::{
-    LevelReader, RecordedPiece, RunningTake, StreamLevel, TakeOutcome, TakePhase, TakePlan,
+    LevelReader, RecordedFile, RunningTake, StreamLevel, TakeOutcome, TakePhase, TakePlan,
     TakeState, TakeStatus,
 };
 
@@ -224,7 +224,7 @@ fn lost(last: &TakeStatus, losses: u64) -> String {
 
 /// The number of files that contain chosen pieces: a pre-roll shares its file with the piece after
 /// it.
-fn files(outcome: &TakeOutcome, is_chosen: impl Fn(&RecordedPiece) -> bool) -> usize {
+fn files(outcome: &TakeOutcome, is_chosen: impl Fn(&RecordedFile) -> bool) -> usize {
     let chosen = outcome.manifest.pieces.iter().filter(|it| is_chosen(it));
     chosen.map(|it| (it.directory, &it.file)).collect::<BTreeSet<_>>().len()
 }

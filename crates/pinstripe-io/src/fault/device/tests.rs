@@ -37,7 +37,7 @@ fn every_call_can_fail() {
         assert_eq!((error.kind(), error.place()), (Kind::NoSpace, Some(device.place())));
         assert_eq!(device.inner().to_vec(), before, "{name}");
         let (operation, _) = Operation::ALL.into_iter().find(|it| it.1 == name).unwrap();
-        let count = device.statistics().of(operation);
+        let count = device.statistics().counts(operation);
         assert_eq!((count.calls, count.struck), (2, 1), "{name}");
     }
 }
@@ -57,7 +57,7 @@ fn a_struck_sync_stays_failed() {
     for _ in 0..3 {
         assert_eq!(device.sync().unwrap_err().raw_os_error(), Some(libc::EIO));
     }
-    assert_eq!(device.statistics().of(Operation::Sync).calls, 2);
+    assert_eq!(device.statistics().counts(Operation::Sync).calls, 2);
 }
 
 #[test]
@@ -91,5 +91,5 @@ fn slow_devices_get_there() {
     device.write_at(0, b"x").unwrap();
     device.sync().unwrap();
     assert_eq!(device.inner().to_vec(), b"x");
-    assert_eq!(device.statistics().of(Operation::Write).struck, 1);
+    assert_eq!(device.statistics().counts(Operation::Write).struck, 1);
 }

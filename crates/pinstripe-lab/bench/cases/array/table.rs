@@ -78,7 +78,7 @@ fn rounds(settings: &Settings, volume: &Volume, place: &str) -> Result<Runs> {
 
 fn median(runs: &[Run], of: impl Fn(&Run) -> f64) -> f64 {
     let samples: Vec<f64> = runs.iter().map(of).collect();
-    Summary::of(&samples).map_or(f64::NAN, |summary| summary.median)
+    Summary::from_samples(&samples).map_or(f64::NAN, |summary| summary.median)
 }
 
 fn add_row(table: &mut Table, level: Level, load: &ArrayLoad, granule: Option<u32>, runs: &[Run]) {

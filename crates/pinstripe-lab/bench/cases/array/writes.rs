@@ -97,7 +97,7 @@ fn table(settings: &Settings, [disk, direct, shm, nbdkit]: &[Vec<Served>; 4]) ->
     share("disk: share of the file's rate / 1.333", disk, direct, WRITTEN);
     share("tmpfs: share of nbdkit's rate", shm, nbdkit, 1.0);
     let theirs: Vec<f64> = nbdkit.iter().map(|run| run.cpu_us_per_mib).collect();
-    let theirs = Summary::of(&theirs).map_or(f64::NAN, |summary| summary.median);
+    let theirs = Summary::from_samples(&theirs).map_or(f64::NAN, |summary| summary.median);
     for (what, runs) in [("disk: CPU beside nbdkit's", disk), ("tmpfs: CPU beside nbdkit's", shm)] {
         let samples: Vec<f64> = runs.iter().map(|run| run.cpu_us_per_mib / theirs).collect();
         figure_row(&mut table, what, &samples, 2, Target::AtMost(CPU_TIMES));

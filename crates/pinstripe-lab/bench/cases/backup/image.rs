@@ -71,7 +71,7 @@ pub(super) fn table(costs: &Costs, bytes: u64, limits: &[Limit]) -> Result<Table
     let medians = |pick: &dyn Fn(&Cost) -> f64| {
         [theirs, ours].map(|costs| {
             let samples: Vec<f64> = costs.iter().map(pick).collect();
-            Summary::of(&samples).map_or(f64::NAN, |summary| summary.median)
+            Summary::from_samples(&samples).map_or(f64::NAN, |summary| summary.median)
         })
     };
     let wall = medians(&|cost| cost.wall_s);

@@ -239,7 +239,8 @@ impl Contest {
             self.stored[0].len(),
         );
         let mut table = comparison("Backup and restore of a tree", note);
-        let median = |samples: &[f64]| Summary::of(samples).map_or(f64::NAN, |s| s.median);
+        let median =
+            |samples: &[f64]| Summary::from_samples(samples).map_or(f64::NAN, |s| s.median);
         let targets = [
             (Phase::First, Phase::First, Target::Times(3.0), Target::Times(2.5)),
             (Phase::Second, Phase::Second, Target::Times(8.0), Target::None),

@@ -68,8 +68,8 @@ fn first_backup(
         Ok(_) => {}
         // Done, but degraded.
         Err(_)
-            if places.len() == 4 && host.told(&name, "exit_code").is_ok_and(|code| code == 4.0) => {
-        }
+            if places.len() == 4
+                && host.figure(&name, "exit_code").is_ok_and(|code| code == 4.0) => {}
         Err(error) => return Err(error),
     }
     Ok(began.elapsed().as_secs_f64())

@@ -141,8 +141,8 @@ impl HostTool {
     }
 
     /// A number from the summary of a run.
-    pub fn told(&self, name: &str, key: &str) -> Result<f64> {
-        self.tool.told(name, key)
+    pub fn figure(&self, name: &str, key: &str) -> Result<f64> {
+        self.tool.figure(name, key)
     }
 
     /// Where output goes.

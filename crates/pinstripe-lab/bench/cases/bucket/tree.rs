@@ -59,7 +59,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
         host.make(std::slice::from_ref(&place), 0)?;
         set_delay(&[&endpoint], delay);
         let ours = ours(&host, &endpoint, &place, &source, settings)?;
-        let stored = host.told("ours-first", "written_bytes")?;
+        let stored = host.figure("ours-first", "written_bytes")?;
         let theirs = match &other {
             Some(other) => Some(theirs(other, &host, &endpoint, &source, settings)?),
             None => None,

@@ -86,7 +86,7 @@ fn one(
     }
     let told = fs::read(logs.join("search.out")).map_err(|error| error.to_string())?;
     let lines = told.iter().filter(|byte| **byte == b'\n').count() as u64;
-    if let Some(Summary { median, max, .. }) = Summary::of(&samples) {
+    if let Some(Summary { median, max, .. }) = Summary::from_samples(&samples) {
         table.row([
             title.into(),
             search.join(" ").into(),

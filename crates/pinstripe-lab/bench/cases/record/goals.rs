@@ -298,7 +298,7 @@ fn rows(table: &mut Table, told: &[Told], goal: Goal) {
 /// A row of figures; the highest is judged.
 pub fn worst_row(table: &mut Table, what: &str, samples: &[f64], decimals: usize, target: Target) {
     let known: Vec<f64> = samples.iter().copied().filter(|it| !it.is_nan()).collect();
-    let Some(summary) = Summary::of(&known) else {
+    let Some(summary) = Summary::from_samples(&known) else {
         let [none, target] = [Cell::from("not known"), Cell::from(target.show())];
         return table.row([what.into(), none, "".into(), "".into(), target, "".into()]);
     };

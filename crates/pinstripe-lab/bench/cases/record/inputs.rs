@@ -43,7 +43,7 @@ pub fn both(settings: &Settings) -> Result<Table> {
 
 fn beside_playing(settings: &Settings, asked: &Asked) -> Result<(Told, PlayOutcome)> {
     let old = settings.bench.work.join("played");
-    let input: Box<dyn RecordInput> = Box::new(TestInput::of(asked.shape, asked.streams));
+    let input: Box<dyn RecordInput> = Box::new(TestInput::with_shape(asked.shape, asked.streams));
     keep(&old, asked, vec![input])?;
     let path = place(&old);
     forget_pages(&path)?;

@@ -76,7 +76,7 @@ pub fn plan(asked: &Asked) -> TakePlan {
 
 /// Records test streams and verifies them; the files are removed afterwards.
 pub fn take(work: &Path, asked: &Asked) -> Result<Told> {
-    let input: Box<dyn RecordInput> = Box::new(TestInput::of(asked.shape, asked.streams));
+    let input: Box<dyn RecordInput> = Box::new(TestInput::with_shape(asked.shape, asked.streams));
     let told = keep(work, asked, vec![input]);
     let removed = remove(work);
     told.and_then(|it| removed.map(|()| it))

@@ -59,7 +59,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
             let at = ways.iter().position(|it| *it == way)?;
             let of = |value: fn(&Run) -> f64| {
                 let samples: Vec<f64> = found[at].iter().map(value).collect();
-                Summary::of(&samples).map_or(f64::NAN, |summary| summary.median)
+                Summary::from_samples(&samples).map_or(f64::NAN, |summary| summary.median)
             };
             Some([of(Run::rate), of(Run::cpu)])
         };

@@ -88,7 +88,7 @@ fn round(settings: &Settings, sources: &Sources, alone_first: bool) -> Result<Ro
         timed(tool.back_up(&sources.garbage), &tool.logs, "gc-garbage")?;
         timed(tool.back_up(&sources.kept), &tool.logs, "gc-kept")?;
         let mut forget = tool.command("forget");
-        forget.arg(tool.told_text("gc-garbage", "snapshot")?).arg("--allow-empty");
+        forget.arg(tool.text("gc-garbage", "snapshot")?).arg("--allow-empty");
         timed(forget, &tool.logs, "gc-forget")?;
         trees::warm(&sources.new)?;
         if is_alone {
@@ -107,7 +107,7 @@ fn round(settings: &Settings, sources: &Sources, alone_first: bool) -> Result<Ro
         let backup = backup?;
         say("gc-beside", &backup);
         say("gc", &gc);
-        let told = |key| tool.told("gc", key);
+        let told = |key| tool.figure("gc", key);
         beside = Some((backup, gc, told("deleted_bytes")?, told("repacked_packs")?));
     }
     let (alone, (beside, gc, deleted_bytes, repacked_packs)) =

@@ -113,7 +113,7 @@ fn at_once(settings: &Settings, sources: &[PathBuf]) -> Result<(Cost, f64, f64)>
     let costs = ended.into_iter().collect::<Result<Vec<_>>>()?;
     let cpu_s = costs.iter().map(|cost| cost.cpu_s).sum();
     let memory_bytes = costs.iter().map(|cost| cost.memory_bytes).max().unwrap_or(0);
-    let raced = (0..sources.len()).map(|it| tool.told(&name(it), "duplicate_chunks"));
+    let raced = (0..sources.len()).map(|it| tool.figure(&name(it), "duplicate_chunks"));
     let cost = Cost { wall_s, cpu_s, memory_bytes };
     say("crowd at once", &cost);
     Ok((cost, tool.stored_bytes()? as f64, raced.sum::<Result<f64>>()?))

@@ -59,7 +59,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
         let megabytes = settings.bytes as f64 / 1e6;
         let summary = |value: &dyn Fn(&Round) -> f64| {
             let samples: Vec<f64> = rounds.iter().map(value).collect();
-            Summary::of(&samples).ok_or("no round was measured")
+            Summary::from_samples(&samples).ok_or("no round was measured")
         };
         let rate = |which: usize| summary(&|round: &Round| megabytes / round[which].0.cpu_s);
         let ratio = summary(&|round| round[0].0.cpu_s / round[1].0.cpu_s)?;

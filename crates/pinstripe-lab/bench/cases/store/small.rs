@@ -59,7 +59,7 @@ fn table(note: String, files: f64, costs: &[Costs; 2]) -> Table {
         let medians = |value: &dyn Fn(&Cost) -> f64| {
             costs.each_ref().map(|rounds| {
                 let samples: Vec<f64> = rounds.iter().map(|round| value(&round[at])).collect();
-                Summary::of(&samples).map_or(f64::NAN, |summary| summary.median)
+                Summary::from_samples(&samples).map_or(f64::NAN, |summary| summary.median)
             })
         };
         let mut row = |unit: &str, value: &dyn Fn(&Cost) -> f64, decimals, target| {

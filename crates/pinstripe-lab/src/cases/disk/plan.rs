@@ -60,11 +60,11 @@ impl DiskPlan {
                 variants.push(layout.variant(mode, 0, By::Fio));
             }
         }
-        Ok(DiskPlan::of(layout, variants))
+        Ok(DiskPlan::with_variants(layout, variants))
     }
 
     /// A plan of these variants.
-    pub fn of(layout: DiskOptions, variants: Vec<DiskVariant>) -> Self {
+    pub(crate) fn with_variants(layout: DiskOptions, variants: Vec<DiskVariant>) -> Self {
         let open_place =
             |path: &PathBuf| OpenPlace { path: path.clone(), folder: None, area: None };
         let open_places = layout.places.iter().map(open_place).collect();

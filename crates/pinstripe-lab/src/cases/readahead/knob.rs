@@ -17,7 +17,7 @@ pub(super) struct Knob {
 
 impl Knob {
     /// Returns the window of the disk or mount that contains a directory.
-    pub(super) fn of(dir: &Path) -> Result<Knob> {
+    pub(super) fn for_dir(dir: &Path) -> Result<Knob> {
         let (major, minor) = number_of(dir).ok_or_else(|| {
             Error::new(Kind::Unsupported, "the file system of this directory has no device number")
                 .at(dir)

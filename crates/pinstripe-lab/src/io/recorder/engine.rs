@@ -176,7 +176,7 @@ fn measure(
     let mut moved = 0;
     let outcome = record(
         &plan,
-        vec![Box::new(TestInput::of(shape, streams))],
+        vec![Box::new(TestInput::with_shape(shape, streams))],
         &folders,
         (&stop, &monitor),
         &mut |_, status| {

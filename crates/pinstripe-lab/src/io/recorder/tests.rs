@@ -26,7 +26,7 @@ fn targets(count: usize, faults: &str) -> Vec<Target> {
     let target = |number: usize| {
         let device = MemoryDevice::new(format!("stream{number}"));
         let plan = if faults.is_empty() { Default::default() } else { faults.parse().unwrap() };
-        Target::of(Arc::new(FaultyDevice::new(device, plan)))
+        Target::new(Arc::new(FaultyDevice::new(device, plan)))
     };
     (0..count).map(target).collect()
 }

@@ -9,7 +9,7 @@ fn with(plan: &str) -> FaultMember<MemoryMember> {
 }
 
 fn pack(number: u8) -> ExtentName {
-    ExtentName::In(Room::Packs, [number; 16])
+    ExtentName::In(ExtentKind::Packs, [number; 16])
 }
 
 fn write(member: &dyn Member, name: ExtentName, parts: &[&[u8]]) -> Result<()> {
@@ -51,13 +51,13 @@ fn a_plan_that_does_not_match_changes_nothing() {
 fn an_error_strikes_the_call_it_is_planned_for() {
     let member = with("op=append,room=packs,after=2,times=1,error=EIO");
     member.put(ExtentName::Label, b"").unwrap();
-    write(&member, ExtentName::In(Room::Index, [1; 16]), &[b"a", b"b", b"c"]).unwrap();
+    write(&member, ExtentName::In(ExtentKind::Index, [1; 16]), &[b"a", b"b", b"c"]).unwrap();
     let error = write(&member, pack(1), &[b"a", b"b", b"c"]).unwrap_err();
     assert_eq!((error.kind(), error.raw_os_error()), (Kind::Io, Some(libc::EIO)));
     assert!(error.place().unwrap().ends_with(pack(1).path()), "{error}");
-    assert!(member.list(Room::Packs).unwrap().is_empty(), "the writer was dropped unsealed");
+    assert!(member.list(ExtentKind::Packs).unwrap().is_empty(), "the writer was dropped unsealed");
     write(&member, pack(1), &[b"a", b"b", b"c"]).unwrap();
-    let appends = member.statistics().of(Operation::Append);
+    let appends = member.statistics().counts(Operation::Append);
     assert_eq!((appends.calls, appends.bytes, appends.struck), (9, 9, 1));
 }
 
@@ -74,14 +74,14 @@ fn every_operation_can_fail() {
             Operation::Put => member.put(pack(1), b"x"),
             Operation::Read => member.read_at(behind, 0, &mut [0]),
             Operation::Len => member.len(behind).map(drop),
-            Operation::List => member.list(Room::Packs).map(drop),
+            Operation::List => member.list(ExtentKind::Packs).map(drop),
             Operation::Delete => member.delete(behind),
             Operation::Sync => member.sync(),
             Operation::Write | Operation::SetLen | Operation::Discard => continue, // Of devices.
         };
         assert_eq!(result.unwrap_err().kind(), Kind::NoSpace, "{name}");
-        assert_eq!(member.statistics().of(operation).struck, 1, "{name}");
-        assert_eq!(member.inner().list(Room::Packs).unwrap(), [([9; 16], 5)], "{name}");
+        assert_eq!(member.statistics().counts(operation).struck, 1, "{name}");
+        assert_eq!(member.inner().list(ExtentKind::Packs).unwrap(), [([9; 16], 5)], "{name}");
     }
 }
 
@@ -143,7 +143,7 @@ fn chance_strikes_now_and_then() {
     member.put(pack(1), b"").unwrap();
     let failed = (0..1000).filter(|_| member.len(pack(1)).is_err()).count();
     assert!((150..350).contains(&failed), "{failed}");
-    assert_eq!(member.statistics().of(Operation::Len).struck, failed as u64);
+    assert_eq!(member.statistics().counts(Operation::Len).struck, failed as u64);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn delays_let_the_call_through() {
     let member = with("delay=1us;rate=1T");
     write(&member, pack(1), &[b"x"]).unwrap();
     assert_eq!(bytes(&member, pack(1)), b"x");
-    assert_eq!(member.statistics().of(Operation::Append).struck, 1);
+    assert_eq!(member.statistics().counts(Operation::Append).struck, 1);
 }
 
 /// A member that writes down each call, and has batched calls if it `is_far`.
@@ -193,9 +193,9 @@ impl Member for Recorded {
         self.inner.len(name)
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
         self.note("list");
-        self.inner.list(room)
+        self.inner.list(kind)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -242,13 +242,13 @@ impl BatchedMember for Recorded {
         each_whole(&self.inner, names, most_bytes)
     }
 
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+    fn names(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>> {
         self.note("names");
-        Ok(self.inner.list(room)?.into_iter().map(|(id, _)| id).collect())
+        Ok(self.inner.list(kind)?.into_iter().map(|(id, _)| id).collect())
     }
 
-    fn foresee(&self, _: &[Glance]) {
-        self.note("foresee");
+    fn prefetch(&self, _: &[PrefetchHint]) {
+        self.note("prefetch");
     }
 
     fn open_ahead(&self, _: &[ExtentName]) {
@@ -268,7 +268,7 @@ impl BatchedMember for Recorded {
 
 /// Calls everything that a member has once.
 fn use_all(member: &dyn Member) {
-    let name = |number| ExtentName::In(Room::Gc, [number; 16]);
+    let name = |number| ExtentName::In(ExtentKind::Gc, [number; 16]);
     let mut writer = member.create(name(1), Replace::Never).unwrap();
     writer.append(b"first").unwrap();
     writer.seal().unwrap();
@@ -279,11 +279,11 @@ fn use_all(member: &dyn Member) {
     assert_eq!(member.read_span(name(2), 1, 3).unwrap(), b"eco");
     assert_eq!(member.len(name(1)).unwrap(), 5);
     member.open_ahead(&[name(1)]);
-    member.foresee(&[Glance::of(Room::Gc, 1)]);
+    member.prefetch(&[PrefetchHint::new(ExtentKind::Gc, 1)]);
     let whole = member.read_whole(&[name(1), name(2), name(3)], 100);
     assert_eq!(whole.iter().filter(|read| read.is_ok()).count(), 2);
-    assert_eq!(member.list(Room::Gc).unwrap().len(), 2);
-    assert_eq!(member.names(Room::Gc).unwrap().len(), 2);
+    assert_eq!(member.list(ExtentKind::Gc).unwrap().len(), 2);
+    assert_eq!(member.names(ExtentKind::Gc).unwrap().len(), 2);
     member.keep_longer(&[name(1)]).unwrap();
     member.delete(name(1)).unwrap();
     member.sync().unwrap();
@@ -317,7 +317,7 @@ fn an_empty_plan_makes_the_same_requests_as_none() {
 /// A plan that strikes reads strikes batched ones, too.
 #[test]
 fn a_plan_strikes_batched_reads() {
-    let name = |number| ExtentName::In(Room::Packs, [number; 16]);
+    let name = |number| ExtentName::In(ExtentKind::Packs, [number; 16]);
     let inner =
         Recorded { inner: MemoryMember::new("memory"), is_far: true, calls: Arc::default() };
     inner.put(name(1), b"first").unwrap();

@@ -3,11 +3,11 @@ use std::collections::BTreeSet;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{DirectoryMember, ExtentName, Member, Replace, Room};
+use crate::{DirectoryMember, ExtentKind, ExtentName, Member, Replace};
 use pinstripe_base::error::{Kind, Result};
 
 fn pack(number: u8) -> ExtentName {
-    ExtentName::In(Room::Packs, [number; 16])
+    ExtentName::In(ExtentKind::Packs, [number; 16])
 }
 
 fn content(seed: u8, len: usize) -> Vec<u8> {
@@ -55,7 +55,7 @@ impl Life {
     }
 
     fn live(&mut self) -> Result<()> {
-        let snapshot = ExtentName::In(Room::Snapshots, [1; 16]);
+        let snapshot = ExtentName::In(ExtentKind::Snapshots, [1; 16]);
         self.write(pack(1), Replace::Never, &content(1, 350))?;
         let mut dropped = self.member.create(pack(9), Replace::Never)?;
         dropped.append(b"never sealed")?;
@@ -63,7 +63,7 @@ impl Life {
         // A second extent in the directory that the first made.
         let mut beside = [1; 16];
         beside[15] = 2;
-        self.write(ExtentName::In(Room::Packs, beside), Replace::Never, &content(2, 200))?;
+        self.write(ExtentName::In(ExtentKind::Packs, beside), Replace::Never, &content(2, 200))?;
         self.write(snapshot, Replace::Never, &content(3, 50))?;
         let late = self.member.put(snapshot, b"late").unwrap_err();
         if late.kind() != Kind::Exists {
@@ -80,8 +80,8 @@ impl Life {
 
     fn check(&self, reopened: &DirectoryMember, case: &str) {
         let mut listed = BTreeSet::new();
-        for room in Room::ALL {
-            listed.extend(reopened.list(room).unwrap().iter().map(|it| ExtentName::In(room, it.0)));
+        for kind in ExtentKind::ALL {
+            listed.extend(reopened.list(kind).unwrap().iter().map(|it| ExtentName::In(kind, it.0)));
         }
         for (name, allowed) in &self.promised {
             let found = listed.remove(name).then(|| {
@@ -144,8 +144,8 @@ fn an_unfinished_init_can_be_repeated() {
         assert_eq!(made.is_err(), power.is_off());
         power.after_power_cut(seed).unwrap();
         if made.is_ok() {
-            // The rooms, `tmp`, and the reserve.
-            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), Room::ALL.len() + 2);
+            // The directories of the kinds, `tmp`, and the reserve.
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), ExtentKind::ALL.len() + 2);
         }
         new_member(&dir).put(ExtentName::Label, b"x").unwrap();
         power.steps_done()
@@ -315,7 +315,7 @@ fn members_share_the_power() {
     let members = dirs
         .each_ref()
         .map(|dir| DirectoryMember::create_in(dir.path()).unwrap().with_steps(power.clone()));
-    let key = ExtentName::In(Room::Keys, [1; 16]);
+    let key = ExtentName::In(ExtentKind::Keys, [1; 16]);
     members[0].put(key, b"12345").unwrap();
     assert_eq!((power.steps_done(), power.is_off()), (5, false));
     let error = members[1].put(key, b"12345").unwrap_err();

@@ -21,7 +21,7 @@ impl EngineWriter<'_> {
         if !copy.piece.is_fresh_at(frame) {
             // The file that was made ahead is that of an input which began later than the take, too.
             match span.is_first && copy.piece.begin_at(frame) {
-                true => self.lane.tell_of(&copy.piece),
+                true => self.directory.note_file(&copy.piece),
                 false => self.begin_piece(copy, frame)?,
             }
         }
@@ -42,25 +42,25 @@ impl EngineWriter<'_> {
         front_bytes: u64,
     ) -> Result<()> {
         let front = Arc::clone(&copy.piece);
-        copy.piece = self.shared.piece_behind(self.lane, &front, front_bytes)?;
+        copy.piece = self.shared.piece_behind(self.directory, &front, front_bytes)?;
         let places = copy.at - front_bytes..copy.at;
         let frame_bytes = front.facts.shape.frame_bytes();
         for gap in area.iter().flat_map(|it| it.gaps_in(&places)) {
             let frame = copy.consumer.ring().place_in_take(gap.start) / frame_bytes;
             let bytes = gap.end - gap.start;
-            self.shared.note_gap(self.lane, copy.stream, frame, bytes / frame_bytes);
+            self.shared.note_gap(self.directory, copy.stream, frame, bytes / frame_bytes);
             if copy.copy == 0 {
                 self.shared.streams[copy.stream as usize].keep_losses(bytes);
             }
         }
-        self.lane.fronts.add(Front { piece: front, area, places });
+        self.directory.fronts.add(Front { piece: front, area, places });
         Ok(())
     }
 
     /// Ends a stream. Ends a copy; a stream without samples since the take began still gets its
     /// front.
     pub(super) fn pass_end(&self, copy: &mut StreamCopy) -> Result<CopyTurn> {
-        let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
+        let span = self.shared.streams[copy.stream as usize].gate.span_at(copy.at);
         if span.fate == Fate::Recorded && span.front > 0 {
             self.enter(copy, span)?;
         }
@@ -102,7 +102,7 @@ impl EngineWriter<'_> {
     /// Advances through a gap; if the stream is recorded, silence is written for the gap, and the
     /// gap is reported at its end.
     pub(super) fn pass_gap(&self, copy: &mut StreamCopy, bytes: u64) -> Result<CopyTurn> {
-        let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
+        let span = self.shared.streams[copy.stream as usize].gate.span_at(copy.at);
         let left = (bytes - copy.gap_done).min(span.left);
         let passed = match span.fate {
             Fate::Recorded => {
@@ -123,7 +123,7 @@ impl EngineWriter<'_> {
         copy.gap_done += passed;
         let is_over = copy.gap_done == bytes;
         if is_over || passed == span.left {
-            self.tell_gap(copy);
+            self.report_gap(copy);
         }
         if is_over {
             copy.consumer.take_gap();
@@ -144,12 +144,12 @@ impl EngineWriter<'_> {
     }
 
     /// Reports the recorded part of a gap that ends here.
-    fn tell_gap(&self, copy: &mut StreamCopy) {
+    fn report_gap(&self, copy: &mut StreamCopy) {
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
         let frames = std::mem::take(&mut copy.gap_recorded) / frame_bytes;
         if frames > 0 {
             let end = copy.consumer.ring().place_in_take(copy.at) / frame_bytes;
-            self.shared.note_gap(self.lane, copy.stream, end - frames, frames);
+            self.shared.note_gap(self.directory, copy.stream, end - frames, frames);
         }
     }
 }

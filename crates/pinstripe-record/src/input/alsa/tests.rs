@@ -100,7 +100,7 @@ fn captured(steps: Vec<Step>, resumes: bool) -> (Vec<i16>, u64, (u64, u64), Resu
         held_back: &held_back,
         warn: &warn,
     };
-    let format = CardFormat::of(SampleFormat::S16).unwrap();
+    let format = CardFormat::from_format(SampleFormat::S16).unwrap();
     let mut capture = CardCapture {
         most: 10_000,
         shape,
@@ -118,7 +118,7 @@ fn captured(steps: Vec<Step>, resumes: bool) -> (Vec<i16>, u64, (u64, u64), Resu
     let mut consumer = RingConsumer::new(ring, 0);
     let mut samples = Vec::new();
     loop {
-        match consumer.look() {
+        match consumer.peek() {
             Found::End => break,
             Found::Gap(bytes) => {
                 samples.resize(samples.len() + bytes as usize / 2, 0);
@@ -168,10 +168,10 @@ fn channels_become_streams_in_every_format() {
         (SampleFormat::U8, &[7, 8], [&[7], &[8]]),
         (SampleFormat::S24, &[1, 2, 3, 4, 5, 6], [&[1, 2, 3], &[4, 5, 6]]),
     ] {
-        let mut splitter = Splitter::new(CardFormat::of(format).unwrap(), 2, 2);
+        let mut splitter = Splitter::new(CardFormat::from_format(format).unwrap(), 2, 2);
         assert_eq!(splitter.split(frame), parts, "{format}");
     }
-    let wide = CardFormat { bytes: 4, ..CardFormat::of(SampleFormat::S24).unwrap() };
+    let wide = CardFormat { bytes: 4, ..CardFormat::from_format(SampleFormat::S24).unwrap() };
     assert_eq!(Splitter::new(wide, 1, 1).split(&[1, 2, 3, 0]), [[1, 2, 3]]);
     let shifted = CardFormat { is_shifted: true, ..wide };
     assert_eq!(Splitter::new(shifted, 1, 1).split(&[0, 1, 2, 3]), [[1, 2, 3]]);

@@ -230,7 +230,7 @@ impl RtpInput {
         }
     }
 
-    fn tell(&self, feed: &InputFeed<'_>, counts: &RtpCounts, strays: &Strays) {
+    fn report(&self, feed: &InputFeed<'_>, counts: &RtpCounts, strays: &Strays) {
         let told: Vec<String> = [
             (counts.lost_frames, "frames lost in the network"),
             (
@@ -310,7 +310,7 @@ impl RecordInput for RtpInput {
         }
         let mut give = |given: Given<'_>| self.give(feed, given, &mut left, &mut parts);
         window.finish(&mut give);
-        self.tell(feed, &window.counts, &strays);
+        self.report(feed, &window.counts, &strays);
         let silent = last.filter(|_| left > 0).map_or(Duration::ZERO, clock::since);
         match last {
             Some(_) if silent >= SILENT => Err(went_away(silent).advice(

@@ -24,7 +24,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_base::units::{MIB, merged};
 use pinstripe_io::device::{Engine, Policy};
 use pinstripe_io::fault::Plan;
-use pinstripe_io::lane::LaneSettings;
+use pinstripe_io::write_queue::WriteQueueSettings;
 use pinstripe_stripe::Geometry;
 
 /// How the source is distributed over the outputs, as requested.
@@ -320,7 +320,7 @@ fn job<'j>(
     SplitJob {
         units,
         outputs: jobs,
-        settings: LaneSettings { engine: options.engine, depth: options.depth, queued: 2 },
+        settings: WriteQueueSettings { engine: options.engine, depth: options.depth, queued: 2 },
         parts: resumed.parts,
         done_bytes: resumed.done.iter().map(|range| range.end - range.start).sum(),
         codec: options.codec,

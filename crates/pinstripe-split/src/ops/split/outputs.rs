@@ -15,8 +15,8 @@ use crate::source::Identity;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::FaultyDevice;
-use pinstripe_io::lane::LaneDevice;
 use pinstripe_io::paths;
+use pinstripe_io::write_queue::QueueDevice;
 use pinstripe_member::is_remote;
 
 /// An output that `split` writes.
@@ -43,16 +43,16 @@ impl Target {
     /// Returns the job for the writer of this output. A device that a test wrapped to inject faults
     /// is not a file any more.
     pub(super) fn job(&self, head: Head, begun: LogProgress) -> OutputJob {
-        let lane = |device: &SharedDevice, file: Option<&Arc<FileDevice>>| match file {
-            Some(file) if !self.has_faults => LaneDevice::from(Arc::clone(file)),
-            _ => LaneDevice::from(Arc::clone(device)),
+        let queue = |device: &SharedDevice, file: Option<&Arc<FileDevice>>| match file {
+            Some(file) if !self.has_faults => QueueDevice::from(Arc::clone(file)),
+            _ => QueueDevice::from(Arc::clone(device)),
         };
         OutputJob {
             head,
             begun,
             name: self.told.display().to_string(),
-            log: lane(&self.log, self.files.last()),
-            plain: self.plain.as_ref().map(|device| lane(device, self.files.first())),
+            log: queue(&self.log, self.files.last()),
+            plain: self.plain.as_ref().map(|device| queue(device, self.files.first())),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! to outputs.
 //!
 //! ```text
-//! units --> workers: zeros? codec, frames, hash --> queue --> writer of each log --> lanes
+//! units --> workers: zeros? codec, frames, hash --> queue --> writer of each log --> queues
 //! ```
 //!
 //! With the layout `queue`, each output has a log and all share one queue, so that a batch goes to
@@ -40,7 +40,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Along, Counter, Flow, Monitor};
 use pinstripe_base::sync::into_inner;
 use pinstripe_io::device::{AlignedBuf, BufferPool, Engine};
-use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings, Returned};
+use pinstripe_io::write_queue::{QueueDevice, Returned, WriteQueue, WriteQueueSettings};
 use pinstripe_stripe::{Abort, Codec, Geometry, Governor};
 
 /// How blocks are compressed.
@@ -61,10 +61,10 @@ pub(crate) struct OutputJob {
     pub begun: LogProgress,
     /// The name.
     pub name: String,
-    /// The lane that writes the two pages and the log.
-    pub log: LaneDevice,
-    /// The lane that writes the source's bytes, if the layout is plain.
-    pub plain: Option<LaneDevice>,
+    /// The queue that writes the two pages and the log.
+    pub log: QueueDevice,
+    /// The queue that writes the source's bytes, if the layout is plain.
+    pub plain: Option<QueueDevice>,
 }
 
 /// A split to be carried out.
@@ -73,8 +73,8 @@ pub(crate) struct SplitJob<'a> {
     pub units: &'a [Units],
     /// The outputs in the order of their numbers; there is at least one.
     pub outputs: Vec<OutputJob>,
-    /// Settings of the outputs' lanes.
-    pub settings: LaneSettings,
+    /// Settings of the outputs' queues.
+    pub settings: WriteQueueSettings,
     /// Contributions of units to the hash that are known already.
     pub parts: Vec<(u64, UnitHash)>,
     /// The number of bytes of the source that the logs contain already.
@@ -95,18 +95,18 @@ struct Running<'a> {
     buffers: usize,
 }
 
-/// An output with its lanes.
+/// An output with its queues.
 struct OpenOutput<'a> {
     head: Head,
     begun: LogProgress,
-    log: Lane<'a>,
-    plain: Option<Lane<'a>>,
+    log: WriteQueue<'a>,
+    plain: Option<WriteQueue<'a>>,
 }
 
 impl OpenOutput<'_> {
     fn taken(&self) -> Taken {
         let log = self.log.traffic();
-        let plain = self.plain.as_ref().map(Lane::traffic).unwrap_or_default();
+        let plain = self.plain.as_ref().map(WriteQueue::traffic).unwrap_or_default();
         Taken {
             written_bytes: log.written_bytes + plain.written_bytes,
             busy: log.busy.max(plain.busy),
@@ -210,11 +210,11 @@ impl SplitJob<'_> {
                 let OutputJob { head, begun, name, log, plain } = output;
                 let flow = monitor.flow(Along::Output, name);
                 let also = count(Arc::clone(&flow));
-                let plain = plain.map(|it| Lane::start(scope, it, settings, also));
+                let plain = plain.map(|it| WriteQueue::start(scope, it, settings, also));
                 OpenOutput {
                     head,
                     begun,
-                    log: Lane::start(scope, log, settings, count(flow)),
+                    log: WriteQueue::start(scope, log, settings, count(flow)),
                     plain,
                 }
             };
@@ -249,9 +249,9 @@ impl Running<'_> {
             let mut writers = Vec::new();
             if shared.head.layout == SplitLayout::Stripes {
                 let sets = Sets::new(shared.head.split, geometry(shared.head)?);
-                let lanes = self.outputs.iter().map(|output| &output.log).collect();
+                let queues = self.outputs.iter().map(|output| &output.log).collect();
                 let begun = self.outputs[0].begun.clone();
-                let writer = StripedWriter::new(sets, lanes, tag, begun)?;
+                let writer = StripedWriter::new(sets, queues, tag, begun)?;
                 let receiver = receivers[0].clone();
                 writers.push(scope.spawn(move || {
                     let _guard = shared.abort.on_panic();
@@ -301,7 +301,7 @@ impl Running<'_> {
         }
         let logs = || self.outputs.iter().map(|output| &output.log);
         let plain = self.outputs.iter().filter_map(|output| output.plain.as_ref());
-        logs().chain(plain).try_for_each(Lane::barrier)?;
+        logs().chain(plain).try_for_each(WriteQueue::barrier)?;
         for (OpenOutput { head, log, .. }, place) in self.outputs.iter().zip(places) {
             let end = End {
                 split: head.split,
@@ -312,7 +312,7 @@ impl Running<'_> {
             };
             log.write(PAGE_BYTES as u64, end.encode())?;
         }
-        logs().try_for_each(Lane::barrier)
+        logs().try_for_each(WriteQueue::barrier)
     }
 }
 

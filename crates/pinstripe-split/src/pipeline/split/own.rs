@@ -7,7 +7,7 @@ use crate::format::{ALIGN_BYTES, BatchPlace, FrameKind, LogEnd, LogIndex, PAGES_
 use crate::outputs::batch::single;
 use crate::outputs::resume::LogProgress;
 use pinstripe_base::error::Result;
-use pinstripe_io::lane::Lane;
+use pinstripe_io::write_queue::WriteQueue;
 
 /// The number of bytes of a log after which its batches are made durable and listed in an index.
 pub(super) const INDEX_EVERY_BYTES: u64 = 1 << 30;
@@ -70,31 +70,31 @@ impl Ledger {
 
 /// Takes units from a queue, one after the other, and writes them to the log.
 pub(super) struct OwnWriter<'a> {
-    lane: &'a Lane<'a>,
-    plain: Option<&'a Lane<'a>>,
+    queue: &'a WriteQueue<'a>,
+    plain: Option<&'a WriteQueue<'a>>,
     first_byte: u64,
     ledger: Ledger,
 }
 
 impl<'a> OwnWriter<'a> {
     pub(super) fn new(
-        lane: &'a Lane<'a>,
-        plain: Option<&'a Lane<'a>>,
+        queue: &'a WriteQueue<'a>,
+        plain: Option<&'a WriteQueue<'a>>,
         first_byte: u64,
         tag: Tag,
         begun: LogProgress,
     ) -> Self {
-        OwnWriter { lane, plain, first_byte, ledger: Ledger::new(tag, begun) }
+        OwnWriter { queue, plain, first_byte, ledger: Ledger::new(tag, begun) }
     }
 
     pub(super) fn run(mut self, units: &Receiver<Unit>) -> Result<Written> {
         for unit in units {
             let place = PAGES_BYTES + self.ledger.end;
             self.ledger.note(&unit);
-            if let (Some(lane), Some(bytes)) = (self.plain, unit.plain) {
-                lane.write(unit.offset - self.first_byte, bytes)?;
+            if let (Some(queue), Some(bytes)) = (self.plain, unit.plain) {
+                queue.write(unit.offset - self.first_byte, bytes)?;
             }
-            self.lane.write(place, unit.frames)?;
+            self.queue.write(place, unit.frames)?;
             if self.ledger.is_due() {
                 self.index()?;
             }
@@ -105,10 +105,10 @@ impl<'a> OwnWriter<'a> {
     }
 
     fn index(&mut self) -> Result<()> {
-        self.plain.iter().try_for_each(|lane| lane.barrier())?;
-        self.lane.barrier()?;
+        self.plain.iter().try_for_each(|queue| queue.barrier())?;
+        self.queue.barrier()?;
         let place = PAGES_BYTES + self.ledger.end;
         let frame = self.ledger.index(ALIGN_BYTES);
-        self.lane.write(place, frame)
+        self.queue.write(place, frame)
     }
 }

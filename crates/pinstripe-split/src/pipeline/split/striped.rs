@@ -8,7 +8,7 @@ use crate::format::{ALIGN_BYTES, Tag};
 use crate::outputs::log::Sets;
 use crate::outputs::resume::LogProgress;
 use pinstripe_base::error::Result;
-use pinstripe_io::lane::Lane;
+use pinstripe_io::write_queue::WriteQueue;
 use pinstripe_member::stripe_set::SetKind;
 use pinstripe_stripe::{SetWriter, StripSink};
 
@@ -23,7 +23,7 @@ pub(super) struct StripedWriter<'a> {
 
 /// Where the strips of the open stripe set are written.
 struct StripDestinations<'a> {
-    lanes: Vec<&'a Lane<'a>>,
+    queues: Vec<&'a WriteQueue<'a>>,
     /// The offset of the open set's extent in every output.
     start: u64,
     /// The bytes of the open set written so far, by slot.
@@ -34,7 +34,7 @@ impl StripSink for StripDestinations<'_> {
     fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()> {
         let place = self.start + self.written[slot];
         self.written[slot] += bytes.len() as u64;
-        self.lanes[slot].write(place, bytes)
+        self.queues[slot].write(place, bytes)
     }
 }
 
@@ -42,15 +42,15 @@ impl<'a> StripedWriter<'a> {
     /// Makes a writer that continues the log at the beginning of a set.
     pub(super) fn new(
         sets: Sets,
-        lanes: Vec<&'a Lane<'a>>,
+        queues: Vec<&'a WriteQueue<'a>>,
         tag: Tag,
         begun: LogProgress,
     ) -> Result<Self> {
         let set = begun.log_bytes / sets.log_bytes();
         let writer = open(&sets, set);
         let start = sets.extent_at(set);
-        let written = vec![0; lanes.len()];
-        let sink = StripDestinations { lanes, start, written };
+        let written = vec![0; queues.len()];
+        let sink = StripDestinations { queues, start, written };
         Ok(StripedWriter { sets, writer, set, sink, ledger: Ledger::new(tag, begun) })
     }
 
@@ -92,7 +92,7 @@ impl<'a> StripedWriter<'a> {
     /// Rows that are not full are still in memory: everything that an index lists is durable,
     /// except the end of the last batch.
     fn index(&mut self) -> Result<()> {
-        self.sink.lanes.iter().try_for_each(|lane| lane.barrier())?;
+        self.sink.queues.iter().try_for_each(|queue| queue.barrier())?;
         let frame = self.ledger.index(1);
         self.append(&frame)
     }

@@ -79,7 +79,7 @@ fn make(layout: SplitLayout, outputs: usize, parity: u8, spec: &str, codec: &str
         device.write_at(0, &head.encode()).unwrap();
         device.write_at(4096, &[0; 4096]).unwrap();
     }
-    let settings = LaneSettings { engine: Engine::Threads, depth: 2, queued: 2 };
+    let settings = WriteQueueSettings { engine: Engine::Threads, depth: 2, queued: 2 };
     let output = |n: usize| OutputJob {
         head: heads[n].clone(),
         begun: LogProgress::default(),

@@ -106,7 +106,7 @@ impl<'a> Worker<'a> {
     fn hash(&self, piece: &SourcePiece, raw: &[u8]) -> Option<[u8; 32]> {
         let unit = u64::from(self.shared.head.unit_bytes());
         let take = |offset: u64, bytes: &[u8]| {
-            let part = UnitHash::of(offset, bytes);
+            let part = UnitHash::from_bytes(offset, bytes);
             let mut hash = lock(&self.shared.hash);
             hash.take(offset / unit, part);
             part.chaining_value
@@ -174,7 +174,7 @@ impl<'a> Worker<'a> {
 
 /// Whether a block is all zeros. Most blocks that are not all zeros differ in the first bytes.
 fn is_zero(block: &[u8]) -> bool {
-    let (lanes, rest) = block.as_chunks::<64>();
-    lanes.iter().all(|lane| lane.iter().fold(0, |all, byte| all | byte) == 0)
+    let (queues, rest) = block.as_chunks::<64>();
+    queues.iter().all(|queue| queue.iter().fold(0, |all, byte| all | byte) == 0)
         && rest.iter().all(|byte| *byte == 0)
 }

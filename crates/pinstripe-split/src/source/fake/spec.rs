@@ -24,7 +24,7 @@ impl Millionths {
     pub const ALL: Millionths = Millionths(1_000_000);
 
     /// Returns this fraction of `whole`, rounded down.
-    pub fn of(self, whole: u64) -> u64 {
+    pub(crate) fn apply_to(self, whole: u64) -> u64 {
         (u128::from(whole) * u128::from(self.0) / 1_000_000) as u64
     }
 

@@ -10,19 +10,19 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::session::Work;
-use pinstripe_member::{Glance, Room};
+use pinstripe_member::{ExtentKind, PrefetchHint};
 
 /// The number of parents that are tried if the chosen one was just forgotten.
 const PARENTS_TRIED: usize = 16;
 
 /// The rooms that are read after the session was put, in any order.
-const BEGINNING: [Glance; 6] = [
-    Glance::of(Room::Keys, 3),
-    Glance::maybe(Room::Snapshots, 0),
-    Glance::of(Room::Forgotten, 1),
-    Glance::of(Room::Gc, 5),
-    Glance::of(Room::Index, 2),
-    Glance::maybe(Room::Packs, 1),
+const BEGINNING: [PrefetchHint; 6] = [
+    PrefetchHint::new(ExtentKind::Keys, 3),
+    PrefetchHint::maybe(ExtentKind::Snapshots, 0),
+    PrefetchHint::new(ExtentKind::Forgotten, 1),
+    PrefetchHint::new(ExtentKind::Gc, 5),
+    PrefetchHint::new(ExtentKind::Index, 2),
+    PrefetchHint::maybe(ExtentKind::Packs, 1),
 ];
 
 /// A running writer.
@@ -41,7 +41,7 @@ impl<'a> Writer<'a> {
     /// Fails with the errors of the members.
     pub fn begin(store: &'a Store, snapshot: SnapshotId, monitor: &'a Monitor) -> Result<Self> {
         let session = sessions::begin(store, Work::Backup, snapshot.0, Vec::new())?;
-        store.foresee(&BEGINNING);
+        store.prefetch(&BEGINNING);
         Self::with(store, session, None, monitor)
     }
 
@@ -66,7 +66,7 @@ impl<'a> Writer<'a> {
             let earlier = find()?;
             let parents = earlier.parent.iter().map(|parent| parent.id).collect();
             let session = sessions::begin(store, Work::Backup, snapshot.0, parents)?;
-            store.foresee(&BEGINNING);
+            store.prefetch(&BEGINNING);
             let is_wanted = match &earlier.parent {
                 Some(parent) => snapshots::is_wanted(store, parent.id)?,
                 None => true,
@@ -96,7 +96,7 @@ impl<'a> Writer<'a> {
             None => Index::load(store, monitor)?,
         };
         let mut acknowledger = Acknowledger::new(session.session.id);
-        acknowledger.look(store, &index)?;
+        acknowledger.poll(store, &index)?;
         Ok(Writer { session, acknowledger, index, is_doubtful })
     }
 }
@@ -106,7 +106,7 @@ impl<'a> Writer<'a> {
 fn drop_superseded(store: &Store, session: &OpenSession<'_>, monitor: &Monitor) -> bool {
     let dropped = index::drop_superseded(store, Some(session.session.id)).and_then(|dropped| {
         if !dropped.is_empty() {
-            stale::tell(store, &index::stale_members(store, &dropped)?, stale::REMOVED, monitor);
+            stale::report(store, &index::stale_members(store, &dropped)?, stale::REMOVED, monitor);
         }
         Ok(dropped)
     });

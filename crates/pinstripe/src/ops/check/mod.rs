@@ -29,7 +29,7 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::label::Encryption;
-use pinstripe_member::{ExtentName, Glance, Room, SharedMember};
+use pinstripe_member::{ExtentKind, ExtentName, PrefetchHint, SharedMember};
 
 /// Options of a check.
 pub struct CheckOptions {
@@ -48,7 +48,7 @@ pub struct CheckOutcome {
     pub packs: u64,
     /// Damaged or missing parts that `repair` can rewrite.
     pub repairable: u64,
-    /// Objects in the members' rooms that no process of this store can have finished writing.
+    /// Objects on members that no process of this store can have finished writing.
     pub strays: u64,
     /// Damaged parts that cannot be repaired.
     pub lost: u64,
@@ -66,18 +66,18 @@ pub struct CheckOutcome {
 
 /// What a check lists, and how often: it examines the store at about one moment, so one listing
 /// serves several steps; objects that are missing in the listing are looked up again.
-const CHECKED: [Glance; 11] = [
-    Glance::of(Room::Packs, 4),
-    Glance::of(Room::Index, 8),
-    Glance::of(Room::Snapshots, 8),
-    Glance::of(Room::Keys, 4),
-    Glance::of(Room::Sessions, 4),
-    Glance::of(Room::Forgotten, 8),
-    Glance::of(Room::Gc, 20),
-    Glance::of(Room::Checkpoints, 4),
-    Glance::of(Room::Scrub, 4),
-    Glance::of(Room::Strays, 2),
-    Glance::of(Room::Heartbeats, 2),
+const CHECKED: [PrefetchHint; 11] = [
+    PrefetchHint::new(ExtentKind::Packs, 4),
+    PrefetchHint::new(ExtentKind::Index, 8),
+    PrefetchHint::new(ExtentKind::Snapshots, 8),
+    PrefetchHint::new(ExtentKind::Keys, 4),
+    PrefetchHint::new(ExtentKind::Sessions, 4),
+    PrefetchHint::new(ExtentKind::Forgotten, 8),
+    PrefetchHint::new(ExtentKind::Gc, 20),
+    PrefetchHint::new(ExtentKind::Checkpoints, 4),
+    PrefetchHint::new(ExtentKind::Scrub, 4),
+    PrefetchHint::new(ExtentKind::Strays, 2),
+    PrefetchHint::new(ExtentKind::Heartbeats, 2),
 ];
 
 /// Checks the store.
@@ -98,20 +98,20 @@ pub fn run(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
 
 fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<CheckOutcome> {
     let mut outcome = CheckOutcome::default();
-    store.foresee(&CHECKED);
+    store.prefetch(&CHECKED);
     absent_members(store, monitor, &mut outcome);
     let superseded = index::superseded(store)?;
     let stale = index::stale_members(store, &superseded)?;
-    super::stale::tell(store, &stale, super::stale::UNTOUCHED, monitor);
+    super::stale::report(store, &stale, super::stale::UNTOUCHED, monitor);
     // Such an object is found by its name here, but not by readers that rely on listings.
     outcome.repairable += stale.values().filter(|one| one.lists_too_little()).count() as u64;
     let superseded = superseded.into_iter().map(|run| run.set).collect();
     small_objects(store, &stale, monitor, &mut outcome)?;
     if store.is_locked() {
         outcome.without_key = true;
-        outcome.snapshots = store.list(Room::Snapshots)?.len() as u64;
+        outcome.snapshots = store.list(ExtentKind::Snapshots)?.len() as u64;
         let bad = stripe_sets(store, &superseded, options, monitor, &mut outcome)?;
-        sets::tell(bad, None, monitor, &mut outcome);
+        sets::report(bad, None, monitor, &mut outcome);
         return Ok(outcome);
     }
     let snapshots = snapshots::load(store, monitor)?;
@@ -136,11 +136,11 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     // A chunk that only an interrupted backup stored, or a deleted snapshot needed, is lost to none.
     if outcome.hurt_snapshots > 0 {
         outcome.lost_chunks = lost_chunks;
-        sets::tell(known, Some(&hurt), monitor, &mut outcome);
+        sets::report(known, Some(&hurt), monitor, &mut outcome);
     } else {
-        sets::tell_unneeded(known, &hurt, monitor, &mut outcome);
+        sets::report_unneeded(known, &hurt, monitor, &mut outcome);
     }
-    sets::tell_unknown(unknown, monitor, &mut outcome);
+    sets::report_unknown(unknown, monitor, &mut outcome);
     Ok(outcome)
 }
 
@@ -186,7 +186,7 @@ fn small_objects(
 ) -> Result<()> {
     labels(store, monitor, outcome);
     for (_, member) in store.present() {
-        if let Some(error) = Room::ALL.into_iter().find_map(|room| member.list(room).err()) {
+        if let Some(error) = ExtentKind::ALL.into_iter().find_map(|kind| member.list(kind).err()) {
             if error.kind() != Kind::Unanswered {
                 outcome.repairable += 1;
             }
@@ -259,20 +259,20 @@ fn small_object(
     let place = place(member);
     match name {
         // Reported where the snapshots are read, unless the snapshot is not wanted any more.
-        ExtentName::In(Room::Snapshots, _) if !store.is_locked() => {}
-        ExtentName::In(Room::Forgotten, _) => monitor.warning(
+        ExtentName::In(ExtentKind::Snapshots, _) if !store.is_locked() => {}
+        ExtentName::In(ExtentKind::Forgotten, _) => monitor.warning(
             place,
             error.advice(
                 "no member has an intact copy of this mark: forgotten snapshots may be shown again",
             ),
         ),
         // Without MACs members vote: the others may be those that are absent.
-        ExtentName::In(Room::Keys, _) if are_too_few => {
+        ExtentName::In(ExtentKind::Keys, _) if are_too_few => {
             outcome.repairable += 1;
             let advice = "attach all members, then run 'pinstripe repair'";
             monitor.warning(place, error.advice(advice));
         }
-        ExtentName::In(Room::Keys, _) if store.config.encryption != Encryption::None => {
+        ExtentName::In(ExtentKind::Keys, _) if store.config.encryption != Encryption::None => {
             outcome.lost += 1;
             let advice = "no member has an intact copy of this key slot; if other key slots open \
                           the store, add another with 'pinstripe key add' and remove this one with \

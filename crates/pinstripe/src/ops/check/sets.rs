@@ -13,7 +13,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::pool::each;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::{SetReader, Verification};
 
 /// The unreadable parts of one pack.
@@ -41,13 +41,13 @@ fn everything() -> Vec<Range<u64>> {
 /// Returns the sets that other processes removed during the check: they are not damaged.
 fn gone_meanwhile(
     store: &Store,
-    room: Room,
+    kind: ExtentKind,
     sets: &[(SetId, Vec<usize>)],
 ) -> Result<HashSet<SetId>> {
-    if room == Room::Packs {
+    if kind == ExtentKind::Packs {
         return deletion::going_packs(store);
     }
-    let there = index::sets_in(store, room)?;
+    let there = index::sets_in(store, kind)?;
     Ok(sets.iter().map(|(set, _)| *set).filter(|set| !there.contains_key(set)).collect())
 }
 
@@ -62,31 +62,32 @@ pub(super) fn stripe_sets(
 ) -> Result<Vec<BadPack>> {
     let indexed: HashSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let mut bad = Vec::new();
-    for room in [Room::Packs, Room::Index] {
-        let mut sets = index::standing_sets(store, room)?;
-        if room == Room::Packs {
+    for kind in [ExtentKind::Packs, ExtentKind::Index] {
+        let mut sets = index::standing_sets(store, kind)?;
+        if kind == ExtentKind::Packs {
             for set in &indexed {
                 sets.entry(*set).or_default();
             }
         }
-        let is_wanted = |(set, _): &(SetId, _)| room == Room::Packs || !superseded.contains(set);
+        let is_wanted =
+            |(set, _): &(SetId, _)| kind == ExtentKind::Packs || !superseded.contains(set);
         let sets: Vec<_> = sets.into_iter().filter(is_wanted).collect();
         let results = each(options.limits.set_readers(store, 0), &sets, |(set, members)| {
-            let leftover = room == Room::Packs
+            let leftover = kind == ExtentKind::Packs
                 && !indexed.contains(set)
                 && index::is_leftover(store, *set, members);
             if leftover {
                 return Ok(None);
             }
-            Ok(Some(examine(store, room, *set, options, monitor)))
+            Ok(Some(examine(store, kind, *set, options, monitor)))
         })?;
-        let gone = gone_meanwhile(store, room, &sets)?;
+        let gone = gone_meanwhile(store, kind, &sets)?;
         for ((set, members), result) in sets.into_iter().zip(results) {
-            let name = ExtentName::In(room, set.0);
+            let name = ExtentName::In(kind, set.0);
             if gone.contains(&set) {
                 continue;
             }
-            if room == Room::Packs && members.is_empty() && store.absent().next().is_none() {
+            if kind == ExtentKind::Packs && members.is_empty() && store.absent().next().is_none() {
                 let gone = Error::new(Kind::NotFound, "no member has any part of this pack")
                     .advice(
                         "the losses of snapshots are listed below; 'pinstripe repair' drops the \
@@ -111,10 +112,10 @@ pub(super) fn stripe_sets(
                 monitor.warning(name.path(), leftover);
                 continue;
             };
-            outcome.packs += u64::from(room == Room::Packs);
+            outcome.packs += u64::from(kind == ExtentKind::Packs);
             let is_known = store.is_locked() || indexed.contains(&set);
             let (lost, damage) = tally(store, name, examined, monitor, outcome);
-            if room == Room::Packs && !(lost.is_empty() && damage.is_empty()) {
+            if kind == ExtentKind::Packs && !(lost.is_empty() && damage.is_empty()) {
                 bad.push(BadPack { set, is_known, lost, damage });
             }
         }
@@ -132,12 +133,12 @@ struct ExaminedSet {
 
 fn examine(
     store: &Store,
-    room: Room,
+    kind: ExtentKind,
     set: SetId,
     options: &CheckOptions,
     monitor: &Monitor,
 ) -> Result<ExaminedSet> {
-    let name = ExtentName::In(room, set.0);
+    let name = ExtentName::In(kind, set.0);
     let mut examined = examine_once(store, name, set, options, monitor);
     let lacks = |it: &ExaminedSet| it.verification.damage.iter().any(|it| it.reason.is_missing());
     if examined.as_ref().map_or_else(newcomers::may_have_moved, lacks) && store.meet_newcomers()? {
@@ -157,7 +158,7 @@ fn examine_once(
     let reader = store.open_to_check(name, set)?;
     let (verification, records) = match name {
         _ if !options.read_data => (reader.verify_ends_only(), Vec::new()),
-        ExtentName::In(Room::Packs, _) => verify_pack(store, &reader, set, monitor),
+        ExtentName::In(ExtentKind::Packs, _) => verify_pack(store, &reader, set, monitor),
         _ => (reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes)), Vec::new()),
     };
     Ok(ExaminedSet { width: reader.geometry().members(), verification, records })
@@ -201,7 +202,7 @@ fn tally(
     monitor: &Monitor,
     outcome: &mut CheckOutcome,
 ) -> (Vec<Range<u64>>, Vec<(PathBuf, Error)>) {
-    let derived = matches!(name, ExtentName::In(Room::Index, _));
+    let derived = matches!(name, ExtentName::In(ExtentKind::Index, _));
     let examined = match examined {
         Ok(examined) => examined,
         Err(error) if derived => {
@@ -259,7 +260,7 @@ fn tally(
 
 /// Reports damage that parity cannot repair: as a loss where a chunk is lost, which is the case in
 /// the packs of `hurt`, or in all packs if that is unknown.
-pub(super) fn tell(
+pub(super) fn report(
     bad: Vec<BadPack>,
     hurt: Option<&HashSet<SetId>>,
     monitor: &Monitor,
@@ -281,7 +282,7 @@ pub(super) fn tell(
 
 /// Reports the damage of packs in which no chunk is lost that a snapshot needs, even if they are in
 /// `hurt`.
-pub(super) fn tell_unneeded(
+pub(super) fn report_unneeded(
     bad: Vec<BadPack>,
     hurt: &HashSet<SetId>,
     monitor: &Monitor,
@@ -296,7 +297,7 @@ pub(super) fn tell_unneeded(
 
 /// Reports the damage of packs that no index run names: as a loss if snapshots lack chunks that
 /// these packs may have held.
-pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut CheckOutcome) {
+pub(super) fn report_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut CheckOutcome) {
     let is_loss = outcome.hurt_snapshots > 0;
     for (place, error) in bad.into_iter().flat_map(|pack| pack.damage) {
         if is_loss {

@@ -40,7 +40,7 @@ use pinstripe_base::id::{ChunkId, CondemnationId, SetId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::gc::{DeletionStep, Lists, reaping_name};
 use pinstripe_member::session::{Session, Work};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 use crate::store::objects::Quorum;
 use crate::store::sessions::{self, OpenSession};
@@ -182,7 +182,9 @@ fn keep_longer(store: &Store, monitor: &Monitor) -> Result<u64> {
         return Ok(0);
     }
     let mut names: Vec<_> = store.lasting_objects()?.into_iter().collect();
-    names.extend(store.list(Room::Packs)?.into_keys().map(|id| ExtentName::In(Room::Packs, id)));
+    names.extend(
+        store.list(ExtentKind::Packs)?.into_keys().map(|id| ExtentName::In(ExtentKind::Packs, id)),
+    );
     names.push(ExtentName::Label);
     let mut extended = 0;
     for (_, member) in store.present() {

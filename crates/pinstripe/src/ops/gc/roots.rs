@@ -12,7 +12,7 @@ use crate::store::{Store, checkpoints, deletion, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 use pinstripe_member::snapshot::TreeRoot;
 
 /// The names of all snapshots that exist or existed: a backup whose snapshot has one of these names
@@ -21,7 +21,7 @@ use pinstripe_member::snapshot::TreeRoot;
 /// # Errors
 /// Fails with the errors of [`Store::names`].
 pub(super) fn names(store: &Store) -> Result<BTreeSet<SnapshotId>> {
-    let names = store.names(Room::Snapshots, Quorum::Deletion)?;
+    let names = store.names(ExtentKind::Snapshots, Quorum::Deletion)?;
     let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();
     names.extend(deletion::load(store, Quorum::Deletion)?.dead_snapshots());
     Ok(names)
@@ -123,17 +123,18 @@ impl StoreObservation {
 
 /// All snapshots, including deleted ones that have reappeared.
 fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
-    let found = store.objects(Room::Snapshots, Quorum::Deletion, Belief::One, |name, bytes| {
-        let snapshot = snapshots::open(store, bytes)?;
-        if snapshot.id.0 != name || snapshot.store != store.config.store {
-            return Err(Error::new(
-                Kind::Corrupt,
-                "the content of this snapshot object does not match its name",
-            ));
-        }
-        checkpoints::refuse(&snapshot)?;
-        Ok(snapshot.root)
-    })?;
+    let found =
+        store.objects(ExtentKind::Snapshots, Quorum::Deletion, Belief::One, |name, bytes| {
+            let snapshot = snapshots::open(store, bytes)?;
+            if snapshot.id.0 != name || snapshot.store != store.config.store {
+                return Err(Error::new(
+                    Kind::Corrupt,
+                    "the content of this snapshot object does not match its name",
+                ));
+            }
+            checkpoints::refuse(&snapshot)?;
+            Ok(snapshot.root)
+        })?;
     let mut snapshots: BTreeMap<_, _> =
         found.sound.into_iter().map(|(id, tree)| (SnapshotId(id), Some(tree))).collect();
     for (name, error) in found.unsound {

@@ -13,7 +13,7 @@ use crate::store::index::{self, Index, Pack, standing_sets};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SessionId, SetId};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 use pinstripe_member::gc::{Lists, PACKS_MAX, SNAPSHOTS_MAX};
 
 /// Which packs go.
@@ -141,7 +141,7 @@ impl<'a> Survey<'a> {
 /// sets held.
 fn leftovers(store: &Store, index: &Index<'_>) -> Result<Vec<SetId>> {
     let packs = index.packs();
-    let unknown = standing_sets(store, Room::Packs)?.into_iter();
+    let unknown = standing_sets(store, ExtentKind::Packs)?.into_iter();
     let unknown = unknown.filter(|(set, _)| packs.find(set).is_none());
     let is_leftover = |(set, members): &(SetId, Vec<usize>)| {
         index::is_leftover(store, *set, members) || index::is_beyond_reading(store, *set)
@@ -152,6 +152,7 @@ fn leftovers(store: &Store, index: &Index<'_>) -> Result<Vec<SetId>> {
 /// Returns the bytes that some packs take on the present members.
 pub(super) fn bytes_of(store: &Store, packs: &[SetId]) -> u64 {
     let wanted: HashSet<[u8; 16]> = packs.iter().map(|set| set.0).collect();
-    let listed = store.present().filter_map(|(_, member)| member.list(Room::Packs).ok()).flatten();
+    let listed =
+        store.present().filter_map(|(_, member)| member.list(ExtentKind::Packs).ok()).flatten();
     listed.filter(|(id, _)| wanted.contains(id)).map(|(_, bytes)| bytes).sum()
 }

@@ -15,7 +15,7 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SetId, SnapshotId};
 use pinstripe_member::forgotten::Mark;
 use pinstripe_member::gc::Lists;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 /// The number of times that merging is tried if other writers are faster.
 const MERGE_TRIES: usize = 4;
@@ -41,15 +41,15 @@ fn remove_stale(gc: &Collector<'_>) -> Result<u64> {
     let packs: HashSet<[u8; 16]> = cases.dead_packs().into_iter().map(|set| set.0).collect();
     let snapshots: HashSet<[u8; 16]> = cases.dead_snapshots().into_iter().map(|id| id.0).collect();
     let mut removed = 0;
-    for (room, dead) in [(Room::Packs, packs), (Room::Snapshots, snapshots)] {
+    for (kind, dead) in [(ExtentKind::Packs, packs), (ExtentKind::Snapshots, snapshots)] {
         for (_, member) in gc.store.present().filter(|_| !dead.is_empty()) {
             let before = removed;
             // Objects on a member that cannot be listed are removed by a later gc: the tombstone
             // stays.
-            let listed = member.list(room).unwrap_or_default();
+            let listed = member.list(kind).unwrap_or_default();
             let mut stale = listed.into_iter().filter(|(id, _)| dead.contains(id));
             let deleted = stale.try_for_each(|(id, _)| {
-                member.delete(ExtentName::In(room, id))?;
+                member.delete(ExtentName::In(kind, id))?;
                 removed += 1;
                 Ok(())
             });
@@ -80,7 +80,7 @@ fn forget_in_index(gc: &Collector<'_>) -> Result<()> {
     let is_quiet = gc.others_at_work()?.is_empty();
     if is_quiet && gc.store.absent().next().is_none() && index.has_unreadable_runs()? {
         // For example one that a returning member brought back after it was merged.
-        index.mend()?;
+        index.repair()?;
     }
     index.remove_redundant()
 }
@@ -102,8 +102,8 @@ fn remove_tombstones(gc: &Collector<'_>, earlier: &BTreeSet<CondemnationId>) -> 
     let mut snapshots: BTreeSet<SnapshotId> = BTreeSet::new();
     for (_, member) in store.present() {
         // A member that cannot be listed may have anything.
-        let Ok(packs) = member.names(Room::Packs) else { return Ok(()) };
-        let Ok(listed) = member.names(Room::Snapshots) else { return Ok(()) };
+        let Ok(packs) = member.names(ExtentKind::Packs) else { return Ok(()) };
+        let Ok(listed) = member.names(ExtentKind::Snapshots) else { return Ok(()) };
         named.extend(packs.into_iter().map(SetId));
         snapshots.extend(listed.into_iter().map(SnapshotId));
     }
@@ -126,7 +126,7 @@ fn remove_marks(gc: &Collector<'_>, lists: &Lists) -> Result<()> {
     for &(snapshot, last) in &lists.snapshots {
         for generation in 1..=last {
             let mark = Mark { store: gc.store.config.store, snapshot, generation };
-            gc.store.drop_all(ExtentName::In(Room::Forgotten, mark.name()))?;
+            gc.store.drop_all(ExtentName::In(ExtentKind::Forgotten, mark.name()))?;
         }
     }
     gc.store.sync_all()

@@ -14,7 +14,7 @@ use crate::store::{Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 
 /// The snapshots of the other half, by outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -45,7 +45,7 @@ pub fn merge(
     monitor: &Monitor,
 ) -> Result<Brought> {
     refuse_strangers(store, other)?;
-    let (ever, here) = (store.snapshots_ever()?, store.list(Room::Snapshots)?);
+    let (ever, here) = (store.snapshots_ever()?, store.list(ExtentKind::Snapshots)?);
     let mut merged = Brought::default();
     let mut lacking = Vec::new();
     for snapshot in snapshots::load(other, monitor)? {

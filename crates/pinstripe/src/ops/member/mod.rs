@@ -29,7 +29,7 @@ use crate::store::index::geometry_of;
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::label::MemberState;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use plan::{SetPlacement, Takers};
 
 /// The counts of a move.
@@ -57,10 +57,10 @@ impl std::ops::AddAssign for Moved {
 /// Fails when a present member cannot be listed, because its content is unknown then.
 fn survey(store: &Store) -> Result<Vec<SetPlacement>> {
     let mut sets: BTreeMap<ExtentName, BTreeMap<usize, u64>> = BTreeMap::new();
-    for room in [Room::Packs, Room::Index] {
+    for kind in [ExtentKind::Packs, ExtentKind::Index] {
         for (number, member) in store.present() {
-            for (id, bytes) in member.list(room)? {
-                sets.entry(ExtentName::In(room, id)).or_default().insert(number, bytes);
+            for (id, bytes) in member.list(kind)? {
+                sets.entry(ExtentName::In(kind, id)).or_default().insert(number, bytes);
             }
         }
     }
@@ -81,8 +81,8 @@ fn takers(store: &Store) -> Takers {
         takers.members.push(number);
         let caps = member.caps();
         if let Some(usable) = caps.usable_bytes(SPARED_MOST_BYTES) {
-            let room = if caps.is_full { 0 } else { usable };
-            takers.room_bytes.insert(number, room);
+            let kind = if caps.is_full { 0 } else { usable };
+            takers.room_bytes.insert(number, kind);
         }
     }
     takers

@@ -13,7 +13,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::label::MemberState;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 /// The number of times that the member is listed again for extents that others put there in the
 /// meantime.
@@ -120,7 +120,7 @@ pub(super) fn plan_for(
         }
         let spread = spreads[&one.name];
         // Index runs are derived.
-        let is_pack = matches!(one.name, ExtentName::In(Room::Packs, _));
+        let is_pack = matches!(one.name, ExtentName::In(ExtentKind::Packs, _));
         let is_fit = |width: usize| width <= places && width <= spread.holders.len() + absent;
         let fits = !is_pack || width_of(store, spread).is_none_or(is_fit);
         if !fits {
@@ -165,15 +165,15 @@ fn cannot_be_laid_anew(stuck: &[ExtentName]) -> Error {
 fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Monitor) -> Result<()> {
     let in_room = |wanted| {
         stuck.iter().filter_map(move |name| match name {
-            ExtentName::In(room, id) if *room == wanted => Some(SetId(*id)),
+            ExtentName::In(kind, id) if *kind == wanted => Some(SetId(*id)),
             _ => None,
         })
     };
-    let packs: HashSet<SetId> = in_room(Room::Packs).collect();
+    let packs: HashSet<SetId> = in_room(ExtentKind::Packs).collect();
     if !packs.is_empty() {
         gc::retire(store, packs, HashSet::new(), *limits, monitor)?;
     }
-    if in_room(Room::Index).next().is_some() {
+    if in_room(ExtentKind::Index).next().is_some() {
         let index = Index::load(store, monitor)?;
         if let Some(merge) = index.plan_full_merge() {
             index.merge(merge, &|| false)?;

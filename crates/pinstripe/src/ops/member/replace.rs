@@ -15,7 +15,7 @@ use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_member::{ExtentName, Replace, Room, real};
+use pinstripe_member::{ExtentKind, ExtentName, Replace, real};
 
 /// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]
@@ -127,7 +127,7 @@ fn rebuild(
     for ((name, _), RebuiltSet { extents, lost }) in short.iter().zip(rebuilt) {
         replaced.rebuilt_extents += extents;
         // An index run is derived; a pack that no run names is left from an interrupted backup.
-        if let (Some(error), ExtentName::In(Room::Packs, id)) = (lost, *name)
+        if let (Some(error), ExtentName::In(ExtentKind::Packs, id)) = (lost, *name)
             && indexed.contains(&SetId(id))
         {
             let damage = vec![(name.path().into(), error)];

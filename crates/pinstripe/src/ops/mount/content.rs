@@ -120,7 +120,7 @@ impl Content {
         if entry.size <= RECORD_RAW_BYTES as u64 {
             return;
         }
-        let found = first.map_or(Presence::Ready, |place| self.runner.found(&place.record));
+        let found = first.map_or(Presence::Ready, |place| self.runner.presence(&place.record));
         let dropped = self.runner.take_dropped(inode);
         let plan = self.readers.read(inode, self.bounds(entry), range.clone(), found, &dropped);
         self.send(pages, inode, entry, plan);

@@ -48,7 +48,7 @@ pub(super) enum Inode {
 
 impl Inode {
     /// Reads a number.
-    pub(super) fn of(number: u64) -> Self {
+    pub(super) fn from_number(number: u64) -> Self {
         if number & OF_VERSIONS != 0 {
             return Inode::Union(number);
         }
@@ -100,7 +100,7 @@ mod tests {
             Inode::Union(u64::MAX),
         ];
         for inode in all {
-            assert_eq!(Inode::of(inode.number().unwrap()), inode);
+            assert_eq!(Inode::from_number(inode.number().unwrap()), inode);
         }
         assert_eq!(Inode::Implied { ordinal: 3, number: 9, depth: 255 }.number(), None);
         assert_eq!(Inode::Entry { ordinal: 1, number: 1 << 36 }.number(), None);

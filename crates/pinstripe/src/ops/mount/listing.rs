@@ -156,7 +156,7 @@ impl SnapshotTree {
             return Some(next);
         }
         *is_lost = true;
-        self.tell(&Error::new(Kind::Corrupt, "pages of a tree contradict each other"));
+        self.report(&Error::new(Kind::Corrupt, "pages of a tree contradict each other"));
         None
     }
 

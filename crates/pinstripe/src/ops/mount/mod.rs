@@ -38,7 +38,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Wake, lock, read, write};
 use pinstripe_io::file_tree::{FileTree, Node, ROOT, TakeEntry};
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::snapshot::TreeRoot;
 
@@ -151,8 +151,9 @@ impl SnapshotTree {
     /// # Errors
     /// Fails when a member that is present cannot be listed.
     pub fn refresh(&self) -> Result<bool> {
-        let mut now: BTreeSet<[u8; 16]> = self.store.list(Room::Snapshots)?.into_keys().collect();
-        now.extend(self.store.list(Room::Forgotten)?.into_keys());
+        let mut now: BTreeSet<[u8; 16]> =
+            self.store.list(ExtentKind::Snapshots)?.into_keys().collect();
+        now.extend(self.store.list(ExtentKind::Forgotten)?.into_keys());
         let mut made_of = lock(&self.made_of);
         if *made_of == now {
             return Ok(false);
@@ -209,14 +210,14 @@ impl SnapshotTree {
     }
 
     fn lost(&self, lost: Lost) -> Error {
-        self.tell(&lost.error);
+        self.report(&lost.error);
         lost.error
     }
 
     /// Reports each problem once, and only the first problem of each pack: a lost pack is lost at
     /// every offset.
-    fn tell(&self, error: &Error) {
-        let pack = error.place().filter(|place| place.starts_with(Room::Packs.dir()));
+    fn report(&self, error: &Error) {
+        let pack = error.place().filter(|place| place.starts_with(ExtentKind::Packs.dir()));
         let what = pack.map_or_else(|| error.to_string(), |pack| pack.display().to_string());
         let is_new = {
             let mut told = lock(&self.told);
@@ -230,7 +231,7 @@ impl SnapshotTree {
     /// Returns a directory of a snapshot: the snapshot's ordinal, the path, and the number of the
     /// first entry in it.
     fn directory(&self, inode: u64) -> Result<(u64, Vec<u8>)> {
-        match Inode::of(inode) {
+        match Inode::from_number(inode) {
             Inode::Own(_) | Inode::Union(_) => Err(gone()),
             Inode::Top(ordinal) => Ok((ordinal, Vec::new())),
             Inode::Entry { ordinal, number } => {
@@ -253,7 +254,7 @@ impl SnapshotTree {
 
 impl FileTree for SnapshotTree {
     fn lookup(&self, directory: u64, name: &[u8]) -> Result<Node> {
-        if let Inode::Own(number) = Inode::of(directory) {
+        if let Inode::Own(number) = Inode::from_number(directory) {
             let top = self.top();
             let child = top.children(number).and_then(|children| children.get(name));
             return child.and_then(|child| self.own_node(&top, child)).ok_or_else(gone);
@@ -262,14 +263,14 @@ impl FileTree for SnapshotTree {
         if name.contains(&b'/') || name.is_empty() {
             return Err(gone());
         }
-        match Inode::of(directory) {
+        match Inode::from_number(directory) {
             Inode::Union(number) => self.find_version(number, name),
             _ => self.find(directory, name),
         }
     }
 
     fn node(&self, inode: u64) -> Result<Node> {
-        let at = Inode::of(inode);
+        let at = Inode::from_number(inode);
         match at {
             Inode::Own(number) => {
                 let top = self.top();
@@ -291,7 +292,7 @@ impl FileTree for SnapshotTree {
     }
 
     fn list(&self, directory: u64, from: u64, take: TakeEntry<'_>) -> Result<()> {
-        match Inode::of(directory) {
+        match Inode::from_number(directory) {
             Inode::Own(number) => self.list_own(number, from, take),
             Inode::Union(number) => self.list_versions(number, from, take),
             _ => self.list_snapshot(directory, from, take),
@@ -299,7 +300,9 @@ impl FileTree for SnapshotTree {
     }
 
     fn read(&self, inode: u64, range: Range<u64>, out: &mut Vec<u8>) -> Result<()> {
-        let Inode::Entry { ordinal, number } = Inode::of(inode) else { return Err(no_file()) };
+        let Inode::Entry { ordinal, number } = Inode::from_number(inode) else {
+            return Err(no_file());
+        };
         let found = self.entry(ordinal, number)?;
         let entry = found.entry();
         if entry.meta.kind != FileKind::File {
@@ -313,7 +316,7 @@ impl FileTree for SnapshotTree {
             self.fetch_next_files(&self.root_of(ordinal)?, ordinal, number);
         }
         let read = self.content.read(&self.pages, inode, entry, range, out);
-        read.inspect_err(|error| self.tell(error)).map_err(|error| match error.kind() {
+        read.inspect_err(|error| self.report(error)).map_err(|error| match error.kind() {
             // The file is present, and its bytes are not: a collector took them, or they are lost.
             Kind::NotFound => Error::new(Kind::TooManyLosses, error.to_string()),
             _ => error,
@@ -321,7 +324,7 @@ impl FileTree for SnapshotTree {
     }
 
     fn target(&self, inode: u64) -> Result<Vec<u8>> {
-        match Inode::of(inode) {
+        match Inode::from_number(inode) {
             Inode::Own(number) => {
                 let top = self.top();
                 top.target(number).map(<[u8]>::to_vec).ok_or_else(gone)
@@ -338,7 +341,7 @@ impl FileTree for SnapshotTree {
     }
 
     fn xattrs(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        match Inode::of(inode) {
+        match Inode::from_number(inode) {
             Inode::Entry { ordinal, number } => {
                 Ok(self.entry(ordinal, number)?.entry().meta.xattrs.clone())
             }
@@ -351,7 +354,9 @@ impl FileTree for SnapshotTree {
     }
 
     fn hint(&self, inode: u64, text: &[u8]) -> Result<()> {
-        let Inode::Entry { ordinal, number } = Inode::of(inode) else { return Err(no_file()) };
+        let Inode::Entry { ordinal, number } = Inode::from_number(inode) else {
+            return Err(no_file());
+        };
         let (hint, next) = pinstripe_prefetch::parse_hint(text)?;
         let found = self.entry(ordinal, number)?;
         self.content.hint(&self.pages, inode, found.entry(), hint, next);
@@ -359,7 +364,7 @@ impl FileTree for SnapshotTree {
     }
 
     fn data(&self, inode: u64) -> Result<Vec<Range<u64>>> {
-        match Inode::of(inode) {
+        match Inode::from_number(inode) {
             Inode::Entry { ordinal, number } => {
                 Ok(self.entry(ordinal, number)?.entry().data_extents())
             }

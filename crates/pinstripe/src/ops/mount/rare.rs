@@ -51,7 +51,7 @@ impl RareAttributes {
         name == LABEL && self.no_labels.load(Ordering::Relaxed)
     }
 
-    fn tell(&self, all: Option<AttributePresence>) {
+    fn report(&self, all: Option<AttributePresence>) {
         self.no_acls.store(all.is_some_and(|all| !all.acls), Ordering::Relaxed);
         self.no_labels.store(all.is_some_and(|all| !all.labels), Ordering::Relaxed);
     }
@@ -72,7 +72,7 @@ impl SnapshotTree {
             });
         }
         drop(scan);
-        self.rare.tell(all);
+        self.rare.report(all);
         is_open && !self.store.is_far()
     }
 

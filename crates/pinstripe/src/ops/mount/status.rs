@@ -42,7 +42,9 @@ impl SnapshotTree {
     /// of the file; the most recently read file first.
     pub fn readers(&self, files: usize) -> Vec<(Vec<u8>, u64, ReadersOfObject)> {
         let named = |readers: ReadersOfObject| {
-            let Inode::Entry { ordinal, number } = Inode::of(readers.object) else { return None };
+            let Inode::Entry { ordinal, number } = Inode::from_number(readers.object) else {
+                return None;
+            };
             // The readers of a forgotten snapshot are not reported.
             let found = self.entry(ordinal, number).ok()?;
             let entry = found.entry();

@@ -227,7 +227,7 @@ impl Top {
         }
         self.own.push(Own::default());
         let number = self.own.len() as u64;
-        debug_assert_eq!(Inode::of(number), Inode::Own(number));
+        debug_assert_eq!(Inode::from_number(number), Inode::Own(number));
         debug_assert!(!path.is_empty() || number == ROOT);
         self.numbers.insert(path.to_vec(), number);
         number

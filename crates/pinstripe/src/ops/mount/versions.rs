@@ -55,7 +55,7 @@ impl SnapshotTree {
         if let Err(error) = versions.arrived(made)
             && error.kind() != Kind::Interrupted
         {
-            self.tell(&error);
+            self.report(&error);
         }
     }
 
@@ -71,7 +71,7 @@ impl SnapshotTree {
                 && error.place() == Some(versions.place())
                 && error.kind() != Kind::Busy
             {
-                self.tell(error);
+                self.report(error);
                 versions.mistrust(view, error.kind() == Kind::Corrupt);
             }
         })
@@ -262,7 +262,7 @@ impl SnapshotTree {
 
     /// Subtracts lookup counts from a directory of `versions` that the kernel forgets.
     pub(super) fn forget_union(&self, inode: u64, mentions: u64) {
-        if let Inode::Union(number) = Inode::of(inode) {
+        if let Inode::Union(number) = Inode::from_number(inode) {
             self.unions.forget(number, mentions);
         }
     }

@@ -29,7 +29,7 @@ use crate::store::{Store, page_copies};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 /// The result for packs that parity cannot repair.
 #[derive(Debug, Clone, Copy, Default)]
@@ -142,7 +142,7 @@ fn give_up(
     check::name_hurt(store, lost.clone(), monitor)?;
     let chunks = lost.len() as u64;
     gc::retire(store, sets.clone(), lost, limits, monitor)?;
-    let standing = index::standing_sets(store, Room::Packs)?;
+    let standing = index::standing_sets(store, ExtentKind::Packs)?;
     let packs: HashSet<SetId> =
         sets.into_iter().filter(|set| !standing.contains_key(set)).collect();
     Ok(if packs.is_empty() { GivenUp::default() } else { GivenUp { packs, chunks } })
@@ -200,7 +200,7 @@ fn lay_anew(
     if page_copies(store.config.parity) > 1 && gc::thin_pages(store, limits, monitor)? > 0 {
         gc::retire(store, HashSet::new(), HashSet::new(), limits, monitor)?;
     }
-    let left = index::standing_sets(store, Room::Packs)?;
+    let left = index::standing_sets(store, ExtentKind::Packs)?;
     whole.retain(|set| !left.contains_key(set));
     Ok(whole)
 }

@@ -92,7 +92,7 @@ impl<'a> Ledger<'a> {
         (self.report)(&finding);
         self.sums().objects += u64::from(fate == Fate::Mended);
         let text = format!("member {member}, {}", error.what());
-        self.tell(member, name, fate, text);
+        self.report(member, name, fate, text);
     }
 
     /// Reports parts of one member's extent, all with the same fate.
@@ -106,7 +106,7 @@ impl<'a> Ledger<'a> {
             parts => format!("; damaged parts in all: {}", parts),
         };
         self.sums().extents += u64::from(fate == Fate::Mended);
-        self.tell(member, name, fate, format!("{}{more}", first.what));
+        self.report(member, name, fate, format!("{}{more}", first.what));
     }
 
     /// Reports a problem of a stripe set as a whole.
@@ -150,7 +150,7 @@ impl<'a> Ledger<'a> {
         outcome.lost = sums.lost;
     }
 
-    fn tell(&self, member: usize, name: ExtentName, fate: Fate, text: String) {
+    fn report(&self, member: usize, name: ExtentName, fate: Fate, text: String) {
         self.count(fate);
         let place = self.store.member_slots[member].place.join(name.path());
         match fate {

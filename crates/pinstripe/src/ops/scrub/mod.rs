@@ -173,7 +173,7 @@ impl ScrubRun<'_> {
 fn drop_superseded(store: &Store, ledger: &Ledger<'_>) -> Result<(HashSet<SetId>, u64)> {
     let superseded = index::superseded(store)?;
     let stale = index::stale_members(store, &superseded)?;
-    stale::tell(store, &stale, stale::UPDATED, ledger.monitor);
+    stale::report(store, &stale, stale::UPDATED, ledger.monitor);
     for (number, one) in &stale {
         ledger.stale(*number, one.describe(*number, store.is_full(*number)));
     }

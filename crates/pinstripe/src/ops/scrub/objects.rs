@@ -13,7 +13,7 @@ use crate::ops::copies::Copies;
 use crate::ops::judge::judge;
 use crate::store::{Store, read_small, replace_small};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::{ExtentName, Room, SharedMember};
+use pinstripe_member::{ExtentKind, ExtentName, SharedMember};
 
 /// Compares every small object with its checksum, and repairs damaged ones from an intact copy on
 /// another member.
@@ -21,7 +21,7 @@ pub(super) fn run(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
     labels(store, ledger)?;
     let mut names: BTreeSet<_> = store.key_names()?.into_iter().collect();
     let lasting = store.lasting_objects()?;
-    let is_snapshot = |name: &&ExtentName| matches!(name, ExtentName::In(Room::Snapshots, _));
+    let is_snapshot = |name: &&ExtentName| matches!(name, ExtentName::In(ExtentKind::Snapshots, _));
     names.extend(lasting.iter().filter(is_snapshot));
     lasting.difference(&names).try_for_each(|name| copies(store, *name, ledger))?;
     names.into_iter().try_for_each(|name| object(store, name, ledger))

@@ -13,13 +13,13 @@ use crate::store::{Store, deletion, sessions};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::{ExtentDamage, ExtentPart, SetReader, Verification};
 
 /// One stripe set.
 pub(super) struct Item {
     pub(super) set: SetId,
-    room: Room,
+    kind: ExtentKind,
     /// The bytes of the set on all members.
     pub(super) bytes: u64,
     /// The number of members that have an extent of the set.
@@ -43,14 +43,14 @@ pub(super) fn survey(
     superseded: &HashSet<SetId>,
     ledger: &Ledger<'_>,
 ) -> Result<Survey> {
-    let mut found: BTreeMap<(SetId, Room), (u64, usize)> = BTreeMap::new();
+    let mut found: BTreeMap<(SetId, ExtentKind), (u64, usize)> = BTreeMap::new();
     let spare = usize::from(store.config.parity).saturating_sub(store.absent().count());
     let mut unlisted = BTreeSet::new();
-    for room in [Room::Packs, Room::Index] {
+    for kind in [ExtentKind::Packs, ExtentKind::Index] {
         for (number, member) in store.present() {
-            let listed = match member.list(room) {
+            let listed = match member.list(kind) {
                 Ok(listed) => listed,
-                // One that fails in both rooms is one member.
+                // One that fails in both kinds is one member.
                 Err(_) if unlisted.contains(&number) => continue,
                 Err(error) if unlisted.len() < spare => {
                     unlisted.insert(number);
@@ -60,18 +60,18 @@ pub(super) fn survey(
                 Err(error) => return Err(error),
             };
             for (id, bytes) in listed {
-                let (sum, extents) = found.entry((SetId(id), room)).or_default();
+                let (sum, extents) = found.entry((SetId(id), kind)).or_default();
                 *sum += bytes;
                 *extents += 1;
             }
         }
     }
     let going = deletion::going_packs(store)?;
-    found.retain(|(set, room), _| match room {
-        Room::Packs => !going.contains(set),
+    found.retain(|(set, kind), _| match kind {
+        ExtentKind::Packs => !going.contains(set),
         _ => !superseded.contains(set),
     });
-    let item = |((set, room), (bytes, extents))| Item { set, room, bytes, extents };
+    let item = |((set, kind), (bytes, extents))| Item { set, kind, bytes, extents };
     Ok(Survey {
         sets: found.into_iter().map(item).collect(),
         // When in doubt, a writer is assumed.
@@ -88,8 +88,8 @@ pub(super) fn verify(
     throttle: &Throttle,
     ledger: &Ledger<'_>,
 ) -> Result<()> {
-    let name = ExtentName::In(item.room, item.set.0);
-    let derived = item.room == Room::Index;
+    let name = ExtentName::In(item.kind, item.set.0);
+    let derived = item.kind == ExtentKind::Index;
     let finished = !survey.writers || (!derived && survey.indexed.contains(&item.set));
     // A pack that no run lists may be a leftover of an interrupted backup: repair can find out.
     // Without the key no run can be read.
@@ -134,7 +134,7 @@ pub(super) fn verify(
     if !verification.damage.is_empty() && deletion::is_going(store, name)? {
         return Ok(());
     }
-    mend(store, &reader, name, &verification, finished, beyond_parity, ledger)?;
+    repair_damage(store, &reader, name, &verification, finished, beyond_parity, ledger)?;
     if !verification.lost_ranges.is_empty() && !derived {
         let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();
         let what =
@@ -148,7 +148,7 @@ pub(super) fn verify(
 }
 
 /// Rewrites every damaged slot. Extents that an absent member may have are left for `repair`.
-fn mend(
+fn repair_damage(
     store: &Store,
     reader: &SetReader,
     name: ExtentName,
@@ -157,7 +157,7 @@ fn mend(
     beyond_parity: Fate,
     ledger: &Ledger<'_>,
 ) -> Result<()> {
-    let derived = matches!(name, ExtentName::In(Room::Index, _));
+    let derived = matches!(name, ExtentName::In(ExtentKind::Index, _));
     let all_present = store.absent().next().is_none();
     // With a member absent, which was named, what has no home may be there.
     let is_silent = |member: Option<usize>| store.silent().any(|it| Some(it) == member);
@@ -170,7 +170,7 @@ fn mend(
     };
     let mender = Mender { store, reader, claim: None };
     let jobs = mender.plan(verification.damage.iter().filter(is_ours));
-    mender.mend(&jobs, &mut |job, became| {
+    mender.carry_out(&jobs, &mut |job, became| {
         let fate = match became {
             Done::Written => Fate::Mended,
             Done::Homeless => Fate::Repairable,

@@ -6,13 +6,13 @@ use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::scrub::{ScrubShare, ScrubState};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 /// Returns the newest state, updated with later verifications from other states. A state without
 /// any intact copy is ignored: its sets are verified again.
 ///
 /// # Errors
-/// Fails when the room cannot be listed, or with [`Kind::Unsupported`] when a newer version wrote a
+/// Fails when the kind cannot be listed, or with [`Kind::Unsupported`] when a newer version wrote a
 /// state.
 pub(super) fn load(store: &Store) -> Result<ScrubState> {
     let mut newest = ScrubState::new(store.config.store);
@@ -30,8 +30,8 @@ pub(super) fn load(store: &Store) -> Result<ScrubState> {
 /// of.
 fn stored(store: &Store) -> Result<Vec<(ExtentName, Option<ScrubState>)>> {
     let mut states = Vec::new();
-    for id in store.list(Room::Scrub)?.into_keys() {
-        let name = ExtentName::In(Room::Scrub, id);
+    for id in store.list(ExtentKind::Scrub)?.into_keys() {
+        let name = ExtentName::In(ExtentKind::Scrub, id);
         let read = store.read_object(name, |bytes| {
             let state = ScrubState::decode(bytes)?;
             store.verify(name, bytes)?;
@@ -103,7 +103,7 @@ impl<'a> Progress<'a> {
         replaced.iter().filter_map(|(_, old)| old.as_ref()).for_each(|old| state.merge(old));
         // A member may have forged the last possible generation.
         state.generation = state.generation.saturating_add(1);
-        let name = ExtentName::In(Room::Scrub, store.new_name()?);
+        let name = ExtentName::In(ExtentKind::Scrub, store.new_name()?);
         let (bytes, mut written, mut failed) = (store.vouch(name, state.encode()), 0, None);
         for (_, member) in store.present() {
             match member.put(name, &bytes) {

@@ -11,16 +11,16 @@ use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::{Index, PACKS_LISTED_FAR};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::{Glance, Room};
+use pinstripe_member::{ExtentKind, PrefetchHint};
 use pinstripe_stripe::Abort;
 
 /// The rooms that each check lists: the steps of deletion, and the rooms that refreshing the index
 /// needs.
-const LOOK: [Glance; 4] = [
-    Glance::of(Room::Keys, 1),
-    Glance::of(Room::Gc, 3),
-    Glance::of(Room::Index, 1),
-    Glance::maybe(Room::Packs, 1),
+const LOOK: [PrefetchHint; 4] = [
+    PrefetchHint::new(ExtentKind::Keys, 1),
+    PrefetchHint::new(ExtentKind::Gc, 3),
+    PrefetchHint::new(ExtentKind::Index, 1),
+    PrefetchHint::maybe(ExtentKind::Packs, 1),
 ];
 
 /// Checks every second, or less often with remote members, which packs other writers have finished,
@@ -55,8 +55,8 @@ fn watch_while(
     mut goes_on: impl FnMut(Duration) -> bool,
 ) {
     while goes_on(interval(store, index)) {
-        store.foresee(&LOOK);
-        match acknowledger.look(store, index) {
+        store.prefetch(&LOOK);
+        match acknowledger.poll(store, index) {
             // Nothing that this run commits could rest on what it can verify.
             Err(error) if error.kind() == Kind::KeysChanged => return abort.raise(error),
             // A member that cannot be listed is reported by the stage that needs it; meanwhile a gc

@@ -62,7 +62,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::entry::Entry;
 use pinstripe_member::snapshot::{Snapshot, TreeRoot};
-use pinstripe_member::{ExtentName, Glance, Room};
+use pinstripe_member::{ExtentKind, ExtentName, PrefetchHint};
 use pinstripe_stripe::{Abort, Claims, Codec, Cutter};
 
 /// The input of a backup.
@@ -181,9 +181,9 @@ fn commit(
     let Ingested { root, completeness, checkpoint } = ingested;
     let Publisher { store, writers, sealer, .. } = *publisher;
     // The writes that remain discard what is prefetched here.
-    store.foresee(&[
-        Glance { label: true, ..Glance::of(Room::Index, 1) },
-        Glance::of(Room::Keys, 2),
+    store.prefetch(&[
+        PrefetchHint { label: true, ..PrefetchHint::new(ExtentKind::Index, 1) },
+        PrefetchHint::new(ExtentKind::Keys, 2),
     ]);
     publisher.publish()?;
     store.confirm_takers()?;

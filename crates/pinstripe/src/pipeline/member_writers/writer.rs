@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crossbeam_channel::Receiver;
 
-use super::lanes::Lanes;
-use super::room::Room;
+use super::free_space::FreeSpace;
+use super::seal_threads::SealThreads;
 use super::{MemberStanding, WriterCommand, WritersShared};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
@@ -22,7 +22,7 @@ struct OpenExtent {
 pub(super) struct Writer<'a> {
     number: usize,
     pub(super) member: SharedMember,
-    room: Room,
+    room: FreeSpace,
     shared: WritersShared<'a>,
     open: HashMap<ExtentName, OpenExtent>,
 }
@@ -31,17 +31,21 @@ impl<'a> Writer<'a> {
     pub(super) fn new(
         number: usize,
         member: SharedMember,
-        room: Room,
+        room: FreeSpace,
         shared: WritersShared<'a>,
     ) -> Self {
         Writer { number, member, room, shared, open: HashMap::new() }
     }
 
     /// Carries out commands until the queue closes.
-    pub(super) fn run(mut self, commands: &Receiver<WriterCommand>, mut lanes: Option<Lanes>) {
+    pub(super) fn run(
+        mut self,
+        commands: &Receiver<WriterCommand>,
+        mut seal_threads: Option<SealThreads>,
+    ) {
         for command in commands {
-            if let (Some(lanes), false) = (&mut lanes, command.is_of_extent()) {
-                lanes.finish();
+            if let (Some(seal_threads), false) = (&mut seal_threads, command.is_of_extent()) {
+                seal_threads.finish();
             }
             if let WriterCommand::Barrier(done) = command {
                 drop(done);
@@ -56,7 +60,7 @@ impl<'a> Writer<'a> {
                 _ => None,
             };
             let is_of_extent = command.is_of_extent();
-            if let Err(error) = self.carry_out(command, lanes.as_mut()) {
+            if let Err(error) = self.carry_out(command, seal_threads.as_mut()) {
                 sealed.into_iter().for_each(|name| self.shared.note_short(name));
                 self.give_up_extents();
                 let to = match error.kind() {
@@ -93,7 +97,11 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn carry_out(&mut self, command: WriterCommand, lanes: Option<&mut Lanes>) -> Result<()> {
+    fn carry_out(
+        &mut self,
+        command: WriterCommand,
+        seal_threads: Option<&mut SealThreads>,
+    ) -> Result<()> {
         match command {
             WriterCommand::Begin(name, bytes) => {
                 let created = self.member.create(name, Replace::Never);
@@ -113,8 +121,8 @@ impl<'a> Writer<'a> {
             WriterCommand::Seal(name) => {
                 if let Some(OpenExtent { writer, set_aside_bytes }) = self.open.remove(&name) {
                     self.room.release(set_aside_bytes);
-                    match lanes {
-                        Some(lanes) => lanes.seal(name, writer),
+                    match seal_threads {
+                        Some(seal_threads) => seal_threads.seal(name, writer),
                         None => seal_own(writer)?,
                     }
                 }

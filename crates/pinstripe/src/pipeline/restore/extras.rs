@@ -108,7 +108,7 @@ impl Extras<'_, '_> {
         let found = match self.plan.sink.strangers(path, &directory.names) {
             Ok(found) => found,
             Err(error) => {
-                self.plan.tell(path, error);
+                self.plan.report(path, error);
                 return;
             }
         };
@@ -178,7 +178,7 @@ impl Extras<'_, '_> {
                     plan.monitor.warning(plan.place(path), error);
                 }
             }
-            Err(error) => drop(plan.tell(path, error)),
+            Err(error) => drop(plan.report(path, error)),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct LinkedFiles(HashMap<(u64, u64), Linked>);
 
 impl LinkedFiles {
     /// Looks up all names in the target.
-    pub fn look(plan: &RestorePlan<'_>, tree: &mut ChosenReader<'_>) -> Self {
+    pub fn read(plan: &RestorePlan<'_>, tree: &mut ChosenReader<'_>) -> Self {
         let mut files = HashMap::<_, Linked>::new();
         loop {
             let entry = match tree.next_entry() {

@@ -199,14 +199,14 @@ impl RestorePlan<'_> {
 
     /// Reports a path that could not be restored, at most once.
     pub(crate) fn lose(&self, path: &[u8], error: Error) {
-        if self.tell(path, error) {
+        if self.report(path, error) {
             self.monitor.add(Counter::LostEntries, 1);
         }
     }
 
     /// Reports an error with a path, at most once for each path. Returns whether the error was
     /// reported now.
-    fn tell(&self, path: &[u8], error: Error) -> bool {
+    fn report(&self, path: &[u8], error: Error) -> bool {
         let mut lost = lock(&self.lost);
         let is_news = lost.insert(path.to_vec());
         if is_news {

@@ -34,7 +34,7 @@ impl RestorePlan<'_> {
         match complete {
             Ok(None) => {}
             Ok(Some(kept)) => self.finish(target, &kept, abort),
-            Err(error) => self.report(target, error, abort),
+            Err(error) => self.fail(target, error, abort),
         }
     }
 
@@ -82,12 +82,12 @@ impl RestorePlan<'_> {
                 self.monitor.add(Counter::RestoredEntries, 1);
                 self.note_unset(&target.path, unset);
             }
-            Err(error) => self.report(target, error, abort),
+            Err(error) => self.fail(target, error, abort),
         }
     }
 
     /// Abandons a file, and reports why.
-    fn report(&self, target: &Target, error: Error, abort: &Abort) {
+    fn fail(&self, target: &Target, error: Error, abort: &Abort) {
         self.monitor.take_back(Counter::RestoredBytes, target.fail());
         if error.kind() == Kind::NoSpace {
             abort.raise(error.advice(

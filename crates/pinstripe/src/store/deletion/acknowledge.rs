@@ -36,7 +36,7 @@ impl Acknowledger {
     /// # Errors
     /// Fails with the errors of [`super::load`], or with the errors of the members when too few
     /// accepted an answer.
-    pub fn look(&mut self, store: &Store, index: &Index<'_>) -> Result<()> {
+    pub fn poll(&mut self, store: &Store, index: &Index<'_>) -> Result<()> {
         // A condemnation of a gc with newer keys could not be read.
         store.refuse_older_keys()?;
         for (id, case) in super::load(store, Quorum::Backup)?.said_by_any() {

@@ -35,9 +35,9 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
 use pinstripe_member::gc::{DeletionStep, GcObject, Lists, reaping_name};
 use pinstripe_member::session::Work;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
-use super::objects::{Belief, Quorum, RoomObjects};
+use super::objects::{Belief, KindObjects, Quorum};
 use super::{Store, read_small, sessions};
 
 /// The objects of one condemnation, by what they say.
@@ -138,11 +138,11 @@ impl Cases {
     }
 
     /// Returns the packs or snapshots in tombstones that too few members have to be believed.
-    fn dead_by_few(&self, room: Room) -> HashSet<[u8; 16]> {
+    fn dead_by_few(&self, kind: ExtentKind) -> HashSet<[u8; 16]> {
         let lists = self.1.values().filter_map(|case| case.tombstone.as_ref());
-        let ids = lists.flat_map(|lists| match room {
-            Room::Packs => lists.packs.iter().map(|id| id.0).collect(),
-            Room::Snapshots => lists.snapshots.iter().map(|(id, _)| id.0).collect(),
+        let ids = lists.flat_map(|lists| match kind {
+            ExtentKind::Packs => lists.packs.iter().map(|id| id.0).collect(),
+            ExtentKind::Snapshots => lists.snapshots.iter().map(|(id, _)| id.0).collect(),
             _ => Vec::new(),
         });
         ids.collect()
@@ -152,14 +152,14 @@ impl Cases {
     /// be believed.
     fn packs_going_by_few(&self) -> HashSet<[u8; 16]> {
         let reaping = self.1.values().filter_map(|case| case.reaping.as_ref());
-        let mut packs = self.dead_by_few(Room::Packs);
+        let mut packs = self.dead_by_few(ExtentKind::Packs);
         packs.extend(reaping.flat_map(|lists| lists.packs.iter().map(|id| id.0)));
         packs
     }
 
     /// Returns the snapshots in tombstones that too few members have to be believed.
     pub(crate) fn snapshots_dead_by_few(&self) -> BTreeSet<SnapshotId> {
-        self.dead_by_few(Room::Snapshots).into_iter().map(SnapshotId).collect()
+        self.dead_by_few(ExtentKind::Snapshots).into_iter().map(SnapshotId).collect()
     }
 
     /// The lists of tombstones on any member: nothing on them can be undeleted any more.
@@ -190,7 +190,7 @@ impl Cases {
 /// Fails with the errors of [`Store::objects`], or with [`Kind::Busy`] when another process
 /// collects and a step of deletion cannot be read.
 pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
-    let found = found(store, quorum)?;
+    let found = list(store, quorum)?;
     if let Some((name, error)) = found.unsound.into_iter().next()
         && is_another_gc_at_work(store, quorum)?
     {
@@ -217,7 +217,7 @@ fn is_another_gc_at_work(store: &Store, quorum: Quorum) -> Result<bool> {
 /// # Errors
 /// Fails with the errors of [`Store::objects`].
 pub(crate) fn unreadable(store: &Store) -> Result<Vec<ExtentName>> {
-    let found = found(store, Quorum::Deletion)?;
+    let found = list(store, Quorum::Deletion)?;
     Ok(found.unsound.into_iter().map(|(name, _)| name).collect())
 }
 
@@ -226,23 +226,25 @@ pub(crate) fn unreadable(store: &Store) -> Result<Vec<ExtentName>> {
 /// # Errors
 /// Fails with the errors of [`Store::objects`].
 pub(crate) fn names(store: &Store) -> Result<Vec<ExtentName>> {
-    let sound = found(store, Quorum::Backup)?.sound.into_keys();
-    Ok(sound.map(|id| ExtentName::In(Room::Gc, id)).collect())
+    let sound = list(store, Quorum::Backup)?.sound.into_keys();
+    Ok(sound.map(|id| ExtentName::In(ExtentKind::Gc, id)).collect())
 }
 
 fn readable(store: &Store, quorum: Quorum) -> Result<Cases> {
-    found(store, quorum).map(|found| cases(found.sound, found.few))
+    list(store, quorum).map(|found| cases(found.sound, found.few))
 }
 
-/// Times that the room is read while steps that it lists are removed meanwhile.
+/// Times that the steps are read while steps that it lists are removed meanwhile.
 const LOOKS_MAX: usize = 8;
 
-/// Reads the room until no step is removed between the list and the read: before a collector removes
+/// Reads the steps until none is removed between the list and the read: before a collector removes
 /// a step it puts a later one, which the list may lack. A malicious member can list names of objects
 /// that do not exist, so a name is missed once.
-fn found(store: &Store, quorum: Quorum) -> Result<RoomObjects<GcObject>> {
-    let look =
-        || store.objects(Room::Gc, quorum, Belief::Agreed, |name, bytes| read(store, name, bytes));
+fn list(store: &Store, quorum: Quorum) -> Result<KindObjects<GcObject>> {
+    let look = || {
+        store
+            .objects(ExtentKind::Gc, quorum, Belief::Agreed, |name, bytes| read(store, name, bytes))
+    };
     let (mut found, mut missed) = (look()?, BTreeSet::new());
     for _ in 1..LOOKS_MAX {
         if found.vanished.is_subset(&missed) {
@@ -250,7 +252,7 @@ fn found(store: &Store, quorum: Quorum) -> Result<RoomObjects<GcObject>> {
         }
         missed.append(&mut found.vanished);
         // Prefetched answers are older than the step that was just missed.
-        store.foresee(&[]);
+        store.prefetch(&[]);
         found = look()?;
     }
     Ok(found)
@@ -263,30 +265,30 @@ fn cases(sound: BTreeMap<[u8; 16], GcObject>, few: BTreeMap<[u8; 16], GcObject>)
     cases
 }
 
-/// Returns the names in a room that are deleted, as far as tombstones can be read.
+/// Returns the names of a kind that are deleted, as far as tombstones can be read.
 ///
 /// # Errors
 /// Fails with the errors of [`Store::objects`].
-pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
+pub fn dead(store: &Store, kind: ExtentKind) -> Result<HashSet<[u8; 16]>> {
     let cases = readable(store, Quorum::Backup)?;
-    Ok(match room {
-        Room::Packs => cases.dead_packs().into_iter().map(|id| id.0).collect(),
-        Room::Snapshots => cases.dead_snapshots().into_iter().map(|id| id.0).collect(),
+    Ok(match kind {
+        ExtentKind::Packs => cases.dead_packs().into_iter().map(|id| id.0).collect(),
+        ExtentKind::Snapshots => cases.dead_snapshots().into_iter().map(|id| id.0).collect(),
         _ => HashSet::new(),
     })
 }
 
-/// Removes deleted extents from a room's list of extents and their members. A tombstone that too
+/// Removes deleted extents from a kind's list of extents and their members. A tombstone that too
 /// few members have counts only for extents that no more members have: a member brought these back.
 ///
 /// # Errors
 /// Fails with the errors of [`Store::objects`].
 pub(super) fn leave_out_dead(
     store: &Store,
-    room: Room,
+    kind: ExtentKind,
     extents: &mut BTreeMap<[u8; 16], Vec<usize>>,
 ) -> Result<()> {
-    let (dead, few) = (dead(store, room)?, readable(store, Quorum::Backup)?.dead_by_few(room));
+    let (dead, few) = (dead(store, kind)?, readable(store, Quorum::Backup)?.dead_by_few(kind));
     let votes = store.votes();
     extents.retain(|id, holders| !(dead.contains(id) || few.contains(id) && holders.len() < votes));
     Ok(())
@@ -310,14 +312,14 @@ pub(super) fn reaped_marks(store: &Store, quorum: Quorum) -> Result<Vec<(Snapsho
 /// Fails with the errors of [`Store::objects`].
 pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
     // Prefetched answers may be older than the read that the caller missed.
-    store.foresee(&[]);
+    store.prefetch(&[]);
     let cases = readable(store, Quorum::Backup)?;
     let mut going = cases.going_packs();
     let few = cases.packs_going_by_few();
     if !few.is_empty() {
         let mut holders: BTreeMap<[u8; 16], usize> = BTreeMap::new();
         for (_, member) in store.present() {
-            let listed = member.names(Room::Packs).unwrap_or_default();
+            let listed = member.names(ExtentKind::Packs).unwrap_or_default();
             listed.into_iter().for_each(|id| *holders.entry(id).or_default() += 1);
         }
         let votes = store.votes();
@@ -333,7 +335,7 @@ pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
 /// # Errors
 /// Fails with the errors of [`Store::objects`].
 pub(crate) fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
-    let ExtentName::In(Room::Packs, id) = name else { return Ok(false) };
+    let ExtentName::In(ExtentKind::Packs, id) = name else { return Ok(false) };
     Ok(going_packs(store)?.contains(&SetId(id)))
 }
 
@@ -344,7 +346,7 @@ pub(crate) fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
 /// name.
 pub fn read(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<GcObject> {
     let object = GcObject::decode(bytes)?;
-    store.verify(ExtentName::In(Room::Gc, name), bytes)?;
+    store.verify(ExtentName::In(ExtentKind::Gc, name), bytes)?;
     if object.name() != name || object.store != store.config.store {
         return Err(Error::new(
             Kind::Corrupt,
@@ -366,7 +368,7 @@ pub fn put(
     quorum: Quorum,
 ) -> Result<()> {
     let object = GcObject { store: store.config.store, condemnation, by, step };
-    store.put_all(ExtentName::In(Room::Gc, object.name()), &object.encode(), quorum)
+    store.put_all(ExtentName::In(ExtentKind::Gc, object.name()), &object.encode(), quorum)
 }
 
 /// Returns the names of all tombstones that can be read: they are kept on every member.
@@ -398,7 +400,7 @@ pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
             }
         })
     };
-    let reaping: usize = holders(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
+    let reaping: usize = holders(ExtentName::In(ExtentKind::Gc, reaping_name(condemnation)))?;
     let condemned = holders(step_name(condemnation, DeletionStep::Condemned))?;
     Ok(reaping > 0 && condemned >= store.least_members(Quorum::Backup))
 }
@@ -409,7 +411,7 @@ pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
 /// # Errors
 /// Fails with the errors of the members.
 pub(crate) fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
-    store.delete_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
+    store.delete_all(ExtentName::In(ExtentKind::Gc, reaping_name(condemnation)))?;
     store.delete_all(step_name(condemnation, DeletionStep::Condemned))?;
     remove_acks(store, condemnation, case)
 }
@@ -422,7 +424,7 @@ pub(crate) fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case)
 /// Fails with the errors of the members.
 pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     store.drop_all(step_name(condemnation, DeletionStep::Condemned))?;
-    store.drop_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
+    store.drop_all(ExtentName::In(ExtentKind::Gc, reaping_name(condemnation)))?;
     remove_acks(store, condemnation, case)?;
     store.sync_all()
 }
@@ -449,5 +451,5 @@ fn step_name(condemnation: CondemnationId, step: impl Fn(Lists) -> DeletionStep)
 fn object_name(condemnation: CondemnationId, step: DeletionStep) -> ExtentName {
     let by = SessionId([0; 16]);
     let object = GcObject { store: pinstripe_base::id::StoreId([0; 16]), condemnation, by, step };
-    ExtentName::In(Room::Gc, object.name())
+    ExtentName::In(ExtentKind::Gc, object.name())
 }

@@ -12,7 +12,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::index_run::RunPack;
 use pinstripe_member::pack_index::PackIndex;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::{Opener, SetReader};
 
 use super::load::{Trouble, open_set};
@@ -91,7 +91,7 @@ impl Index<'_> {
             if at % OPENED_AHEAD == 0 {
                 let next = &uncovered[at..(at + OPENED_AHEAD).min(uncovered.len())];
                 let sets: Vec<SetId> = next.iter().map(|(set, _)| **set).collect();
-                SetReader::open_ahead(&self.store.members_to_read(), Room::Packs, &sets);
+                SetReader::open_ahead(&self.store.members_to_read(), ExtentKind::Packs, &sets);
             }
             match self.ask_if_readable(**set, members.len()) {
                 Ok(Some((pack, true))) => whole.push(pack),

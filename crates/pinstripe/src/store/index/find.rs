@@ -10,7 +10,7 @@ use std::sync::Arc;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_member::index_run::Row;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::Opener;
 
 use super::cut::has_enough;
@@ -130,7 +130,7 @@ impl Index<'_> {
             return Err(error);
         }
         let name = ExtentName::index(run);
-        if let Some(members) = sets_in(self.store, Room::Index)?.get(&run)
+        if let Some(members) = sets_in(self.store, ExtentKind::Index)?.get(&run)
             && self.marks(|marks| marks.bad.insert(run))
             && has_enough(self.store, name, members)
         {

@@ -14,7 +14,7 @@ use crate::store::{Store, deletion};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::index_run::RunPack;
-use pinstripe_member::{ExtentName, Room, SharedMember};
+use pinstripe_member::{ExtentKind, ExtentName, SharedMember};
 use pinstripe_stripe::SetReader;
 
 use super::cut::has_enough;
@@ -29,29 +29,32 @@ const LISTS_MAX: usize = 8;
 /// Times that the members are listed again because sets were listed and could not be opened.
 const TRIES_MAX: usize = 2;
 
-/// Returns the stripe sets in a room, and which of the present members and newcomers have each.
+/// Returns the stripe sets of a kind, and which of the present members and newcomers have each.
 ///
 /// # Errors
 /// Fails with the errors of [`Store::list`].
-pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
-    let listed = store.list(room)?.into_iter();
+pub fn sets_in(store: &Store, kind: ExtentKind) -> Result<BTreeMap<SetId, Vec<usize>>> {
+    let listed = store.list(kind)?.into_iter();
     let mut sets: BTreeMap<_, _> = listed.map(|(id, members)| (SetId(id), members)).collect();
     for (number, newcomer) in store.newcomers() {
-        for id in newcomer.names(room).unwrap_or_default() {
+        for id in newcomer.names(kind).unwrap_or_default() {
             sets.entry(SetId(id)).or_default().push(number);
         }
     }
     Ok(sets)
 }
 
-/// Returns the stripe sets in a room without packs that are being deleted: the sets that must be
+/// Returns the stripe sets of a kind without packs that are being deleted: the sets that must be
 /// kept complete.
 ///
 /// # Errors
 /// Fails with the errors of [`Store::list`].
-pub(crate) fn standing_sets(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
-    let mut sets = sets_in(store, room)?;
-    if room == Room::Packs {
+pub(crate) fn standing_sets(
+    store: &Store,
+    kind: ExtentKind,
+) -> Result<BTreeMap<SetId, Vec<usize>>> {
+    let mut sets = sets_in(store, kind)?;
+    if kind == ExtentKind::Packs {
         let going = deletion::going_packs(store)?;
         sets.retain(|set, _| !going.contains(set));
     }
@@ -117,7 +120,7 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
 /// # Errors
 /// Fails when a present member cannot be listed.
 pub(crate) fn sets_spoken_of(store: &Store) -> Result<Vec<(SetId, Result<Vec<RunPack>>)>> {
-    let runs = sets_in(store, Room::Index)?.into_iter();
+    let runs = sets_in(store, ExtentKind::Index)?.into_iter();
     Ok(runs.map(|(set, members)| (set, packs_of_run(store, set, members.len()))).collect())
 }
 
@@ -133,7 +136,7 @@ impl Index<'_> {
         if all {
             // Before the packs are listed: a deletion that begins after this shows up as news in
             // `follow_deletion` instead of being missed.
-            let steps = self.store.list(Room::Gc)?.into_keys().collect();
+            let steps = self.store.list(ExtentKind::Gc)?.into_keys().collect();
             let steps: BTreeSet<_> = steps;
             // Asked ahead they may have been listed after the packs, and say nothing then.
             let is_sure = steps.is_empty() || !self.store.is_far();
@@ -159,7 +162,7 @@ impl Index<'_> {
         let mut known = self.known_runs(&view);
         let mut runs = Extents::new();
         for _ in 0..LISTS_MAX {
-            runs = sets_in(self.store, Room::Index)?;
+            runs = sets_in(self.store, ExtentKind::Index)?;
             if runs.keys().eq(&known) {
                 break;
             }
@@ -182,7 +185,7 @@ impl Index<'_> {
             return self.gathered(view, all, tries);
         }
         if tries < TRIES_MAX && !(troubles.is_empty() && vanished.is_empty()) {
-            self.store.foresee(&[]);
+            self.store.prefetch(&[]);
             self.store.meet_newcomers()?;
             return self.gathered(view, all, tries + 1);
         }
@@ -202,13 +205,13 @@ impl Index<'_> {
     /// Returns the extents of packs, listed after the runs. A prefetched listing may be from before
     /// the runs were listed: if a pack is missing in it, packs are listed again.
     fn packs_after_runs(&self, view: &View) -> Result<Extents> {
-        let extents = sets_in(self.store, Room::Packs)?;
+        let extents = sets_in(self.store, ExtentKind::Packs)?;
         let is_short = |(_, pack): (u32, &Pack)| {
             extents.get(&pack.set).map_or(0, Vec::len) < usize::from(pack.data)
         };
         if self.store.is_far() && view.packs.iter().any(is_short) {
-            self.store.foresee(&[]);
-            return sets_in(self.store, Room::Packs);
+            self.store.prefetch(&[]);
+            return sets_in(self.store, ExtentKind::Packs);
         }
         Ok(extents)
     }

@@ -43,7 +43,7 @@ impl Index<'_> {
     /// # Errors
     /// Fails with [`Kind::Unsupported`] for a run of a newer version, or with the errors of the
     /// members.
-    pub fn mend(&self) -> Result<Mended> {
+    pub fn repair(&self) -> Result<Mended> {
         let mut bad = Vec::new();
         for (run, packs) in sets_spoken_of(self.store)? {
             match packs {

@@ -16,7 +16,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::index_run::{Row, RunPack};
 use pinstripe_member::stripe_set::Geometry;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::StripSink;
 
 use super::find::Merged;
@@ -76,7 +76,8 @@ impl Index<'_> {
     pub(crate) fn plan_loose(&self) -> Option<Merge> {
         let view = self.view();
         // One listing instead of a question for each run, where each costs a round trip.
-        let listed = self.store.is_far().then(|| sets_in(self.store, Room::Index).ok()).flatten();
+        let listed =
+            self.store.is_far().then(|| sets_in(self.store, ExtentKind::Index).ok()).flatten();
         let is_thin = |run: &&Arc<Run>| match &listed {
             Some(listed) => self.lacks_extents(run, listed.get(&run.set).map_or(0, Vec::len)),
             None => self.is_thin(run),

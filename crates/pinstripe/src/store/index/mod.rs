@@ -63,7 +63,7 @@ pub use write::{RunWriter, SealedPack, lay_run, write_run};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::{Glance, Room};
+use pinstripe_member::{ExtentKind, PrefetchHint};
 
 use super::Store;
 use super::locks::{RankedMutex, RankedRwLock, StoreLock};
@@ -101,8 +101,11 @@ struct Marks {
 }
 
 /// What a refresh lists; packs that are not listed are found through their runs.
-const REFRESH: [Glance; 3] =
-    [Glance::of(Room::Gc, 2), Glance::of(Room::Index, 1), Glance::maybe(Room::Packs, 1)];
+const REFRESH: [PrefetchHint; 3] = [
+    PrefetchHint::new(ExtentKind::Gc, 2),
+    PrefetchHint::new(ExtentKind::Index, 1),
+    PrefetchHint::maybe(ExtentKind::Packs, 1),
+];
 
 /// The largest number of packs of a store in buckets that are listed together with everything else,
 /// in one page.
@@ -164,7 +167,7 @@ impl<'a> Index<'a> {
     pub(crate) fn refresh(&self) -> Result<()> {
         /// The largest number of packs that are listed at every call.
         const LISTED: usize = 4096;
-        self.store.foresee(&REFRESH);
+        self.store.prefetch(&REFRESH);
         let turn = self.refreshes.fetch_add(1, Ordering::Relaxed) as usize;
         let packs = self.view().packs.len();
         // For a large remote store the runs are enough: listing its packs takes many pages.
@@ -187,8 +190,8 @@ impl<'a> Index<'a> {
     /// Fails when too few members can be listed.
     pub(crate) fn follow_deletion(&self) -> Result<bool> {
         // Prefetched answers may be older than the state that the caller has just seen.
-        self.store.foresee(&[]);
-        let now = self.store.names(Room::Gc, Quorum::Backup)?;
+        self.store.prefetch(&[]);
+        let now = self.store.names(ExtentKind::Gc, Quorum::Backup)?;
         let is_news = self.deletions.lock().as_ref() != Some(&now);
         if is_news {
             self.gather(true)?;

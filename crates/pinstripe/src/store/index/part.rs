@@ -59,7 +59,7 @@ pub(super) fn read_kept<T>(
 /// Returns the key of a part in the cache of this host.
 pub(super) fn kept_as(name: ExtentName, range: &Range<u64>) -> CacheKey {
     let place = [range.start.to_le_bytes(), range.end.to_le_bytes()].concat();
-    CacheKey::of("index part", &[name.path().as_bytes(), &place])
+    CacheKey::derive("index part", &[name.path().as_bytes(), &place])
 }
 
 /// Reads a range without verifying strips and, if `judge` rejects it, again with every strip

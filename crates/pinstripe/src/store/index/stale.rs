@@ -16,7 +16,7 @@ use crate::store::{Store, deletion, sessions, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{SessionId, SetId, SnapshotId};
 use pinstripe_member::index_run::RunPack;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 
 use super::cut::geometry_of;
 use super::load::packs_of_run;
@@ -89,7 +89,7 @@ pub fn superseded(store: &Store) -> Result<Vec<Superseded>> {
     }
     let mut runs: BTreeMap<SetId, Vec<usize>> = BTreeMap::new();
     for (number, member) in store.present() {
-        let Ok(listed) = member.list(Room::Index) else { return Ok(Vec::new()) };
+        let Ok(listed) = member.list(ExtentKind::Index) else { return Ok(Vec::new()) };
         listed.into_iter().for_each(|(id, _)| runs.entry(SetId(id)).or_default().push(number));
     }
     let (mut found, mut short, mut whole) = (Vec::new(), Vec::new(), Vec::new());
@@ -147,7 +147,7 @@ pub(crate) fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<V
     if before.is_empty() {
         return Ok(Vec::new());
     }
-    store.foresee(&[]);
+    store.prefetch(&[]);
     // In this order: a writer that was putting a run when it was listed has a session still, or has
     // ended and the run is complete, or is dead.
     match sessions::at_work(store, own, Quorum::Backup) {
@@ -179,7 +179,7 @@ pub(crate) fn stale_members(
     // A run or snapshot missing on more members than may be absent at once points to none of them.
     let may_be_away = usize::from(store.config.parity);
     let mut stale: BTreeMap<usize, Stale> = BTreeMap::new();
-    let (found, unlisted) = store.list_by_members(Room::Snapshots)?;
+    let (found, unlisted) = store.list_by_members(ExtentKind::Snapshots)?;
     let present = store.present().map(|(number, _)| number);
     let listed: Vec<usize> = present.filter(|number| !unlisted.contains(number)).collect();
     // The last one found of each that lacks some: the listing may be behind.

@@ -21,7 +21,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::key_ring::KeyRing;
 use pinstripe_member::label::Format;
 use pinstripe_member::session::{Session, Work};
-use pinstripe_member::{ExtentName, Room, envelope};
+use pinstripe_member::{ExtentKind, ExtentName, envelope};
 use pinstripe_stripe::{keys_changed, succeeds};
 
 /// The time that a rotation gives writers to see the new ring before it ends their sessions:
@@ -56,7 +56,7 @@ impl Store {
         let (mut found, mut is_everywhere, mut last) = (BTreeSet::new(), true, None);
         let mut is_listed = false;
         for (_, member) in self.present() {
-            match member.names(Room::Keys) {
+            match member.names(ExtentKind::Keys) {
                 Ok(names) => {
                     is_listed = true;
                     is_everywhere &= names.contains(&own);
@@ -75,7 +75,7 @@ impl Store {
     fn is_any_proven(&self, names: &BTreeSet<[u8; 16]>) -> bool {
         let Some(unlocked) = &self.unlocked else { return false };
         names.iter().any(|id| {
-            let name = ExtentName::In(Room::Keys, *id);
+            let name = ExtentName::In(ExtentKind::Keys, *id);
             let mut rings: Vec<(KeyRing, usize)> = Vec::new();
             for (_, member) in self.present() {
                 let read = read_small(&**member, name).and_then(|bytes| KeyRing::decode(&bytes));
@@ -162,7 +162,7 @@ impl Store {
             let generation = envelope::vouched(bytes).map(|vouched| vouched.generation);
             Ok((sessions::read(self, id, bytes)?, generation))
         };
-        let found = self.objects(Room::Sessions, Quorum::Backup, Belief::One, read)?;
+        let found = self.objects(ExtentKind::Sessions, Quorum::Backup, Belief::One, read)?;
         let process = self.process();
         let is_earlier = |(session, generation): &(Session, Option<u32>)| {
             generation.is_some_and(|generation| generation < unlocked.generation)

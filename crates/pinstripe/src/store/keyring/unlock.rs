@@ -6,14 +6,14 @@
 
 use super::super::Store;
 use super::Unlocked;
-use super::room::{KeyRoom, Try};
+use super::stored_keys::{StoredKeys, Try};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{NAME_MIN_DIGITS, hex};
 use pinstripe_base::units::{GIB, KIB, format_size};
 use pinstripe_member::key_ring::{KeyRing, KeySlot, SlotWay};
 use pinstripe_member::keys::Keys;
 use pinstripe_member::label::{Encryption, Format};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::{Credential, Opener, RootKey, Voucher, succeeds, unwrap_key};
 
 /// The default limit on the cost of all tries together, as KiB of memory times passes over it:
@@ -84,12 +84,12 @@ impl Store {
         if self.config.encryption == Encryption::None {
             return Ok(None);
         }
-        let room = self.key_room()?;
-        let (tries, skipped) = self.chosen(room.tries(), credential, limits);
-        if tries.is_empty() && skipped.is_empty() && room.current().is_none() {
-            return Err(no_ring(room.damaged.first()));
+        let kind = self.stored_keys()?;
+        let (tries, skipped) = self.chosen(kind.tries(), credential, limits);
+        if tries.is_empty() && skipped.is_empty() && kind.current().is_none() {
+            return Err(no_ring(kind.damaged.first()));
         }
-        tell_skipped(&skipped, tell);
+        report_skipped(&skipped, tell);
         let (mut failed, mut refused, mut found) = (0, None, None);
         for (tried, it) in tries.iter().enumerate() {
             let root = match unwrap_key(it.slot, credential) {
@@ -103,7 +103,7 @@ impl Store {
                 }
                 Err(error) => return Err(error),
             };
-            match self.open_ring(&room, it, &root) {
+            match self.open_ring(&kind, it, &root) {
                 Ok(Some((keys, format))) => {
                     let generation = it.rings[0].generation;
                     let opened = Opened { slot: it.slot.id, tries: tried + 1 };
@@ -116,7 +116,7 @@ impl Store {
         }
         let Some((opened, keys, root, generation, format)) = found else {
             let untried = skipped.len() + failed;
-            return Err(refused.unwrap_or_else(|| wrong_key(untried, room.damaged.first(), limits)));
+            return Err(refused.unwrap_or_else(|| wrong_key(untried, kind.damaged.first(), limits)));
         };
         // Before the members are settled: verifying their labels takes the voucher.
         self.format = format;
@@ -126,7 +126,7 @@ impl Store {
         self.unlocked = Some(Unlocked::new(keys, root, generation));
         self.settle_members()?.into_iter().for_each(&mut *tell);
         // Read again with the keys, which distinguish forged objects from damaged ones.
-        self.key_room()?.damaged.into_iter().for_each(|(_, error)| tell(error));
+        self.stored_keys()?.damaged.into_iter().for_each(|(_, error)| tell(error));
         Ok(Some(opened))
     }
 
@@ -134,7 +134,7 @@ impl Store {
     /// keys made a later ring, or removed the slot: the slot then opens nothing any more.
     fn open_ring(
         &self,
-        room: &KeyRoom,
+        kind: &StoredKeys,
         it: &Try<'_>,
         root: &RootKey,
     ) -> Result<Option<(Keys, Format)>> {
@@ -152,7 +152,7 @@ impl Store {
             let verify = voucher.as_ref().map(|it| |name, bytes: &[u8]| it.verify(name, bytes));
             // Judged with this ring's own keys if there are MACs: a member without the keys can
             // forge neither a later ring nor a removal, and so cannot lock a holder out.
-            if is_followed(room, ring, &keys) || room.removes(it.slot, verify.as_ref()) {
+            if is_followed(kind, ring, &keys) || kind.removes(it.slot, verify.as_ref()) {
                 return Ok(None);
             }
             return Ok(Some((keys, format)));
@@ -209,8 +209,8 @@ impl Store {
 /// Whether a holder of a ring's keys made a later ring. The chain in the later ring proves who made
 /// that ring. Rings of format version 1 have no chain: in this case as many members must have the
 /// later ring as any writer must have reached.
-fn is_followed(room: &KeyRoom, ring: &KeyRing, keys: &Keys) -> bool {
-    room.later_rings(ring).any(|(later, is_held)| match (ring.format(), later.format()) {
+fn is_followed(kind: &StoredKeys, ring: &KeyRing, keys: &Keys) -> bool {
+    kind.later_rings(ring).any(|(later, is_held)| match (ring.format(), later.format()) {
         (Format::V1, Format::V1) => is_held,
         _ => succeeds(later, keys),
     })
@@ -231,10 +231,10 @@ fn cost_kib(slot: &KeySlot) -> u64 {
 }
 
 fn slot_name(slot: &KeySlot) -> ExtentName {
-    ExtentName::In(Room::Keys, slot.id)
+    ExtentName::In(ExtentKind::Keys, slot.id)
 }
 
-fn tell_skipped(skipped: &[Skipped<'_>], tell: &mut dyn FnMut(Error)) {
+fn report_skipped(skipped: &[Skipped<'_>], tell: &mut dyn FnMut(Error)) {
     for (slot, why) in skipped.iter().take(NAMED_MAX) {
         let what = format!("this key slot was not tried: it asks for {why}");
         let advice = format!(

@@ -10,7 +10,7 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
 use pinstripe_io::fault::Plan;
-use pinstripe_io::lane::LaneDevice;
+use pinstripe_io::write_queue::QueueDevice;
 use pinstripe_split::{
     ByteSource, CodecChoice, FRAME_BYTES, Fake, JoinOptions, JoinTarget, Joined, LayoutChoice,
     Reader, SET_ROWS, SplitLayout, SplitOptions, join, open_outputs, split, unit_bytes,
@@ -205,7 +205,7 @@ impl Made {
             let device = Arc::new(MemoryDevice::new("joined"));
             let old = if is_blank { 0 } else { 0xee };
             device.write_at(0, &vec![old; stream.len()])?;
-            let target = LaneDevice::Other(Arc::clone(&device) as SharedDevice);
+            let target = QueueDevice::Other(Arc::clone(&device) as SharedDevice);
             let again = run(JoinTarget::Device { device: target, is_blank })?;
             assert!(joined == again && stream == device.to_vec(), "targets differ");
         }

@@ -19,7 +19,7 @@ use pinstripe::{
 };
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::Patience;
+use pinstripe_member::Deadlines;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_sim::process::{Stage as _, Who};
 use pinstripe_stripe::Policy;
@@ -132,7 +132,7 @@ impl Actor<'_> {
             let tell = move |place: &Path, _| {
                 silent.lock().unwrap().insert(place.into());
             };
-            Patience::new(PATIENCE, Arc::<AtomicBool>::default(), tell)
+            Deadlines::new(PATIENCE, Arc::<AtomicBool>::default(), tell)
         });
         let faults = faults.trim_matches(';').parse().unwrap();
         OpenOptions { faults, patience, ..OpenOptions::default() }
@@ -312,7 +312,11 @@ impl Actor<'_> {
             Verb::Catalog => rebuild_catalog(store, &self.catalog(), monitor).map(drop)?,
             Verb::Snapshots => snapshots::run(store, monitor).map(drop)?,
             Verb::Seen => {
-                let seen = self.world.kept.last().map(|it| seen::SeenSnapshot::of(&it.snapshot));
+                let seen = self
+                    .world
+                    .kept
+                    .last()
+                    .map(|it| seen::SeenSnapshot::from_snapshot(&it.snapshot));
                 seen::compare(store, seen.as_ref()).map(drop)?;
             }
             Verb::Stats => {

@@ -1,6 +1,6 @@
 //! Stories of pairs that failed once, as they were shortened: each must hold from now on.
 
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 
 use super::play;
 use super::story::{Act, Junk, Origin, Scene, Shape, Story, Trouble};
@@ -84,21 +84,21 @@ fn a_deleted_snapshot_stays_so_when_a_member_joins() {
     holds(285, shape(3, 1, false), scenes);
 }
 
-/// Short junk in the room of one of two members was a loss for every verb.
+/// Short junk among the snapshots of one of two members was a loss for every verb.
 #[test]
 fn junk_on_one_member_of_a_mirror_is_no_loss() {
     for (seed, junk) in [(0, Junk::Empty), (2, Junk::Short), (4, Junk::Noise)] {
-        let (room, at) = (Room::Snapshots, 0);
-        let junk = Trouble::Junk { member: 1, is_on_all: false, room, junk, at };
+        let (kind, at) = (ExtentKind::Snapshots, 0);
+        let junk = Trouble::Junk { member: 1, is_on_all: false, kind, junk, at };
         holds(seed, shape(2, 1, true), vec![scene(junk, &[act(Verb::Check, 1, 0)])]);
     }
 }
 
-/// An object that nobody wrote, in the room of deletion of all members, ended each backup.
+/// An object that nobody wrote, among the objects of deletion of all members, ended each backup.
 #[test]
 fn junk_among_the_steps_of_deletion_ends_no_backup() {
-    let (room, junk) = (Room::Gc, Junk::Short);
-    let junk = Trouble::Junk { member: 5, is_on_all: true, room, junk, at: 0 };
+    let (kind, junk) = (ExtentKind::Gc, Junk::Short);
+    let junk = Trouble::Junk { member: 5, is_on_all: true, kind, junk, at: 0 };
     holds(292, shape(1, 0, false), vec![scene(junk, &[act(Verb::Repair, 720428837220810845, 0)])]);
 }
 
@@ -144,7 +144,7 @@ fn a_rotation_puts_its_ring_on_every_member() {
     holds(50274, shape(5, 2, true), scenes);
 }
 
-/// The key room was listed before a rotation and read after it.
+/// The keys were listed before a rotation and read after it.
 #[test]
 fn a_store_opens_beside_a_rotation() {
     let acts = [
@@ -263,8 +263,8 @@ fn a_repair_brings_no_member_back_that_was_replaced() {
 /// `catalog` counted a junk object as a snapshot.
 #[test]
 fn junk_among_snapshots_is_no_loss_for_the_catalog() {
-    let (room, junk) = (Room::Snapshots, Junk::Empty);
-    let junk = Trouble::Junk { member: 4, is_on_all: false, room, junk, at: 18 };
+    let (kind, junk) = (ExtentKind::Snapshots, Junk::Empty);
+    let junk = Trouble::Junk { member: 4, is_on_all: false, kind, junk, at: 18 };
     let scenes = vec![
         scene(junk, &[act(Verb::Undelete, 11990223178736801095, 0)]),
         scene(Trouble::Nothing, &[act(Verb::Catalog, 16764006282614436459, 0)]),
@@ -272,13 +272,13 @@ fn junk_among_snapshots_is_no_loss_for_the_catalog() {
     holds(1123, shape(4, 2, true), scenes);
 }
 
-/// Junk in the room of sessions that turned up beside a gc ended it, and later every repair of a store
+/// Junk among the sessions that turned up beside a gc ended it, and later every repair of a store
 /// in which a member lacked something.
 #[test]
 fn junk_among_sessions_ends_no_gc_and_no_repair() {
     let junk = |member, junk, at| {
-        let room = Room::Sessions;
-        Trouble::Junk { member, is_on_all: true, room, junk, at }
+        let kind = ExtentKind::Sessions;
+        Trouble::Junk { member, is_on_all: true, kind, junk, at }
     };
     let gc = act(Verb::Gc, 15396589795035849164, 0);
     holds(706, shape(1, 0, true), vec![scene(junk(1, Junk::Empty, 21), &[gc])]);
@@ -443,7 +443,7 @@ fn a_pack_over_a_member_and_its_replacement_gets_its_parity_back() {
     let junk = Trouble::Junk {
         member: 5,
         is_on_all: false,
-        room: Room::Forgotten,
+        kind: ExtentKind::Forgotten,
         junk: Junk::Empty,
         at: 86,
     };
@@ -486,7 +486,7 @@ fn a_snapshot_that_is_being_deleted_stays_forgotten_without_its_mark() {
         act(Verb::ReplaceLiving, 5727291361420875356, 0),
         act(Verb::Forget, 18193105022175465412, 0),
     ];
-    let end = End::PowerCut(Cut { after: 77, room: None }, 13015414877729426302);
+    let end = End::PowerCut(Cut { after: 77, kind: None }, 13015414877729426302);
     let gc = scene(Trouble::Nothing, &[act(Verb::Gc, 6795099639835355812, 0)]);
     let scenes =
         vec![Scene { killed: 1, ..scene(Trouble::Away { member: 6 }, &acts) }, Scene { end, ..gc }];
@@ -573,8 +573,8 @@ fn a_check_finds_what_moved_away_while_the_other_member_fails() {
 /// tombstone was left: it relied on a chunk in a deleted pack.
 #[test]
 fn a_backup_relies_on_nothing_that_was_deleted_while_it_began() {
-    let (room, junk) = (Room::Gc, Junk::Empty);
-    let junk = Trouble::Junk { member: 4, is_on_all: false, room, junk, at: 0 };
+    let (kind, junk) = (ExtentKind::Gc, Junk::Empty);
+    let junk = Trouble::Junk { member: 4, is_on_all: false, kind, junk, at: 0 };
     let acts = [act(Verb::Gc, 3310432650759694542, 0), act(Verb::Backup, 8060582811385229276, 0)];
     let scenes =
         vec![scene(junk, &acts), scene(Trouble::Nothing, &[act(Verb::Gc, 7795375465449686722, 0)])];
@@ -587,7 +587,7 @@ fn a_backup_relies_on_nothing_that_was_deleted_while_it_began() {
 fn a_new_member_that_no_label_names_lowers_no_mark() {
     let seed = 13327373271518808297;
     let dies = Trouble::DiesBesideRot { member: 5, rotten: 2, seed };
-    let cut = Cut { after: 1, room: Some(Room::Forgotten) };
+    let cut = Cut { after: 1, kind: Some(ExtentKind::Forgotten) };
     let end = End::PowerCut(cut, 11549397094647324954);
     let replace = act(Verb::ReplaceDead, 3267417184706392473, 0);
     holds(6404994, shape(2, 1, false), vec![Scene { end, ..scene(dies, &[replace]) }]);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinstripe::beside::{Meeting, beside};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 use pinstripe_member::label::{MemberRow, MemberState};
 
 use super::actor::Done;
@@ -43,7 +43,7 @@ pub struct Facts<'a> {
     /// A claim of before may have come back with a member. Its process is the simulator, which runs.
     may_meet_old_claims: bool,
     /// Rooms of which every member has or had junk.
-    junk: &'a BTreeSet<Room>,
+    junk: &'a BTreeSet<ExtentKind>,
 }
 
 impl Facts<'_> {
@@ -60,7 +60,7 @@ impl Facts<'_> {
         self.scene.trouble.fails()
     }
 
-    fn is_junk_on_all(&self, in_room: Room) -> bool {
+    fn is_junk_on_all(&self, in_room: ExtentKind) -> bool {
         self.junk.contains(&in_room)
     }
 
@@ -96,7 +96,7 @@ impl Facts<'_> {
         match kind {
             Kind::Busy => {
                 // What no member can read may be a step that the other gc is about to put.
-                let is_step = self.is_junk_on_all(Room::Gc) && self.verb == Verb::Gc;
+                let is_step = self.is_junk_on_all(ExtentKind::Gc) && self.verb == Verb::Gc;
                 self.may_end()
                     || self.may_all_have_left()
                     || self.is_half_upgraded
@@ -106,7 +106,7 @@ impl Facts<'_> {
             // An absent member may have the session that no other one can read. An upgrade ends, and
             // names the file to remove.
             Kind::Corrupt => {
-                self.is_junk_on_all(Room::Sessions)
+                self.is_junk_on_all(ExtentKind::Sessions)
                     && (self.verb == Verb::Upgrade || self.verb == Verb::Gc && self.unfit() > 0)
             }
             // A rotation ends all that have older keys; an upgrade puts a ring, too.

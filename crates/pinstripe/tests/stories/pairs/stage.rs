@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use pinstripe_base::error::Result;
-use pinstripe_member::{ExtentName, PowerCut, Room, Steps};
+use pinstripe_member::{ExtentKind, ExtentName, PowerCut, Steps};
 use pinstripe_sim::ends::cut_off;
 use pinstripe_sim::process::Who;
 
@@ -51,8 +51,8 @@ impl Deed {
             Deed::Rename(from, to) => fs::rename(from, to).unwrap(),
             Deed::Replace(place, files) => {
                 if fs::remove_dir_all(place).is_ok() {
-                    Room::ALL.iter().for_each(|room| {
-                        fs::create_dir_all(place.join(room.dir())).unwrap();
+                    ExtentKind::ALL.iter().for_each(|kind| {
+                        fs::create_dir_all(place.join(kind.dir())).unwrap();
                     });
                     fs::create_dir_all(place.join("tmp")).unwrap();
                     write(files);
@@ -258,12 +258,12 @@ impl World {
             Trouble::Stale { member, at } => {
                 begun.deed = self.stale(wrap(member)).map(|it| (at, it))
             }
-            Trouble::Junk { member, is_on_all, room, junk, at } => {
+            Trouble::Junk { member, is_on_all, kind, junk, at } => {
                 let member = (!is_on_all).then(|| wrap(member));
                 if is_on_all {
-                    self.junk.insert(room);
+                    self.junk.insert(kind);
                 }
-                begun.deed = self.junk(member, room, junk, at).map(|it| (at, it));
+                begun.deed = self.junk(member, kind, junk, at).map(|it| (at, it));
             }
             Trouble::Rot { member, seed } => {
                 if self.bears(wrap(member)) {
@@ -347,7 +347,7 @@ impl World {
     fn rot(&mut self, at: usize, seed: u64) {
         let mut dice = Dice::new(seed);
         let mut files = std::collections::BTreeMap::new();
-        read_files(&self.seats[at].place.join(Room::Packs.dir()), &mut files);
+        read_files(&self.seats[at].place.join(ExtentKind::Packs.dir()), &mut files);
         // Junk may be empty.
         let files: Vec<_> = files.into_iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
         if files.is_empty() {
@@ -376,14 +376,14 @@ impl World {
         Some(Deed::Replace(place, old))
     }
 
-    fn junk(&mut self, at: Option<usize>, room: Room, junk: Junk, seed: u64) -> Option<Deed> {
+    fn junk(&mut self, at: Option<usize>, kind: ExtentKind, junk: Junk, seed: u64) -> Option<Deed> {
         // Without parity one object that cannot be read is a loss.
         if self.parity() == 0 && at.is_some() {
             return None;
         }
         let mut dice = Dice::new(seed ^ 0x6a75_6e6b);
         let id: Vec<u8> = (0..16).map(|_| dice.below(256) as u8).collect();
-        let name = ExtentName::In(room, id.try_into().unwrap());
+        let name = ExtentName::In(kind, id.try_into().unwrap());
         let bytes = match junk {
             Junk::Empty => Vec::new(),
             Junk::Short => b"junk!".to_vec(),

@@ -2,7 +2,7 @@
 //!
 //! A story is literal data: what `{:?}` prints of one is what `found.rs` takes.
 
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 
 use super::verb::{Class, Verb};
 use crate::operation::{Cut, Dice, End, SHAPES};
@@ -27,7 +27,7 @@ pub struct Shape {
     pub is_sealed: bool,
 }
 
-/// What a story puts into a room of a member.
+/// What a story puts on a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Junk {
     Empty,
@@ -74,11 +74,11 @@ pub enum Trouble {
         member: usize,
         at: u64,
     },
-    /// An object that nobody wrote is in a room of one member, or of all, from a call on.
+    /// An object that nobody wrote is on one member, or of all, from a call on.
     Junk {
         member: usize,
         is_on_all: bool,
-        room: Room,
+        kind: ExtentKind,
         junk: Junk,
         at: u64,
     },
@@ -130,7 +130,7 @@ pub struct Story {
 const BEGINS: &[usize] = &[1, 10, 40, 150, 500];
 /// Steps after which a verb is cut off.
 const STEPS: &[usize] = &[10, 40, 150];
-/// Names that a verb changes in one room, roughly.
+/// Names that a verb changes of one kind, roughly.
 const NAMES: usize = 8;
 
 /// Verbs of triples and of later scenes, those that decide about data more often.
@@ -254,15 +254,15 @@ fn trouble(dice: &mut Dice, verbs: &[Verb]) -> Trouble {
     }
 }
 
-/// All members have an object that nobody wrote only in rooms that hold no data.
+/// All members have an object that nobody wrote only among kinds that hold no data.
 fn junk(dice: &mut Dice, member: usize, at: u64) -> Trouble {
     let junk = *dice.pick(&[Junk::Empty, Junk::Empty, Junk::Short, Junk::Noise]);
     if dice.below(3) == 0 {
-        let room = *dice.pick(&[Room::Gc, Room::Sessions]);
-        return Trouble::Junk { member, is_on_all: true, room, junk, at };
+        let kind = *dice.pick(&[ExtentKind::Gc, ExtentKind::Sessions]);
+        return Trouble::Junk { member, is_on_all: true, kind, junk, at };
     }
-    let room = *dice.pick(&Room::ALL);
-    Trouble::Junk { member, is_on_all: false, room, junk, at }
+    let kind = *dice.pick(&ExtentKind::ALL);
+    Trouble::Junk { member, is_on_all: false, kind, junk, at }
 }
 
 fn end(dice: &mut Dice) -> End {
@@ -278,8 +278,8 @@ fn cut(dice: &mut Dice) -> Cut {
         let steps = *dice.pick(STEPS);
         return Cut::after(dice.below(steps) as u64);
     }
-    let room = *dice.pick(&Room::ALL);
-    Cut::within(room, dice.below(NAMES) as u64)
+    let kind = *dice.pick(&ExtentKind::ALL);
+    Cut::within(kind, dice.below(NAMES) as u64)
 }
 
 impl Trouble {

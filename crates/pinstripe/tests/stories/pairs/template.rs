@@ -10,7 +10,7 @@ use std::time::Duration;
 use pinstripe::backup::{BackupOptions, Interval};
 use pinstripe::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::{OpenOptions, Quorum, Store, backup, forget, member, sessions};
-use pinstripe_member::Room;
+use pinstripe_member::ExtentKind;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_sim::process::under;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
@@ -225,7 +225,7 @@ impl Templates {
     /// A backup dies when its first checkpoint is on all members.
     fn interrupt(&self, site: &Site) {
         self.sources.put(INTERRUPTED, 0);
-        let cut = Cut::within(Room::Checkpoints, site.members.len() as u64);
+        let cut = Cut::within(ExtentKind::Checkpoints, site.members.len() as u64);
         let (done, cut) = under(&Scheduled, End::Killed(cut), |who| {
             let steps = Trace::before(&Arc::default(), who);
             let options =
@@ -238,7 +238,7 @@ impl Templates {
             backup::run(&store, options, &Ledger::new().monitor)
         });
         assert!(cut && done.is_err(), "it is cut off: {cut} {:?}", done.map(|it| it.id));
-        assert!(!site.store().list(Room::Checkpoints).unwrap().is_empty());
+        assert!(!site.store().list(ExtentKind::Checkpoints).unwrap().is_empty());
     }
 
     /// Both halves of a mirror went on without the other, each with a new member.

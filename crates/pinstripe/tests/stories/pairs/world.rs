@@ -16,7 +16,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Redundancy;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, Quota, Room, Steps};
+use pinstripe_member::{ExtentKind, ExtentName, Quota, Steps};
 use pinstripe_sim::process::Who;
 
 use super::keys::{Key, unlock};
@@ -126,7 +126,7 @@ pub struct World {
     /// Members on their way out.
     pub leaving: usize,
     /// Rooms of which every member has or had junk.
-    pub junk: BTreeSet<Room>,
+    pub junk: BTreeSet<ExtentKind>,
     /// Whether an upgrade began and did not finish. No verb writes until it finishes.
     pub is_half_upgraded: bool,
     /// Whether more was lost than parity replaces.

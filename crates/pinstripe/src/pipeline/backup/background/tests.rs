@@ -23,7 +23,7 @@ use pinstripe_member::{
 struct Far {
     inner: MemoryMember,
     lists: AtomicU64,
-    foreseen: Mutex<BTreeMap<Room, u8>>,
+    foreseen: Mutex<BTreeMap<ExtentKind, u8>>,
     /// Steps of deletion that are put are there already, and gone when they are looked at.
     takes_away: AtomicBool,
 }
@@ -42,7 +42,7 @@ impl Member for Far {
 
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
         self.changes();
-        let is_step = matches!(name, ExtentName::In(Room::Gc, _));
+        let is_step = matches!(name, ExtentName::In(ExtentKind::Gc, _));
         match is_step && self.takes_away.load(Ordering::Relaxed) {
             true => Err(Error::new(Kind::Exists, "an extent has this name")),
             false => self.inner.put(name, bytes),
@@ -61,12 +61,12 @@ impl Member for Far {
         self.inner.len(name)
     }
 
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        match lock(&self.foreseen).get_mut(&room) {
+    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
+        match lock(&self.foreseen).get_mut(&kind) {
             Some(left) if *left > 0 => *left -= 1,
             _ => drop(self.lists.fetch_add(1, Ordering::Relaxed)),
         }
-        self.inner.list(room)
+        self.inner.list(kind)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -106,20 +106,20 @@ impl BatchedMember for Far {
         each_whole(self, names, most_bytes)
     }
 
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        Ok(self.list(room)?.into_iter().map(|(id, _)| id).collect())
+    fn names(&self, kind: ExtentKind) -> Result<Vec<[u8; 16]>> {
+        Ok(self.list(kind)?.into_iter().map(|(id, _)| id).collect())
     }
 
-    fn foresee(&self, wanted: &[Glance]) {
+    fn prefetch(&self, wanted: &[PrefetchHint]) {
         let mut foreseen = lock(&self.foreseen);
-        let left = |room| foreseen.get(room).is_some_and(|left| *left > 0);
-        if !wanted.is_empty() && wanted.iter().all(|glance| left(&glance.room)) {
+        let left = |kind| foreseen.get(kind).is_some_and(|left| *left > 0);
+        if !wanted.is_empty() && wanted.iter().all(|glance| left(&glance.kind)) {
             return;
         }
         foreseen.clear();
         if !wanted.is_empty() {
             self.lists.fetch_add(1, Ordering::Relaxed);
-            foreseen.extend(wanted.iter().map(|glance| (glance.room, glance.times)));
+            foreseen.extend(wanted.iter().map(|glance| (glance.kind, glance.times)));
         }
     }
 
@@ -179,11 +179,11 @@ fn an_answer_that_gc_has_read_and_removed_is_given() {
     deletion::put(&store, case, gc, step, Quorum::Backup).unwrap();
     member.takes_away.store(true, Ordering::Relaxed);
     let mut acknowledger = Acknowledger::new(SessionId([1; 16]));
-    acknowledger.look(&store, &index).unwrap();
+    acknowledger.poll(&store, &index).unwrap();
     // It is not put once more.
     member.takes_away.store(false, Ordering::Relaxed);
-    acknowledger.look(&store, &index).unwrap();
-    assert_eq!(member.inner.list(Room::Gc).unwrap().len(), 1);
+    acknowledger.poll(&store, &index).unwrap();
+    assert_eq!(member.inner.list(ExtentKind::Gc).unwrap().len(), 1);
 }
 
 #[test]

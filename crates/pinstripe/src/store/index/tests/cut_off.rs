@@ -72,7 +72,7 @@ fn a_run_whose_writer_died_while_it_sealed_it_takes_the_place_of_no_other() {
     assert!((10..50).all(|n| index.rely_on(&id(n)).unwrap()));
     assert_eq!((monitor.get(Counter::Warnings), index.losses_mark()), (0, 0));
     // Repair takes it away.
-    assert_eq!(site.index(&monitor).mend().unwrap().removed, 1);
+    assert_eq!(site.index(&monitor).repair().unwrap().removed, 1);
     assert!(!site.runs().contains(&cut));
     assert_finds(&site.index(&monitor), 10..50);
 }
@@ -165,7 +165,7 @@ fn a_pack_that_lacks_an_extent_is_put_into_no_run() {
     let (site, monitor) = (Site::new(), Monitor::default());
     site.pack(set(1), 0..100);
     site.thin(ExtentName::pack(set(1)), DATA);
-    assert_eq!(site.index(&monitor).mend().unwrap(), Mended::default());
+    assert_eq!(site.index(&monitor).repair().unwrap(), Mended::default());
     assert!(site.index(&monitor).plan_full_merge().is_none() && site.runs().is_empty());
 }
 

@@ -17,13 +17,13 @@ fn a_run_damaged_beyond_parity_costs_nothing() {
     assert_eq!(monitor.get(Counter::Warnings), 1);
     assert!(!index.has_run(run));
     // Repair writes it anew, and remembers that something may have been forgotten.
-    let mended = site.index(&monitor).mend().unwrap();
+    let mended = site.index(&monitor).repair().unwrap();
     assert_eq!(mended, Mended { written: 1, removed: 1 });
     let index = site.index(&monitor);
     assert_eq!((index.parts(), site.runs().contains(&run)), ((1, 0), false));
     assert_ne!(index.losses_mark(), 0);
     assert_finds(&index, 0..2000);
-    assert_eq!(index.mend().unwrap(), Mended { written: 0, removed: 0 });
+    assert_eq!(index.repair().unwrap(), Mended { written: 0, removed: 0 });
 }
 
 /// As another writer's run is while its members take it one by one, or give it up.
@@ -87,9 +87,9 @@ fn a_redundant_run_goes_though_it_names_a_pack_that_is_gone() {
     site.run(&packs[..2]);
     site.run(&packs);
     site.remove(ExtentName::pack(set(1)));
-    site.index(&monitor).mend().unwrap();
+    site.index(&monitor).repair().unwrap();
     assert_eq!(site.runs().len(), 1);
-    assert_eq!(site.index(&monitor).mend().unwrap(), Mended::default());
+    assert_eq!(site.index(&monitor).repair().unwrap(), Mended::default());
     assert_finds(&site.index(&monitor), 10..30);
 }
 
@@ -100,13 +100,13 @@ fn a_run_that_members_lack_their_part_of_is_made_anew() {
     let (site, monitor) = (Site::new(), Monitor::default());
     site.run(&[site.pack(set(1), 0..10), site.pack(set(2), 10..20)]);
     site.remove(ExtentName::pack(set(1)));
-    assert_eq!(site.index(&monitor).mend().unwrap().written, 1);
+    assert_eq!(site.index(&monitor).repair().unwrap().written, 1);
     let run = site.runs()[0];
     for (_, member) in site.store.present().skip(1) {
         member.delete(ExtentName::index(run)).unwrap();
     }
     let index = site.index(&monitor);
-    assert_eq!((index.parts(), index.mend().unwrap().written), ((0, 1), 1));
+    assert_eq!((index.parts(), index.repair().unwrap().written), ((0, 1), 1));
     assert!(!site.runs().contains(&run));
     let index = site.index(&monitor);
     assert!(index.plan_loose().is_none() && index.losses_mark() != 0);
@@ -128,7 +128,7 @@ fn a_merge_leaves_out_a_run_that_cannot_be_read() {
     assert_finds(&index, 0..2010);
     assert_eq!(monitor.get(Counter::Warnings), 1);
     // It was not merged, so it is there until a mend finds that it is redundant.
-    site.index(&monitor).mend().unwrap();
+    site.index(&monitor).repair().unwrap();
     assert_eq!(site.runs(), [merged]);
 }
 
@@ -143,7 +143,7 @@ fn a_merge_that_too_few_members_can_take_says_so() {
     let merge = Merge { remember: vec![set(9)], ..Merge::default() };
     let error = index.merge(merge, &|| false).unwrap_err();
     assert_eq!(error.kind(), Kind::TooManyLosses);
-    assert_eq!(index.mend().unwrap(), Mended::default());
+    assert_eq!(index.repair().unwrap(), Mended::default());
 }
 
 /// As `check` does beside a pack that is lost.

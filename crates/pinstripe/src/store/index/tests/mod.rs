@@ -12,7 +12,7 @@ use pinstripe_member::index_run::{PAGE_ROWS, Row, RunPack, SEGMENT_PAGES};
 use pinstripe_member::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_member::record::{ChunkRow, RecordKind};
 use pinstripe_member::stripe_set::{Geometry, HEADER_BYTES, SetKind};
-use pinstripe_member::{ExtentName, ExtentWriter, Replace, Room};
+use pinstripe_member::{ExtentKind, ExtentName, ExtentWriter, Replace};
 use pinstripe_stripe::{Sealer, SetWriter, StripSink};
 
 mod cut_off;
@@ -138,7 +138,7 @@ impl Site {
     }
 
     fn runs(&self) -> Vec<SetId> {
-        sets_in(&self.store, Room::Index).unwrap().into_keys().collect()
+        sets_in(&self.store, ExtentKind::Index).unwrap().into_keys().collect()
     }
 }
 
@@ -269,10 +269,10 @@ fn what_is_lost_is_remembered_until_deletion_says_that_it_was_meant() {
     site.remove(ExtentName::pack(set(1)));
     let mark = site.index(&monitor).losses_mark();
     assert_ne!(mark, 0);
-    assert_eq!(site.index(&monitor).mend().unwrap().written, 1);
+    assert_eq!(site.index(&monitor).repair().unwrap().written, 1);
     let index = site.index(&monitor);
     assert_eq!((index.losses_mark(), index.rows()), (mark, 100));
-    assert_eq!(index.mend().unwrap().written, 0);
+    assert_eq!(index.repair().unwrap().written, 0);
     index.set_reaped(&[set(1)]);
     assert_eq!(index.losses_mark(), 0);
     index.merge(index.plan_full_merge().unwrap(), &|| false).unwrap().unwrap();

@@ -55,7 +55,7 @@ fn pages_of_another_run_are_not_believed() {
     // The chunks of this run are read from its pack.
     assert!(mine.iter().all(|chunk| found.find(&id(*chunk)).unwrap().is_some()));
     assert_eq!(monitor.get(pinstripe_base::monitor::Counter::Warnings), 1);
-    assert_eq!(site.index(&monitor).mend().unwrap(), Mended { written: 1, removed: 1 });
+    assert_eq!(site.index(&monitor).repair().unwrap(), Mended { written: 1, removed: 1 });
 }
 
 /// Bytes of the tables and the head of a run.

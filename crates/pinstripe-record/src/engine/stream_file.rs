@@ -22,7 +22,7 @@ use crate::take::{Summed, TakeFile, TakeFolder, TrimmedRun};
 const RESERVE_SECONDS: u64 = 30;
 
 /// A file that is being written.
-pub struct Piece {
+pub(crate) struct StreamFile {
     /// The number of the file in the journal.
     pub number: u32,
     /// The stream.
@@ -43,9 +43,9 @@ pub struct Piece {
     /// Local time at the first frame of the take; for an armed take it is known only when it
     /// begins.
     started: Arc<AtomicI64>,
-    pub(super) state: RankedMutex<PieceState>,
+    pub(super) state: RankedMutex<StreamFileState>,
     /// The piece before this one in the same file.
-    front: Option<Arc<Piece>>,
+    front: Option<Arc<StreamFile>>,
     /// If another piece follows in the same file and maintains its head and length: the moment at
     /// which that piece begins, and the number of payload bytes before it.
     front_until: OnceLock<(Duration, u64)>,
@@ -66,7 +66,7 @@ pub struct Piece {
 
 /// The data that the writer has written and the committer has not processed yet.
 #[derive(Default)]
-pub(super) struct PieceState {
+pub(super) struct StreamFileState {
     pub sums: Vec<Summed>,
     /// The offset in the payload at which the first of these runs begins.
     pub sums_at: u64,
@@ -79,7 +79,7 @@ pub(super) struct PieceState {
     is_reserving_refused: bool,
 }
 
-impl Piece {
+impl StreamFile {
     /// Creates the file and writes its head; neither is durable yet. When the writer creates a file
     /// during a take, it reserves no space, because it has no time for that; other threads do it.
     ///
@@ -100,7 +100,7 @@ impl Piece {
             file = TakeFile::encoded(writer);
         }
         let ids = (number, stream, copy);
-        let mut piece = Piece::of_file(ids, (name, facts, file), (ring, started));
+        let mut piece = StreamFile::of_file(ids, (name, facts, file), (ring, started));
         piece.payload_at = head.len() as u64;
         piece.file.device().write_at(0, &head)?;
         Ok(piece)
@@ -111,7 +111,7 @@ impl Piece {
         (name, facts, file): (String, HeadFacts, TakeFile),
         (ring, started): (Arc<Ring>, Arc<AtomicI64>),
     ) -> Self {
-        Piece {
+        StreamFile {
             number,
             stream,
             copy,
@@ -122,7 +122,7 @@ impl Piece {
             file,
             ring,
             started,
-            state: RankedMutex::new(RecordLock::Piece, PieceState::default()),
+            state: RankedMutex::new(RecordLock::Piece, StreamFileState::default()),
             front: None,
             front_until: OnceLock::new(),
             written: AtomicU64::new(0),
@@ -214,7 +214,7 @@ impl Piece {
         };
         let (first, rest) = bytes.split_at(first);
         for run in iter::once(first).chain(rest.chunks(block as usize)) {
-            let sum = Summed::of(run);
+            let sum = Summed::from_bytes(run);
             let mut state = self.state.lock();
             debug_assert!(!self.is_ended(), "nothing is written behind the end");
             state.sums.push(sum);

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const PIECE: usize = 8192;
 
-fn settings(depth: usize) -> LaneSettings {
-    LaneSettings { engine: Engine::Auto, depth, queued: 3 }
+fn settings(depth: usize) -> WriteQueueSettings {
+    WriteQueueSettings { engine: Engine::Auto, depth, queued: 3 }
 }
 
 /// Memory that fails where it is told to, and remembers what happened in which order.
@@ -90,26 +90,26 @@ fn everything_is_written_and_every_buffer_comes_back() {
         };
         std::thread::scope(|scope| {
             let shared: SharedDevice = device.clone();
-            let lane = Lane::start(scope, shared, settings(depth), back);
-            assert_eq!(lane.engine(), Engine::Threads);
+            let queue = WriteQueue::start(scope, shared, settings(depth), back);
+            assert_eq!(queue.engine(), Engine::Threads);
             std::thread::scope(|writers| {
                 for writer in 0..4 {
-                    let (lane, pool) = (&lane, &pool);
+                    let (queue, pool) = (&queue, &pool);
                     writers.spawn(move || {
                         for number in (writer..40).step_by(4) {
                             match number % 2 {
-                                0 => lane.write(number * PIECE as u64, aligned(pool, number)),
-                                _ => lane.write(number * PIECE as u64, plain(number, PIECE)),
+                                0 => queue.write(number * PIECE as u64, aligned(pool, number)),
+                                _ => queue.write(number * PIECE as u64, plain(number, PIECE)),
                             }
                             .unwrap();
                         }
                     });
                 }
             });
-            lane.write(40 * PIECE as u64, plain(40, 777)).unwrap();
-            lane.barrier().unwrap();
+            queue.write(40 * PIECE as u64, plain(40, 777)).unwrap();
+            queue.barrier().unwrap();
             assert!(device.to_vec() == pattern(40 * PIECE + 777));
-            let traffic = lane.finish().unwrap();
+            let traffic = queue.finish().unwrap();
             assert_eq!(traffic.written_bytes, 40 * PIECE as u64 + 777);
             assert_eq!((traffic.queued, traffic.writing), (0, 0));
         });
@@ -122,13 +122,13 @@ fn a_barrier_has_everything_before_it_synced() {
     let device = Moody::new(0..0);
     std::thread::scope(|scope| {
         let shared: SharedDevice = device.clone();
-        let lane = Lane::start(scope, shared, settings(4), drop);
+        let queue = WriteQueue::start(scope, shared, settings(4), drop);
         for round in 0..20_u64 {
             for number in 0..5 {
-                lane.write(round * 100 + number, vec![1]).unwrap();
+                queue.write(round * 100 + number, vec![1]).unwrap();
             }
-            let barrier = lane.begin_barrier();
-            lane.write(round * 100 + 50, vec![1]).unwrap();
+            let barrier = queue.begin_barrier();
+            queue.write(round * 100 + 50, vec![1]).unwrap();
             barrier.wait().unwrap();
             let log = device.log.lock().unwrap();
             let last_sync = log.iter().rposition(Option::is_none).unwrap();
@@ -153,20 +153,20 @@ fn the_first_error_is_kept_and_no_buffer_is_lost() {
         let mut sent = 0;
         std::thread::scope(|scope| {
             let shared: SharedDevice = device.clone();
-            let lane = Lane::start(scope, shared, settings(depth), back);
+            let queue = WriteQueue::start(scope, shared, settings(depth), back);
             let error = loop {
                 sent += 1;
-                if let Err(error) = lane.write(sent * 10, vec![1; 10]) {
+                if let Err(error) = queue.write(sent * 10, vec![1; 10]) {
                     break error;
                 }
             };
             // One write in flight may have begun before the first failed; it is not the first.
             assert!(error.to_string().contains("bad at 5"), "{error}");
-            for result in [lane.write(0, vec![1]), lane.barrier(), lane.barrier()] {
+            for result in [queue.write(0, vec![1]), queue.barrier(), queue.barrier()] {
                 assert_eq!(result.unwrap_err().to_string(), error.to_string());
             }
-            assert_eq!(lane.error().unwrap().to_string(), error.to_string());
-            assert_eq!(lane.finish().unwrap_err().to_string(), error.to_string());
+            assert_eq!(queue.error().unwrap().to_string(), error.to_string());
+            assert_eq!(queue.finish().unwrap_err().to_string(), error.to_string());
         });
         assert_eq!(written.load(Ordering::SeqCst), device.log.lock().unwrap().len() as u64);
         assert_eq!(written.into_inner() + refused.into_inner(), sent + 1);
@@ -198,23 +198,23 @@ fn both_engines_write_files_under_every_policy() {
             let device = Arc::new(FileDevice::open(path, Access::Create, policy).unwrap());
             let pool = BufferPool::new(6, PIECE);
             std::thread::scope(|scope| {
-                let settings = LaneSettings { engine, ..settings(4) };
-                let lane = Lane::start(scope, Arc::clone(&device), settings, drop);
-                assert_eq!(lane.engine(), engine);
-                assert!(lane.refusal().is_none());
+                let settings = WriteQueueSettings { engine, ..settings(4) };
+                let queue = WriteQueue::start(scope, Arc::clone(&device), settings, drop);
+                assert_eq!(queue.engine(), engine);
+                assert!(queue.refusal().is_none());
                 for number in 0..60 {
                     let offset = number * PIECE as u64;
                     match number % 2 {
-                        0 => lane.write(offset, aligned(&pool, number)),
-                        _ => lane.write(offset, plain(number, PIECE)),
+                        0 => queue.write(offset, aligned(&pool, number)),
+                        _ => queue.write(offset, plain(number, PIECE)),
                     }
                     .unwrap();
                     if number % 20 == 7 {
-                        lane.barrier().unwrap();
+                        queue.barrier().unwrap();
                     }
                 }
-                lane.write(60 * PIECE as u64, plain(60, 777)).unwrap();
-                let traffic = lane.finish().unwrap();
+                queue.write(60 * PIECE as u64, plain(60, 777)).unwrap();
+                let traffic = queue.finish().unwrap();
                 assert_eq!(traffic.written_bytes, 60 * PIECE as u64 + 777);
             });
             assert_eq!(pool.free(), 6);
@@ -238,15 +238,20 @@ fn both_engines_keep_a_file_s_first_error() {
             };
             let mut sent = 0;
             std::thread::scope(|scope| {
-                let lane = Lane::start(scope, device, LaneSettings { engine, ..settings(4) }, back);
+                let queue = WriteQueue::start(
+                    scope,
+                    device,
+                    WriteQueueSettings { engine, ..settings(4) },
+                    back,
+                );
                 let error = loop {
                     sent += 1;
-                    if let Err(error) = lane.write(0, aligned(&pool, 0)) {
+                    if let Err(error) = queue.write(0, aligned(&pool, 0)) {
                         break error;
                     }
                 };
                 assert_eq!(error.raw_os_error(), Some(libc::EBADF), "{error}");
-                assert_eq!(lane.finish().unwrap_err().to_string(), error.to_string());
+                assert_eq!(queue.finish().unwrap_err().to_string(), error.to_string());
             });
             assert_eq!((refused.into_inner(), pool.free()), (sent, 3));
             assert_eq!(std::fs::read(path).unwrap(), b"old");
@@ -266,9 +271,9 @@ fn auto_leaves_direct_writes_to_the_kernel() {
             let path = folder.path().join(policy.to_string());
             let device = FileDevice::open(path, Access::CreateNew, policy).unwrap();
             let is_direct = device.policy().is_direct();
-            let lane = Lane::start(scope, Arc::new(device), settings(1), drop);
+            let queue = WriteQueue::start(scope, Arc::new(device), settings(1), drop);
             let wanted = if is_direct { Engine::Uring } else { Engine::Threads };
-            assert_eq!(lane.engine(), wanted, "{policy}");
+            assert_eq!(queue.engine(), wanted, "{policy}");
         }
     });
 }
@@ -280,35 +285,40 @@ fn what_is_no_file_is_written_by_threads_and_it_says_so() {
             [(Engine::Auto, false), (Engine::Threads, false), (Engine::Uring, true)]
         {
             let device: SharedDevice = Arc::new(MemoryDevice::new("memory"));
-            let lane = Lane::start(scope, device, LaneSettings { engine, ..settings(1) }, drop);
-            assert_eq!(lane.engine(), Engine::Threads);
-            assert_eq!(lane.refusal().is_some(), is_refused);
-            lane.write(0, vec![1]).unwrap();
-            lane.finish().unwrap();
+            let queue = WriteQueue::start(
+                scope,
+                device,
+                WriteQueueSettings { engine, ..settings(1) },
+                drop,
+            );
+            assert_eq!(queue.engine(), Engine::Threads);
+            assert_eq!(queue.refusal().is_some(), is_refused);
+            queue.write(0, vec![1]).unwrap();
+            queue.finish().unwrap();
         }
     });
 }
 
 #[test]
-fn a_failed_sync_ends_the_lane() {
+fn a_failed_sync_ends_the_queue() {
     let device: SharedDevice = Arc::new(Moody::plain(0..0, true));
     std::thread::scope(|scope| {
-        let lane = Lane::start(scope, device, settings(2), drop);
-        lane.write(0, vec![1]).unwrap();
-        assert_eq!(lane.barrier().unwrap_err().what(), "no sync");
-        assert_eq!(lane.write(1, vec![1]).unwrap_err().what(), "no sync");
-        assert_eq!(lane.begin_barrier().wait().unwrap_err().what(), "no sync");
+        let queue = WriteQueue::start(scope, device, settings(2), drop);
+        queue.write(0, vec![1]).unwrap();
+        assert_eq!(queue.barrier().unwrap_err().what(), "no sync");
+        assert_eq!(queue.write(1, vec![1]).unwrap_err().what(), "no sync");
+        assert_eq!(queue.begin_barrier().wait().unwrap_err().what(), "no sync");
     });
 }
 
 #[test]
-fn a_lane_that_is_dropped_writes_what_it_has() {
+fn a_queue_that_is_dropped_writes_what_it_has() {
     let device = Arc::new(MemoryDevice::new("memory"));
     std::thread::scope(|scope| {
         let shared: SharedDevice = device.clone();
-        let lane = Lane::start(scope, shared, settings(1), drop);
+        let queue = WriteQueue::start(scope, shared, settings(1), drop);
         for number in 0..3 {
-            lane.write(number * PIECE as u64, plain(number, PIECE)).unwrap();
+            queue.write(number * PIECE as u64, plain(number, PIECE)).unwrap();
         }
     });
     assert!(device.to_vec() == pattern(3 * PIECE));
@@ -327,9 +337,9 @@ fn a_panicking_device_keeps_nobody_waiting() {
     let device: SharedDevice = Arc::new(Panics(MemoryDevice::new("panics")));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         std::thread::scope(|scope| {
-            let lane = Lane::start(scope, device, settings(2), drop);
-            lane.write(0, vec![1]).unwrap();
-            let error = lane.barrier().unwrap_err();
+            let queue = WriteQueue::start(scope, device, settings(2), drop);
+            queue.write(0, vec![1]).unwrap();
+            let error = queue.barrier().unwrap_err();
             assert_eq!(error.what(), "a writer thread panicked");
         });
     }));

@@ -1,4 +1,4 @@
-//! The contents of all members' key rooms together, and which objects in them count.
+//! The contents of all members' stored keys together, and which objects in them count.
 //!
 //! Invariants: the current ring is the one through which this store was opened; without keys it is
 //! the ring of the highest generation that has a slot, among those that as many members have as any
@@ -17,10 +17,10 @@ use pinstripe_member::key_ring::{KeyRing, KeySlot};
 use pinstripe_member::keys::{GENERATIONS_MAX, Keys};
 use pinstripe_member::label::Encryption;
 use pinstripe_member::removed_slot::RemovedSlot;
-use pinstripe_member::{ExtentName, Room, envelope};
+use pinstripe_member::{ExtentKind, ExtentName, envelope};
 use pinstripe_stripe::keys_changed;
 
-/// The largest number of times that a key room is read if it changes during the read. A member that
+/// The largest number of times that the keys are read if they change during the read. A member that
 /// lists objects that it does not have causes this many reads.
 const LOOKS: usize = 3;
 
@@ -33,9 +33,9 @@ struct HeldKey<T> {
     holders: usize,
 }
 
-/// The contents of the key rooms of all present members together.
+/// The contents of the stored keys of all present members together.
 #[derive(Debug, Default)]
-pub struct KeyRoom {
+pub struct StoredKeys {
     rings: Vec<HeldKey<KeyRing>>,
     slots: Vec<HeldKey<KeySlot>>,
     removed: Vec<HeldKey<RemovedSlot>>,
@@ -66,34 +66,35 @@ pub struct Try<'a> {
 }
 
 impl Store {
-    /// Reads the key rooms of an encrypted store: every copy of each object, since members may
-    /// differ. If an object is removed between listing and reading, the rooms are read again,
+    /// Reads the stored keys of an encrypted store: every copy of each object, since members may
+    /// differ. If an object is removed between listing and reading, the kinds are read again,
     /// because a rotation has put new objects before it removes old ones.
     ///
     /// # Errors
     /// Fails with [`Kind::KeysChanged`] when the keys were rotated since this process opened the
     /// store, with a member's own error when none can be listed, or with [`Kind::Unsupported`] when
     /// a newer version wrote an object that counts.
-    pub fn key_room(&self) -> Result<KeyRoom> {
+    pub fn stored_keys(&self) -> Result<StoredKeys> {
         for _ in 1..LOOKS {
-            if let (room, false) = self.look_at_key_room()? {
-                return Ok(room);
+            if let (kind, false) = self.read_stored_keys()? {
+                return Ok(kind);
             }
             // Prefetched answers are older than the object that was just missed.
-            self.foresee(&[]);
+            self.prefetch(&[]);
         }
-        Ok(self.look_at_key_room()?.0)
+        Ok(self.read_stored_keys()?.0)
     }
 
-    /// Reads the key rooms once; also returns whether an object that was listed could not be found.
-    fn look_at_key_room(&self) -> Result<(KeyRoom, bool)> {
+    /// Reads the stored keys once; also returns whether an object that was listed could not be found.
+    fn read_stored_keys(&self) -> Result<(StoredKeys, bool)> {
         let mut is_changed = false;
         let opened = self.unlocked.as_ref().map(|unlocked| unlocked.root.commitment());
         let is_verified = self.voucher.is_some();
         let votes_on_damage = self.votes_on_damage();
-        let mut room = KeyRoom { votes: self.votes(), opened, is_verified, ..KeyRoom::default() };
+        let mut kind =
+            StoredKeys { votes: self.votes(), opened, is_verified, ..StoredKeys::default() };
         for (id, holders) in self.key_holders()? {
-            let name = ExtentName::In(Room::Keys, id);
+            let name = ExtentName::In(ExtentKind::Keys, id);
             let (mut worst, mut is_sound, mut is_forged) = (None, false, is_verified);
             for number in &holders {
                 let Some(member) = self.member_slots[*number].member.as_deref() else { continue };
@@ -113,7 +114,7 @@ impl Store {
                     Err(error) if error.kind() == Kind::KeysChanged => return Err(error),
                     Ok(()) => {
                         is_sound = true;
-                        room.keep(bytes);
+                        kind.keep(bytes);
                     }
                     Err(error) => {
                         is_forged &= envelope::open_any(&bytes).is_ok();
@@ -124,14 +125,14 @@ impl Store {
             match worst {
                 // Whole, and not made with the keys: no damage, on however many members it is.
                 Some(error) if !is_sound && (is_forged || holders.len() < votes_on_damage) => {
-                    room.strays.push((name, error));
+                    kind.strays.push((name, error));
                 }
                 Some(error) if !is_sound && error.kind() == Kind::Unsupported => return Err(error),
-                Some(error) if !is_sound => room.damaged.push((name, error)),
+                Some(error) if !is_sound => kind.damaged.push((name, error)),
                 _ => {}
             }
         }
-        Ok((room, is_changed))
+        Ok((kind, is_changed))
     }
 
     /// Returns the present members that have each key object. Every member has all key objects, so
@@ -140,7 +141,7 @@ impl Store {
         let mut holders: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let (mut is_listed, mut last) = (false, None);
         for (number, member) in self.present() {
-            match member.list(Room::Keys) {
+            match member.list(ExtentKind::Keys) {
                 Ok(listed) => {
                     is_listed = true;
                     listed
@@ -157,7 +158,7 @@ impl Store {
     }
 }
 
-impl KeyRoom {
+impl StoredKeys {
     /// Returns the ring that counts, with its slots, oldest first. Returns `None` when there is no
     /// ring with a slot.
     pub fn current(&self) -> Option<(&KeyRing, Vec<&KeySlot>)> {
@@ -237,7 +238,7 @@ impl KeyRoom {
         let mut removed = self.removed.iter().filter(|it| removes(&it.object, slot));
         removed.any(|it| match verify {
             Some(verify) => {
-                verify(ExtentName::In(Room::Keys, it.object.own_name()), &it.bytes).is_ok()
+                verify(ExtentName::In(ExtentKind::Keys, it.object.own_name()), &it.bytes).is_ok()
             }
             None => it.holders >= self.votes,
         })
@@ -255,7 +256,7 @@ impl KeyRoom {
         let is_damaged = |name| self.damaged.iter().any(|(damaged, _)| *damaged == name);
         let is_taken = |name| {
             self.removed.iter().any(|it| it.object.own_name() == name)
-                || is_damaged(ExtentName::In(Room::Keys, name))
+                || is_damaged(ExtentName::In(ExtentKind::Keys, name))
         };
         let KeyRing { store, generation, .. } = *ring;
         let mut removal = RemovedSlot { store, generation, number: 0, slot: [0; 16] };
@@ -269,7 +270,7 @@ impl KeyRoom {
     /// of slots first, the ring last.
     pub fn wanted(&self) -> Vec<(ExtentName, &[u8])> {
         let Some(ring) = self.current_ring() else { return Vec::new() };
-        let name = |id| ExtentName::In(Room::Keys, id);
+        let name = |id| ExtentName::In(ExtentKind::Keys, id);
         let generation = ring.object.generation;
         let counts = |it: &&HeldKey<RemovedSlot>| {
             it.object.generation == generation && (self.is_verified || it.holders >= self.votes)
@@ -309,7 +310,7 @@ impl KeyRoom {
         names.extend(removed.map(RemovedSlot::own_name));
         names.extend(rings.map(|ring| KeyRing::name(ring.store, ring.generation)));
         names.dedup();
-        names.into_iter().map(|id| ExtentName::In(Room::Keys, id)).collect()
+        names.into_iter().map(|id| ExtentName::In(ExtentKind::Keys, id)).collect()
     }
 
     /// Whether any member has a ring that a rotation has replaced.
@@ -381,7 +382,7 @@ pub(crate) fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Res
     if (owner, name) != (config.store, id) {
         return wrong();
     }
-    store.verify(ExtentName::In(Room::Keys, id), bytes)
+    store.verify(ExtentName::In(ExtentKind::Keys, id), bytes)
 }
 
 /// Whether an object with this name is a ring. The names of slots are random.

@@ -1,8 +1,8 @@
-//! The lanes of a remote member: its extents are sealed in parallel, since sealing is mostly
+//! The threads of a remote member: its extents are sealed in parallel, since sealing is mostly
 //! waiting.
 //!
-//! Invariants: each lane has at most one extent in progress; later commands wait
-//! ([`Lanes::finish`]); if a lane fails, its member counts as failed.
+//! Invariants: each thread has at most one extent in progress; later commands wait
+//! ([`SealThreads::finish`]); if a thread fails, its member counts as failed.
 
 use std::thread::Scope;
 
@@ -23,25 +23,25 @@ impl WriterCommand {
 }
 
 /// The threads that seal extents of one member.
-pub(super) struct Lanes {
+pub(super) struct SealThreads {
     extents: Sender<(ExtentName, Box<dyn ExtentWriter>)>,
     sealed: Receiver<()>,
-    lanes: usize,
+    threads: usize,
     on_the_way: usize,
 }
 
-impl Lanes {
-    /// Starts `lanes` threads, which end when the [`Lanes`] is dropped.
+impl SealThreads {
+    /// Starts `threads` threads, which end when the [`SealThreads`] is dropped.
     pub(super) fn start<'scope, 'a: 'scope>(
         scope: &'scope Scope<'scope, '_>,
-        lanes: usize,
+        threads: usize,
         number: usize,
         member: &SharedMember,
         shared: &WritersShared<'a>,
     ) -> Self {
-        let (extents, taken) = bounded::<(ExtentName, Box<dyn ExtentWriter>)>(lanes);
-        let (done, sealed) = bounded(lanes);
-        for _ in 0..lanes {
+        let (extents, taken) = bounded::<(ExtentName, Box<dyn ExtentWriter>)>(threads);
+        let (done, sealed) = bounded(threads);
+        for _ in 0..threads {
             let (taken, done) = (taken.clone(), done.clone());
             let (member, shared) = (member.clone(), shared.clone());
             scope.spawn(move || {
@@ -61,12 +61,12 @@ impl Lanes {
                 }
             });
         }
-        Lanes { extents, sealed, lanes, on_the_way: 0 }
+        SealThreads { extents, sealed, threads, on_the_way: 0 }
     }
 
-    /// Passes an extent to a lane that seals it, once a lane is free.
+    /// Passes an extent to a thread that seals it, once a thread is free.
     pub(super) fn seal(&mut self, name: ExtentName, extent: Box<dyn ExtentWriter>) {
-        if self.on_the_way == self.lanes {
+        if self.on_the_way == self.threads {
             self.wait_for_one();
         }
         self.on_the_way += usize::from(self.extents.send((name, extent)).is_ok());
@@ -82,7 +82,7 @@ impl Lanes {
     fn wait_for_one(&mut self) {
         match self.sealed.recv() {
             Ok(()) => self.on_the_way -= 1,
-            // A lane that panicked; the scope passes that on.
+            // A thread that panicked; the scope passes that on.
             Err(_) => self.on_the_way = 0,
         }
     }

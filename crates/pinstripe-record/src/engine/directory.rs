@@ -8,16 +8,16 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::ranked::Ranked;
 use pinstripe_base::sync::Stop;
 
-use super::piece::Piece;
 use super::roll::Fronts;
 use super::stages::SlowestCommit;
 use super::stream_copy::StreamCopy;
+use super::stream_file::StreamFile;
 use crate::locks::{RankedMutex, RecordLock};
 use crate::take::{Journal, JournalEvent, JournalRecord, TakeFolder};
 
-/// Figures of a lane; each is the maximum or the sum so far.
+/// Figures of a directory; each is the maximum or the sum so far.
 #[derive(Default)]
-pub(crate) struct LaneFigures {
+pub(crate) struct DirectoryFigures {
     /// Payload bytes written.
     pub written_bytes: AtomicU64,
     /// The longest write, in nanoseconds.
@@ -39,13 +39,13 @@ pub(crate) struct LaneFigures {
 }
 
 /// One directory of a take, with its journal and its files.
-pub struct Lane {
+pub(crate) struct TakeDirectory {
     /// The number of the directory in the manifest.
     pub number: u32,
     /// The directory.
     pub folder: Arc<dyn TakeFolder>,
     /// The figures so far.
-    pub figures: LaneFigures,
+    pub figures: DirectoryFigures,
     /// Set when the writer has nothing more to do.
     pub(super) writer_ended: Stop,
     pub(super) journal: RankedMutex<Journal>,
@@ -58,14 +58,14 @@ pub struct Lane {
     pub(super) fronts: Fronts,
     /// Number of files whose names are durable.
     pub(super) named: AtomicUsize,
-    pieces: RankedMutex<Vec<Arc<Piece>>>,
-    /// Copies of streams that another lane has handed over.
+    pieces: RankedMutex<Vec<Arc<StreamFile>>>,
+    /// Copies of streams that another directory has handed over.
     inbox: RankedMutex<Vec<StreamCopy>>,
     failure: RankedMutex<Option<Error>>,
     has_failed: AtomicBool,
 }
 
-impl Lane {
+impl TakeDirectory {
     /// Creates the journal of a directory, and takes its lock.
     ///
     /// # Errors
@@ -76,10 +76,10 @@ impl Lane {
         let mut journal = Journal::new(file);
         let begin = JournalEvent::Begin { id: id.to_owned(), directory: number };
         journal.add(JournalRecord::Event(begin));
-        Ok(Lane {
+        Ok(TakeDirectory {
             number,
             folder,
-            figures: LaneFigures::default(),
+            figures: DirectoryFigures::default(),
             writer_ended: Stop::new()?,
             journal: RankedMutex::new(RecordLock::Journal, journal),
             manifest_room: AtomicU64::new(0),
@@ -93,16 +93,16 @@ impl Lane {
         })
     }
 
-    /// Adds a file. Adds a file to the lane; the next commit records it in the journal.
-    pub fn add(&self, piece: &Arc<Piece>) {
-        self.tell_of(piece);
+    /// Adds a file. Adds a file to the directory; the next commit records it in the journal.
+    pub fn add(&self, piece: &Arc<StreamFile>) {
+        self.note_file(piece);
         self.pieces.lock().push(Arc::clone(piece));
     }
 
     /// Queues the journal event of a file; it is queued a second time if the first frame of the
     /// file has changed before anything was written to it.
-    pub(super) fn tell_of(&self, piece: &Piece) {
-        self.tell(JournalEvent::Piece {
+    pub(super) fn note_file(&self, piece: &StreamFile) {
+        self.record_event(JournalEvent::Piece {
             piece: piece.number,
             stream: piece.stream,
             copy: piece.copy,
@@ -113,12 +113,12 @@ impl Lane {
     }
 
     /// Adds an event to the journal; it becomes durable with the next commit.
-    pub fn tell(&self, event: JournalEvent) {
+    pub(crate) fn record_event(&self, event: JournalEvent) {
         self.events.lock().push(event);
     }
 
     /// Returns the journal after adding all queued events to it.
-    pub(super) fn told_journal(&self) -> Ranked<MutexGuard<'_, Journal>> {
+    pub(super) fn journal_with_events(&self) -> Ranked<MutexGuard<'_, Journal>> {
         let mut journal = self.journal.lock();
         let events = std::mem::take(&mut *self.events.lock());
         events.into_iter().for_each(|it| journal.add(JournalRecord::Event(it)));
@@ -143,11 +143,11 @@ impl Lane {
     /// # Errors
     /// Returns errors as the system reports them.
     pub fn commit(&self) -> Result<()> {
-        self.told_journal().commit()
+        self.journal_with_events().commit()
     }
 
     /// All files so far.
-    pub fn pieces(&self) -> Vec<Arc<Piece>> {
+    pub fn pieces(&self) -> Vec<Arc<StreamFile>> {
         self.pieces.lock().clone()
     }
 

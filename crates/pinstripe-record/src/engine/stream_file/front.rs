@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Piece;
-use crate::take::{PieceBehind, TakeFile};
+use super::StreamFile;
+use crate::take::{FileBehind, TakeFile};
 
-impl Piece {
+impl StreamFile {
     /// Creates a piece in the same file after the first `front_bytes` of another piece, the front,
     /// whose content is copied later. `file` is the shared file.
     pub(in crate::engine) fn behind_of(
-        front: &Arc<Piece>,
+        front: &Arc<StreamFile>,
         file: TakeFile,
         (number, front_bytes): (u32, u64),
         began: Duration,
@@ -20,7 +20,7 @@ impl Piece {
         let ids = (number, front.stream, front.copy);
         let shared = (Arc::clone(&front.ring), Arc::clone(&front.started));
         let (name, facts) = (front.name.clone(), front.facts.clone());
-        let mut piece = Piece::of_file(ids, (name, facts, file), shared);
+        let mut piece = StreamFile::of_file(ids, (name, facts, file), shared);
         debug_assert!(front.front.is_none(), "a front has none in front of it");
         piece.payload_at = front.payload_at + front_bytes;
         piece.start_frame = (front.start_frame() + front.frames(front_bytes)).into();
@@ -51,9 +51,9 @@ impl Piece {
     }
 
     /// The position of a piece after another piece; `None` if the piece begins its file.
-    pub fn behind(&self) -> Option<PieceBehind> {
+    pub fn behind(&self) -> Option<FileBehind> {
         let front = self.front.as_ref()?.number;
-        Some(PieceBehind { front, payload_at: self.payload_at })
+        Some(FileBehind { front, payload_at: self.payload_at })
     }
 
     /// The first frame of the file that contains this piece.

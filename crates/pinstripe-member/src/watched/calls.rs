@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Patience;
+use super::Deadlines;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::ranked::RankedMutex;
@@ -22,7 +22,7 @@ const BUFFER_MAX_BYTES: usize = 512 << 10;
 
 pinstripe_base::lock_ranks! {
     /// The locks of a member's calls.
-    pub(super) enum LaneLock {
+    pub(super) enum MemberCallsLock {
         /// The lock of the buffers for the next reads.
         Buffers,
         /// The lock of the set of silent places.
@@ -31,12 +31,12 @@ pinstripe_base::lock_ranks! {
 }
 
 /// The thread pool and buffers for the calls of one member.
-pub(super) struct Lane {
+pub(super) struct MemberCalls {
     place: PathBuf,
-    patience: Patience,
+    patience: Deadlines,
     silent: AtomicBool,
     threads: CallThreads,
-    buffers: RankedMutex<LaneLock, Vec<Vec<u8>>>,
+    buffers: RankedMutex<MemberCallsLock, Vec<Vec<u8>>>,
 }
 
 thread_local! {
@@ -53,14 +53,14 @@ pub fn goes_on() {
     });
 }
 
-impl Lane {
-    pub fn new(place: &Path, patience: Patience) -> Arc<Self> {
-        Arc::new(Lane {
+impl MemberCalls {
+    pub fn new(place: &Path, patience: Deadlines) -> Arc<Self> {
+        Arc::new(MemberCalls {
             place: place.to_path_buf(),
             silent: AtomicBool::new(patience.is_silent(place)),
             patience,
             threads: CallThreads::new(usize::MAX, "member"),
-            buffers: RankedMutex::new(LaneLock::Buffers, Vec::new()),
+            buffers: RankedMutex::new(MemberCallsLock::Buffers, Vec::new()),
         })
     }
 
@@ -86,13 +86,13 @@ impl Lane {
         if self.silent.load(Ordering::Acquire) {
             return Err(self.silence());
         }
-        let (lane, pulse) = (Arc::downgrade(self), Arc::<AtomicU64>::default());
+        let (calls, pulse) = (Arc::downgrade(self), Arc::<AtomicU64>::default());
         let own = Arc::clone(&pulse);
         let started = self.threads.start(move || {
             PULSE.set(Some(own));
             let done = work();
-            if let Some(lane) = lane.upgrade().filter(|_| done.is_ok()) {
-                lane.has_answered();
+            if let Some(calls) = calls.upgrade().filter(|_| done.is_ok()) {
+                calls.has_answered();
             }
             done
         });
@@ -135,7 +135,10 @@ impl Lane {
         let until = if self.patience.allows_return() { "it answers" } else { "this run ends" };
         Error::new(Kind::Unanswered, "the member does not answer")
             .at(&self.place)
-            .expected(format!("an answer within {} s", self.patience.of(0).as_secs_f64()), "none")
+            .expected(
+                format!("an answer within {} s", self.patience.for_bytes(0).as_secs_f64()),
+                "none",
+            )
             .advice(format!(
                 "the member counts as failed until {until}; check its disk or network; \
                  --without-member N leaves the member out from the start, --member-timeout changes \

@@ -1,9 +1,9 @@
-//! Prefetches for a verb: lists rooms in parallel, and reads the small objects in them.
+//! Prefetches for a verb: lists kinds in parallel, and reads the small objects in them.
 //!
-//! A verb lists a few rooms one after the other, and reads a few objects of each room. At 80 ms per
+//! A verb lists a few kinds one after the other, and reads a few objects of each kind. At 80 ms per
 //! request, the verb would wait for seconds, although no answer depends on another. So the verb
 //! announces its listings in advance. If the member is small, one listing of the entire prefix
-//! answers for all rooms. The objects and the ends of index runs in the listing are fetched in
+//! answers for all kinds. The objects and the ends of index runs in the listing are fetched in
 //! parallel, and so are the ends of packs that no index run lists, once the verb knows which these
 //! are.
 //!
@@ -23,7 +23,7 @@ use futures_util::future::{BoxFuture, Shared, join, join_all, ready};
 use object_store::path::Path as Key;
 use object_store::{GetRange, ObjectMeta};
 use pinstripe_base::clock;
-use pinstripe_member::{ExtentName, Glance, Room};
+use pinstripe_member::{ExtentKind, ExtentName, PrefetchHint};
 use tokio::runtime::Runtime;
 
 use crate::fault::Fault;
@@ -37,9 +37,9 @@ use crate::tails::{TAIL_BYTES, has_tail};
 /// The age at which a prefetched answer is discarded.
 const FRESH: Duration = Duration::from_secs(10);
 /// The most keys of an entire prefix that are listed together: one page. Longer prefixes are listed
-/// by room.
+/// by kind.
 const WHOLE_MAX: usize = 1000;
-/// The most objects of one room that are prefetched.
+/// The most objects of one kind that are prefetched.
 const FETCHED_MAX: usize = 64;
 /// The largest object that is prefetched, the label included.
 const OBJECT_MAX_BYTES: u64 = 64 << 10;
@@ -48,7 +48,7 @@ const HEADER_BYTES: u64 = 4096;
 /// The most objects whose bytes are kept for the next listing that shows them.
 const KNOWN_MAX: usize = 512;
 
-/// Extents of a room with their lengths, in name order.
+/// Extents of a kind with their lengths, in name order.
 pub type Listing = Vec<([u8; 16], u64)>;
 
 /// The parts of a member that can send requests from any thread.
@@ -60,16 +60,16 @@ pub(crate) struct Asker {
 }
 
 /// Prefetched answers of a member.
-pub(crate) struct Foresight {
+pub(crate) struct ListPrefetch {
     round: RankedMutex<Option<Arc<GlanceRound>>>,
     known: Arc<RankedMutex<KnownObjects>>,
     /// The ends of extents that will be opened, with the time when they were announced.
     ends: RankedMutex<HashMap<ExtentName, (Instant, Fetching)>>,
 }
 
-impl Default for Foresight {
+impl Default for ListPrefetch {
     fn default() -> Self {
-        Foresight {
+        ListPrefetch {
             round: RankedMutex::new(BucketLock::Round, None),
             known: Arc::new(RankedMutex::new(BucketLock::Known, KnownObjects::default())),
             ends: RankedMutex::new(BucketLock::Ends, HashMap::new()),
@@ -93,17 +93,17 @@ struct KnownObjects {
 /// The requests begun by one announcement.
 struct GlanceRound {
     began: Instant,
-    left: RankedMutex<HashMap<Room, Glance>>,
+    left: RankedMutex<HashMap<ExtentKind, PrefetchHint>>,
     label: Option<Fetching>,
     seen: Shared<BoxFuture<'static, Option<Arc<RoundAnswers>>>>,
 }
 
 #[derive(Default)]
 struct RoundAnswers {
-    rooms: HashMap<Room, Vec<ListedExtent>>,
+    kinds: HashMap<ExtentKind, Vec<ListedExtent>>,
     objects: HashMap<ExtentName, Fetching>,
     /// Later listings, which were begun after the first ones.
-    again: HashMap<Room, Shared<BoxFuture<'static, Option<Arc<Listing>>>>>,
+    again: HashMap<ExtentKind, Shared<BoxFuture<'static, Option<Arc<Listing>>>>>,
 }
 
 /// An extent as a listing shows it.
@@ -114,10 +114,10 @@ struct ListedExtent {
     tag: Option<String>,
 }
 
-impl Foresight {
+impl ListPrefetch {
     /// Prefetches the listings that a verb announces, unless they are already available. Listings
     /// that are available are not discarded.
-    pub fn begin(&self, runtime: &Runtime, asker: &Asker, wanted: &[Glance]) {
+    pub fn begin(&self, runtime: &Runtime, asker: &Asker, wanted: &[PrefetchHint]) {
         if wanted.is_empty() {
             return self.drop_all();
         }
@@ -128,7 +128,7 @@ impl Foresight {
         let is_opening = wanted.iter().any(|glance| glance.label);
         let label = is_opening.then(|| fetch(runtime, asker, ExtentName::Label));
         let (asker, wanted) = (asker.clone(), wanted.to_vec());
-        let left = wanted.iter().map(|glance| (glance.room, *glance)).collect();
+        let left = wanted.iter().map(|glance| (glance.kind, *glance)).collect();
         let known = Arc::clone(&self.known);
         let seen =
             runtime.spawn(async move { look(asker, wanted, known).await.ok().map(Arc::new) });
@@ -165,16 +165,16 @@ impl Foresight {
         self.round.lock().as_ref().is_some_and(|now| Arc::ptr_eq(now, round))
     }
 
-    /// The prefetched listing of a room, if it was announced and not used up.
-    pub fn list(&self, runtime: &Runtime, room: Room) -> Option<Listing> {
+    /// The prefetched listing of a kind, if it was announced and not used up.
+    pub fn list(&self, runtime: &Runtime, kind: ExtentKind) -> Option<Listing> {
         let round = self.current()?;
-        let is_first = round.take(room)?;
+        let is_first = round.take(kind)?;
         let seen = runtime.block_on(round.seen.clone())?;
-        debug_assert!(round.asks(room), "the verb announced this listing");
+        debug_assert!(round.asks(kind), "the verb announced this listing");
         let listing = if is_first {
-            seen.rooms.get(&room)?.iter().map(|entry| (entry.id, entry.bytes)).collect()
+            seen.kinds.get(&kind)?.iter().map(|entry| (entry.id, entry.bytes)).collect()
         } else {
-            let again = seen.again.get(&room)?.clone();
+            let again = seen.again.get(&kind)?.clone();
             Listing::clone(&*runtime.block_on(again)?)
         };
         self.is_current(&round).then_some(listing)
@@ -191,7 +191,7 @@ impl Foresight {
         let round = self.current()?;
         let fetching = match name {
             ExtentName::Label => round.label.clone()?,
-            ExtentName::In(room, _) if is_fetched(room) && round.asks(room) => {
+            ExtentName::In(kind, _) if is_fetched(kind) && round.asks(kind) => {
                 runtime.block_on(round.seen.clone())?.objects.get(&name)?.clone()
             }
             ExtentName::In(..) => return None,
@@ -210,25 +210,25 @@ impl GlanceRound {
         clock::since(self.began) < FRESH
     }
 
-    fn has(&self, wanted: &[Glance]) -> bool {
+    fn has(&self, wanted: &[PrefetchHint]) -> bool {
         let left = self.left.lock();
         wanted.iter().all(|it| {
-            let there = left.get(&it.room);
+            let there = left.get(&it.kind);
             there.is_some_and(|there| {
                 there.times >= it.times && there.again >= it.again && there.label >= it.label
             })
         })
     }
 
-    fn asks(&self, room: Room) -> bool {
-        self.left.lock().contains_key(&room)
+    fn asks(&self, kind: ExtentKind) -> bool {
+        self.left.lock().contains_key(&kind)
     }
 
     /// Uses a prefetched listing once. Returns true for the first listing and false for the later
     /// one.
-    fn take(&self, room: Room) -> Option<bool> {
+    fn take(&self, kind: ExtentKind) -> Option<bool> {
         let mut left = self.left.lock();
-        let glance = left.get_mut(&room)?;
+        let glance = left.get_mut(&kind)?;
         if glance.times > 0 {
             glance.times -= 1;
             return Some(true);
@@ -237,9 +237,9 @@ impl GlanceRound {
     }
 }
 
-/// Whether the objects of a room are fetched together with its listing.
-fn is_fetched(room: Room) -> bool {
-    !matches!(room, Room::Packs | Room::Scrub | Room::Strays)
+/// Whether the objects of a kind are fetched together with its listing.
+fn is_fetched(kind: ExtentKind) -> bool {
+    !matches!(kind, ExtentKind::Packs | ExtentKind::Scrub | ExtentKind::Strays)
 }
 
 /// Converts an object that was put to the form that fetching it would return.
@@ -257,30 +257,30 @@ pub(crate) fn as_fetched(name: ExtentName, e_tag: String, bytes: &[u8]) -> Fetch
 /// Sends the announced listings, and begins the fetches that depend on them.
 async fn look(
     asker: Asker,
-    wanted: Vec<Glance>,
+    wanted: Vec<PrefetchHint>,
     known: Arc<RankedMutex<KnownObjects>>,
 ) -> Result<RoundAnswers, Fault> {
     let mut seen =
-        RoundAnswers { rooms: listed(&asker, &wanted, &known).await?, ..RoundAnswers::default() };
+        RoundAnswers { kinds: listed(&asker, &wanted, &known).await?, ..RoundAnswers::default() };
     for glance in wanted.iter().filter(|glance| glance.again) {
         let asker = asker.clone();
-        let room = glance.room;
-        if seen.rooms.get(&room).is_some_and(|entries| !entries.is_empty()) {
+        let kind = glance.kind;
+        if seen.kinds.get(&kind).is_some_and(|entries| !entries.is_empty()) {
             let again = tokio::spawn(async move {
-                let listed = list_room(&asker, room).await.ok()?;
+                let listed = list_room(&asker, kind).await.ok()?;
                 Some(Arc::new(listed.iter().map(|entry| (entry.id, entry.bytes)).collect()))
             });
             let again = again.map(|listed| listed.ok().flatten()).boxed().shared();
-            seen.again.insert(room, again);
+            seen.again.insert(kind, again);
         }
     }
     let mut known = known.lock();
     if known.objects.len() > KNOWN_MAX {
         known.objects.clear();
     }
-    for (room, entries) in seen.rooms.iter().filter(|(room, _)| is_fetched(**room)) {
+    for (kind, entries) in seen.kinds.iter().filter(|(kind, _)| is_fetched(**kind)) {
         for entry in entries.iter().take(FETCHED_MAX) {
-            let name = ExtentName::In(*room, entry.id);
+            let name = ExtentName::In(*kind, entry.id);
             if let Some(fetching) = known.fetching(&asker, name, entry) {
                 seen.objects.insert(name, fetching);
             }
@@ -321,40 +321,40 @@ impl KnownObjects {
     }
 }
 
-/// The extents of rooms: from one listing of the entire prefix, if that is short; else from
+/// The extents of kinds: from one listing of the entire prefix, if that is short; else from
 /// parallel listings.
 async fn listed(
     asker: &Asker,
-    wanted: &[Glance],
+    wanted: &[PrefetchHint],
     known: &RankedMutex<KnownObjects>,
-) -> Result<HashMap<Room, Vec<ListedExtent>>, Fault> {
+) -> Result<HashMap<ExtentKind, Vec<ListedExtent>>, Fault> {
     if wanted.len() > 1 && !known.lock().is_large {
         let prefix = Key::from(asker.place.prefix());
         let metas = asker.session.list(&prefix, WHOLE_MAX, |meta| Some(meta.clone())).await?;
         if metas.len() < WHOLE_MAX {
-            let room = |it: &Glance| (it.room, entries(asker, it.room, &metas));
-            return Ok(wanted.iter().map(room).collect());
+            let kind = |it: &PrefetchHint| (it.kind, entries(asker, it.kind, &metas));
+            return Ok(wanted.iter().map(kind).collect());
         }
         known.lock().is_large = true;
     }
-    let rooms = wanted.iter().filter(|it| !it.maybe).map(|it| it.room);
-    let lists = rooms.map(|room| async move { (room, list_room(asker, room).await) });
+    let kinds = wanted.iter().filter(|it| !it.maybe).map(|it| it.kind);
+    let lists = kinds.map(|kind| async move { (kind, list_room(asker, kind).await) });
     let lists = join_all(lists).await;
-    lists.into_iter().map(|(room, listed)| Ok((room, listed?))).collect()
+    lists.into_iter().map(|(kind, listed)| Ok((kind, listed?))).collect()
 }
 
-async fn list_room(asker: &Asker, room: Room) -> Result<Vec<ListedExtent>, Fault> {
-    let prefix = key::key(&asker.place, room.dir());
-    let metas = asker.session.list_room(&prefix, |meta| entry(asker, room, meta)).await?;
+async fn list_room(asker: &Asker, kind: ExtentKind) -> Result<Vec<ListedExtent>, Fault> {
+    let prefix = key::key(&asker.place, kind.dir());
+    let metas = asker.session.list_room(&prefix, |meta| entry(asker, kind, meta)).await?;
     Ok(sorted(metas))
 }
 
-fn entries(asker: &Asker, room: Room, metas: &[ObjectMeta]) -> Vec<ListedExtent> {
-    sorted(metas.iter().filter_map(|meta| entry(asker, room, meta)).collect())
+fn entries(asker: &Asker, kind: ExtentKind, metas: &[ObjectMeta]) -> Vec<ListedExtent> {
+    sorted(metas.iter().filter_map(|meta| entry(asker, kind, meta)).collect())
 }
 
-fn entry(asker: &Asker, room: Room, meta: &ObjectMeta) -> Option<ListedExtent> {
-    let id = key::extent(&asker.place, room, &meta.location)?;
+fn entry(asker: &Asker, kind: ExtentKind, meta: &ObjectMeta) -> Option<ListedExtent> {
+    let id = key::extent(&asker.place, kind, &meta.location)?;
     Some(ListedExtent { id, bytes: meta.size, tag: tag_of(meta.e_tag.as_deref()) })
 }
 

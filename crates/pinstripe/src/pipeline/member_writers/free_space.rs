@@ -18,14 +18,14 @@ const SPARED_MOST_BYTES: u64 = 1 << 20;
 
 /// The space on one member.
 #[derive(Clone)]
-pub(super) struct Room {
+pub(super) struct FreeSpace {
     pub(super) member: SharedMember,
     set_aside_bytes: Arc<AtomicU64>,
 }
 
-impl Room {
-    pub(super) fn of(member: SharedMember) -> Self {
-        Room { member, set_aside_bytes: Arc::default() }
+impl FreeSpace {
+    pub(super) fn new(member: SharedMember) -> Self {
+        FreeSpace { member, set_aside_bytes: Arc::default() }
     }
 
     /// Returns the number of bytes that are free and not reserved, or `None` if that is unknown.

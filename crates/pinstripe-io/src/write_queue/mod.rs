@@ -13,7 +13,7 @@
 //! a failed sync is such an error and is never tried again. Only an io_uring that breaks does not
 //! return the buffers in it.
 
-#![allow(clippy::disallowed_methods, reason = "starts the threads and queues of a lane")]
+#![allow(clippy::disallowed_methods, reason = "starts the threads and queues of a write queue")]
 
 use std::sync::Arc;
 use std::thread::Scope;
@@ -26,46 +26,46 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 mod queue;
 
-use queue::{Job, Patience, Queue, Write};
+use queue::{Job, Queue, WhenEmpty, Write};
 
 /// The number of writes in flight on one device, and of writes that wait in the queue (decision
 /// 0019).
 pub(crate) const LANE_DEPTH: usize = 4;
 
-/// The device that a lane writes to.
+/// The device that a write queue writes to.
 #[derive(Clone)]
-pub enum LaneDevice {
+pub enum QueueDevice {
     /// A file or block device, which either engine can write to.
     File(Arc<FileDevice>),
     /// Any other device, which only threads can write to.
     Other(SharedDevice),
 }
 
-impl LaneDevice {
+impl QueueDevice {
     /// The device.
     pub fn device(&self) -> &dyn Device {
         match self {
-            LaneDevice::File(device) => &**device,
-            LaneDevice::Other(device) => &**device,
+            QueueDevice::File(device) => &**device,
+            QueueDevice::Other(device) => &**device,
         }
     }
 }
 
-impl From<Arc<FileDevice>> for LaneDevice {
+impl From<Arc<FileDevice>> for QueueDevice {
     fn from(device: Arc<FileDevice>) -> Self {
-        LaneDevice::File(device)
+        QueueDevice::File(device)
     }
 }
 
-impl From<SharedDevice> for LaneDevice {
+impl From<SharedDevice> for QueueDevice {
     fn from(device: SharedDevice) -> Self {
-        LaneDevice::Other(device)
+        QueueDevice::Other(device)
     }
 }
 
-/// The settings of a lane.
+/// The settings of a write queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LaneSettings {
+pub struct WriteQueueSettings {
     /// The engine that carries out the writes.
     pub engine: Engine,
     /// The most writes in flight.
@@ -74,24 +74,24 @@ pub struct LaneSettings {
     pub queued: usize,
 }
 
-impl Default for LaneSettings {
+impl Default for WriteQueueSettings {
     fn default() -> Self {
-        LaneSettings { engine: Engine::Auto, depth: LANE_DEPTH, queued: LANE_DEPTH }
+        WriteQueueSettings { engine: Engine::Auto, depth: LANE_DEPTH, queued: LANE_DEPTH }
     }
 }
 
-/// A buffer that a lane returns.
+/// A buffer that a write queue returns.
 #[derive(Debug)]
 pub struct Returned {
     /// The offset at which the buffer was to be written.
     pub offset: u64,
     /// The buffer, unchanged.
     pub buf: WriteBuf,
-    /// Whether all of the buffer was written; if not, the lane's error says why.
+    /// Whether all of the buffer was written; if not, the write queue's error says why.
     pub is_written: bool,
 }
 
-/// The counts of a lane so far.
+/// The counts of a write queue so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// The total number of bytes written.
@@ -104,65 +104,65 @@ pub struct Traffic {
     pub writing: usize,
 }
 
-/// The writes of one device. The workers of a lane end after it was dropped and everything is
+/// The writes of one device. The workers of a write queue end after it was dropped and everything is
 /// written.
-pub struct Lane<'a> {
-    shared: Arc<LaneShared<'a>>,
+pub struct WriteQueue<'a> {
+    shared: Arc<WriteQueueShared<'a>>,
     engine: Engine,
     refusal: Option<Error>,
 }
 
-struct LaneShared<'a> {
+struct WriteQueueShared<'a> {
     queue: Queue,
     returned: Box<dyn Fn(Returned) + Send + Sync + 'a>,
 }
 
-/// A point in the sequence of a lane's writes.
+/// A point in the sequence of a write queue's writes.
 pub struct Barrier<'a> {
     answer: Receiver<Result<()>>,
-    shared: Arc<LaneShared<'a>>,
+    shared: Arc<WriteQueueShared<'a>>,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> WriteQueue<'a> {
     /// Starts the workers. Starts the workers. Any thread may call `returned`, once for every
-    /// buffer; this function must not wait for the lane.
+    /// buffer; this function must not wait for the write queue.
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        device: impl Into<LaneDevice>,
-        settings: LaneSettings,
+        device: impl Into<QueueDevice>,
+        settings: WriteQueueSettings,
         returned: impl Fn(Returned) + Send + Sync + 'a,
     ) -> Self
     where
         'a: 'scope,
     {
         let queue = Queue::new(settings.queued);
-        let shared = Arc::new(LaneShared { queue, returned: Box::new(returned) });
+        let shared = Arc::new(WriteQueueShared { queue, returned: Box::new(returned) });
         let depth = settings.depth.max(1);
         let (device, refusal): (SharedDevice, _) = match device.into() {
-            LaneDevice::File(device) if is_for_the_kernel(settings.engine, &device) => {
+            QueueDevice::File(device) if is_for_the_kernel(settings.engine, &device) => {
                 match Ring::new(depth) {
                     Ok(ring) => {
                         let worker = Arc::clone(&shared);
                         scope.spawn(move || worker.work_by_ring(&device, ring, depth));
-                        return Lane { shared, engine: Engine::Uring, refusal: None };
+                        return WriteQueue { shared, engine: Engine::Uring, refusal: None };
                     }
                     Err(error) => (device, Some(error)),
                 }
             }
-            LaneDevice::File(device) => (device, None),
-            LaneDevice::Other(device) if settings.engine == Engine::Uring => {
+            QueueDevice::File(device) => (device, None),
+            QueueDevice::Other(device) if settings.engine == Engine::Uring => {
                 let error =
                     Error::new(Kind::Unsupported, "this engine works only with files and disks");
                 let error = error.at(device.place());
                 (device, Some(error))
             }
-            LaneDevice::Other(device) => (device, None),
+            QueueDevice::Other(device) => (device, None),
         };
         for _ in 0..depth {
             let (shared, device) = (Arc::clone(&shared), Arc::clone(&device));
             scope.spawn(move || shared.work(&device));
         }
-        Lane { shared, engine: Engine::Threads, refusal }
+        WriteQueue { shared, engine: Engine::Threads, refusal }
     }
 
     /// The engine in use: threads or io_uring.
@@ -179,7 +179,7 @@ impl<'a> Lane<'a> {
     /// barriers must not overlap: otherwise it is unspecified which write is kept.
     ///
     /// # Errors
-    /// Fails with the lane's first error, if there was one; the buffer is still returned like every
+    /// Fails with the write queue's first error, if there was one; the buffer is still returned like every
     /// other.
     pub fn write(&self, offset: u64, buf: impl Into<WriteBuf>) -> Result<()> {
         self.shared.queue.push(Write { offset, buf: buf.into() }).map_err(|(write, error)| {
@@ -197,12 +197,12 @@ impl<'a> Lane<'a> {
     /// Waits until all writes accepted so far are durable.
     ///
     /// # Errors
-    /// Fails with the lane's first error, of a write or of a sync.
+    /// Fails with the write queue's first error, of a write or of a sync.
     pub fn barrier(&self) -> Result<()> {
         self.begin_barrier().wait()
     }
 
-    /// Waits until all writes are durable, and ends the lane.
+    /// Waits until all writes are durable, and ends the write queue.
     ///
     /// # Errors
     /// Fails with the errors of [`barrier`](Self::barrier).
@@ -210,12 +210,12 @@ impl<'a> Lane<'a> {
         self.barrier().map(|()| self.traffic())
     }
 
-    /// The counts of this lane so far.
+    /// The counts of this write queue so far.
     pub fn traffic(&self) -> Traffic {
         self.shared.queue.traffic()
     }
 
-    /// The first error of the lane, if there was one.
+    /// The first error of the write queue, if there was one.
     pub fn error(&self) -> Option<Error> {
         self.shared.queue.error()
     }
@@ -232,7 +232,7 @@ fn is_for_the_kernel(engine: Engine, device: &FileDevice) -> bool {
     }
 }
 
-impl Drop for Lane<'_> {
+impl Drop for WriteQueue<'_> {
     fn drop(&mut self) {
         self.shared.queue.close();
     }
@@ -242,7 +242,7 @@ impl Barrier<'_> {
     /// Waits until all writes before this point are durable.
     ///
     /// # Errors
-    /// Fails with the lane's first error, of a write or of a sync.
+    /// Fails with the write queue's first error, of a write or of a sync.
     pub fn wait(self) -> Result<()> {
         self.answer.recv().unwrap_or_else(|_| {
             let over = || Error::new(Kind::Io, "a writer thread ended before all writes were done");
@@ -251,11 +251,11 @@ impl Barrier<'_> {
     }
 }
 
-impl LaneShared<'_> {
+impl WriteQueueShared<'_> {
     /// The body of a thread that writes.
     fn work(&self, device: &dyn Device) {
         let _guard = self.on_panic();
-        while let Some(job) = self.queue.next(Patience::Wait) {
+        while let Some(job) = self.queue.next(WhenEmpty::Wait) {
             match job {
                 Job::Write(write) => {
                     let result = device.write_at(write.offset, &write.buf);
@@ -272,7 +272,7 @@ impl LaneShared<'_> {
         loop {
             while ring.in_flight() < depth {
                 let is_idle = ring.in_flight() == 0;
-                match self.queue.next(if is_idle { Patience::Wait } else { Patience::Look }) {
+                match self.queue.next(if is_idle { WhenEmpty::Wait } else { WhenEmpty::Look }) {
                     // The token is the offset, which is all that is to be known again.
                     Some(Job::Write(Write { offset, buf })) => {
                         ring.submit_write(device, offset, buf, offset);
@@ -286,7 +286,7 @@ impl LaneShared<'_> {
                 Ok(done) => {
                     self.written(Write { offset: done.token, buf: done.buf }, done.result);
                 }
-                // Writes in flight are lost with the ring; the lane's error says so.
+                // Writes in flight are lost with the ring; the write queue's error says so.
                 Err(error) => return self.fail(error.at(device.place())),
             }
         }
@@ -326,9 +326,9 @@ impl LaneShared<'_> {
         (self.returned)(Returned { offset, buf, is_written });
     }
 
-    /// A guard that ends the lane when its thread panics, so that no caller waits forever.
+    /// A guard that ends the write queue when its thread panics, so that no caller waits forever.
     fn on_panic(&self) -> impl Drop + '_ {
-        struct WorkerGuard<'g, 'a>(&'g LaneShared<'a>);
+        struct WorkerGuard<'g, 'a>(&'g WriteQueueShared<'a>);
         impl Drop for WorkerGuard<'_, '_> {
             fn drop(&mut self) {
                 if std::thread::panicking() {

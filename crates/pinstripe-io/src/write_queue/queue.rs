@@ -1,4 +1,4 @@
-//! The jobs of a lane: waiting, in progress, and failed.
+//! The jobs of a write queue: waiting, in progress, and failed.
 //!
 //! Invariants: jobs are taken in the order given; a sync is taken only when no earlier write is in
 //! progress; after the first error, no job is added or taken.
@@ -30,7 +30,7 @@ pub(super) enum Job {
 
 /// Whether a worker waits if the queue has no job for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum WhenEmpty {
     Wait,
     Look,
 }
@@ -38,9 +38,9 @@ pub(super) enum Patience {
 pub(super) struct Queue {
     most: usize,
     state: Mutex<QueueState>,
-    /// Notifies writers that there is room, or that the lane has ended.
+    /// Notifies writers that there is room, or that the write queue has ended.
     room: Condvar,
-    /// Notifies workers that there is a job, or that the lane has ended.
+    /// Notifies workers that there is a job, or that the write queue has ended.
     work: Condvar,
 }
 
@@ -67,7 +67,7 @@ impl Queue {
         }
     }
 
-    /// Adds a write; waits until there is room. After an error, returns the write with the lane's
+    /// Adds a write; waits until there is room. After an error, returns the write with the write queue's
     /// error.
     pub fn push(&self, write: Write) -> Result<(), (Write, Error)> {
         let mut state = self.state();
@@ -96,7 +96,7 @@ impl Queue {
 
     /// The next job; `None` if the queue is closed and empty, or if it is empty now and the caller
     /// does not wait.
-    pub fn next(&self, patience: Patience) -> Option<Job> {
+    pub fn next(&self, patience: WhenEmpty) -> Option<Job> {
         let mut state = self.state();
         loop {
             match state.jobs.front() {
@@ -110,7 +110,7 @@ impl Queue {
                 None if state.closed => return None,
                 None => {}
             }
-            if patience == Patience::Look {
+            if patience == WhenEmpty::Look {
                 return None;
             }
             state = wait(&self.work, state);
@@ -138,7 +138,7 @@ impl Queue {
         state.rest();
     }
 
-    /// Ends the lane with `error`, unless an earlier error has ended it; returns the jobs that will
+    /// Ends the write queue with `error`, unless an earlier error has ended it; returns the jobs that will
     /// not be done.
     pub fn fail(&self, error: Error) -> VecDeque<Job> {
         let mut state = self.state();
@@ -154,7 +154,7 @@ impl Queue {
         self.work.notify_all();
     }
 
-    /// The first error of the lane, if there was one.
+    /// The first error of the write queue, if there was one.
     pub fn error(&self) -> Option<Error> {
         self.state().error.as_ref().map(Error::duplicate)
     }
