@@ -44,7 +44,7 @@ fn engines(test: &str) -> Vec<Engine> {
 }
 
 /// Writes the pattern through a queue and reads it from a device opened anew.
-fn write_by_lane(device: FileDevice, policy: Policy, engine: Engine) {
+fn write_by_queue(device: FileDevice, policy: Policy, engine: Engine) {
     let path = device.place().to_path_buf();
     assert!(device.fallback().is_none_or(|it| it.used == policy.fallback()));
     let settings = WriteQueueSettings { engine, depth: 4, queued: 4 };
@@ -87,7 +87,7 @@ fn check_directory(test: &str, directory: &Path) {
         for engine in engines(test) {
             let path = path();
             let device = FileDevice::open(&path, Access::Create, policy).unwrap();
-            write_by_lane(device, policy, engine);
+            write_by_queue(device, policy, engine);
             assert_eq!(path.metadata().unwrap().len(), (PIECES * PIECE + TAIL) as u64);
         }
     }
@@ -232,7 +232,7 @@ fn disks() {
         conformance::run(&|| Box::new(open()));
         conformance::run_sparse(&|| Box::new(open()));
         for engine in engines(test) {
-            write_by_lane(open(), policy, engine);
+            write_by_queue(open(), policy, engine);
         }
         // A writer holds the device exclusively.
         let held = open();

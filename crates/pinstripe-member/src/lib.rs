@@ -348,7 +348,7 @@ impl dyn Member + '_ {
         }
     }
 
-    /// See [`BatchedMember::foresee`].
+    /// See [`BatchedMember::prefetch`].
     pub fn prefetch(&self, wanted: &[PrefetchHint]) {
         if let Some(batched) = self.batched() {
             batched.prefetch(wanted);

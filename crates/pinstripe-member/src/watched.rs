@@ -5,7 +5,7 @@
 //! the answer until its deadline. A member that misses a deadline is silent from then on: every
 //! call of it, including those that are waiting, fails with [`Kind::Unanswered`] at once. A verb
 //! that only reads may run for weeks, and a silent member has missed none of its writes: such a
-//! verb uses the member again once an abandoned call has succeeded ([`Patience::of_reader`]).
+//! verb uses the member again once an abandoned call has succeeded ([`Deadlines::of_reader`]).
 //!
 //! Invariants: the arguments and buffers of a call belong to the thread that makes it, so that an
 //! abandoned thread never accesses memory of its caller. A member has as many threads as calls ever

@@ -68,7 +68,7 @@ impl Namespaces {
 
     fn room(&self, kind: ExtentKind) -> &Pool {
         let at = ExtentKind::ALL.iter().position(|it| *it == kind);
-        &self.kinds[at.expect("every room is among them all")]
+        &self.kinds[at.expect("every kind is among them all")]
     }
 
     /// Replaces the object in an error by the extent, because the caller does not know the object.

@@ -372,8 +372,8 @@ pub fn read_files(directory: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             read_files(&path, files);
-        // Room that is kept free is no part of a store.
-        } else if !path.ends_with("pinstripe.reserve") {
+        // Space and inodes that are kept free are no part of a store.
+        } else if !path.ends_with("pinstripe.reserve") && !directory.ends_with("pinstripe.inodes") {
             files.insert(path.clone(), fs::read(&path).unwrap());
         }
     }

@@ -168,7 +168,10 @@ impl DirectoryMember {
             |name: &[u8]| Shelf::FIXED.into_iter().find(|shelf| shelf.path().as_bytes() == name);
         for name in self.tree.shelf(Shelf::Root)?.names()? {
             let text = String::from_utf8_lossy(&name).into_owned();
-            if name == FILE_SYSTEM_OWN || name == reserve::NAME.as_bytes() {
+            let is_reserve = |it: &str| name == it.as_bytes();
+            if name == FILE_SYSTEM_OWN
+                || [reserve::NAME, reserve::INODES].into_iter().any(is_reserve)
+            {
                 continue;
             }
             let Some(shelf) = fixed(&name) else { return Ok(Some(text)) };
@@ -374,7 +377,7 @@ impl Member for DirectoryMember {
         Caps {
             device: rustix::fs::fstat(root).ok().map(|stat| stat.st_dev),
             free_bytes,
-            is_full: space.zip(free_bytes).is_some_and(|(it, free)| free < reserve::bytes(&it)),
+            is_full: space.zip(free_bytes).is_some_and(|(it, free)| reserve::is_full(&it, free)),
             far: None,
         }
     }

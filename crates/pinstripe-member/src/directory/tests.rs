@@ -111,7 +111,7 @@ fn the_layout_is_that_of_the_format() {
     write(&member, pack(0xab), Replace::Never, b"pack").unwrap();
     let root = dir.path();
     let mut expected: Vec<_> = ExtentKind::ALL.map(ExtentKind::dir).to_vec();
-    expected.extend(["pinstripe.member", "pinstripe.reserve", "tmp"]);
+    expected.extend(["pinstripe.inodes", "pinstripe.member", "pinstripe.reserve", "tmp"]);
     expected.sort_unstable();
     assert_eq!(names_in(root), expected);
     let path = root.join("packs/ab").join("ab".repeat(16));

@@ -80,8 +80,8 @@ impl DirectoryWriter {
         match error.kind() {
             Kind::NoSpace => error.advice(
                 "free space with 'pinstripe forget' and 'pinstripe gc', which also work on a full \
-                 disk, or move the member to a larger disk with 'pinstripe member replace N --to \
-                 DIR'",
+                 disk, or move the member to a larger disk with 'pinstripe member replace'; \
+                 'pinstripe members' shows its number",
             ),
             Kind::Io => error.advice(
                 "see the system log (dmesg) for this disk; extents finished earlier are unaffected",

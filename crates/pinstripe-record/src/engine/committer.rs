@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_millis(500);
 
 /// Commits repeatedly, until the writer has ended and every file is closed, or the directory was
 /// given up and nothing more can be done.
-pub(crate) fn commit_lane(shared: &SharedTake, directory: &TakeDirectory) {
+pub(crate) fn commit_directory(shared: &SharedTake, directory: &TakeDirectory) {
     let pool = WorkerPool::default();
     let begin = || {
         if shared.settings.is_realtime

@@ -82,12 +82,12 @@ fn manifest_bytes(shared: &SharedTake) -> u64 {
     const FRAME: u64 = 32;
     const ESCAPED: u64 = 6;
     // A file that was cut off records the reason, which contains the path of its directory.
-    let of_lane = |directory: &Arc<TakeDirectory>| {
+    let of_directory = |directory: &Arc<TakeDirectory>| {
         let path = directory.folder.path().as_os_str().len() as u64;
         let names = directory.pieces().iter().map(|it| it.name.len() as u64).sum::<u64>();
         directory.pieces().len() as u64 * (PIECE + ESCAPED * path) + ESCAPED * names
     };
-    let pieces: u64 = shared.directories.iter().map(of_lane).sum();
+    let pieces: u64 = shared.directories.iter().map(of_directory).sum();
     let (gaps, marks, texts) = shared.events();
     let marks = marks * (MARK + FRAME * shared.streams.len() as u64) + ESCAPED * texts;
     shared.manifest_bytes.load(Ordering::Relaxed) + FIGURES + pieces + gaps * GAP + marks

@@ -1,6 +1,6 @@
 //! The engine: empties the rings and makes files durable.
 //!
-//! Each directory of a take has one [`Lane`]. A directory's writer (several writers with direct I/O)
+//! Each directory of a take has one [`TakeDirectory`]. A directory's writer (several writers with direct I/O)
 //! visits the copies in turn and writes the available bytes in chunks through the page cache. The
 //! writer never waits for the disk unless the kernel makes it wait. The directory's committer makes the
 //! data durable each second by several syncs in parallel, then makes the journal durable, then
@@ -24,7 +24,7 @@ mod stream_file;
 mod writer;
 
 pub(crate) use closing::{close_file, trimmed_run};
-pub(crate) use committer::commit_lane;
+pub(crate) use committer::commit_directory;
 pub(crate) use directory::DirectoryFigures;
 pub(crate) use directory::TakeDirectory;
 pub use gate::Gate;
@@ -34,7 +34,7 @@ pub use shared::EngineSettings;
 pub(crate) use shared::{SharedStream, SharedTake, cues_within};
 pub(crate) use stream_copy::StreamCopy;
 pub(crate) use stream_file::StreamFile;
-pub(crate) use writer::write_lane;
+pub(crate) use writer::write_directory;
 
 #[cfg(test)]
 mod lag_tests;

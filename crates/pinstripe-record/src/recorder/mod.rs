@@ -18,7 +18,7 @@ use pinstripe_base::sync::{Stop, wait_readable};
 use std::os::fd::AsFd;
 
 use crate::drift::look_after;
-use crate::engine::{EngineSettings, SharedTake, StreamCopy, commit_lane, write_lane};
+use crate::engine::{EngineSettings, SharedTake, StreamCopy, commit_directory, write_directory};
 use crate::header::{FileKind, LocalTime};
 use crate::input::{InputFeed, RecordInput};
 use crate::limits::FLAC_THREADS;
@@ -121,12 +121,12 @@ pub fn record(
         for (directory, copies) in shared.directories.iter().zip(directories.drain(..)) {
             let shared = &shared;
             scope.spawn(move || {
-                commit_lane(shared, directory);
+                commit_directory(shared, directory);
                 if lanes_left.fetch_sub(1, Ordering::AcqRel) == 1 {
                     shared.encoders.end();
                 }
             });
-            scope.spawn(move || write_lane(shared, directory, copies));
+            scope.spawn(move || write_directory(shared, directory, copies));
         }
         for input in inputs {
             let rings = producers.by_ref().take(input.streams().len()).collect();

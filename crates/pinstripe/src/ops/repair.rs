@@ -231,7 +231,11 @@ fn repair_set(
     // Opened again, to see the extents that were written.
     let reader = match repaired {
         0 => reader,
-        _ => store.open_to_judge(name, SetId(set))?,
+        _ => match store.open_to_judge(name, SetId(set)) {
+            // Removed since it was written.
+            Err(error) if error.kind() == Kind::NotFound => return Ok(done),
+            opened => opened?,
+        },
     };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
     if !verification.damage.is_empty() && deletion::is_going(store, name)? {

@@ -26,7 +26,7 @@ use pinstripe_member::scrub::ScrubState;
 use pinstripe_member::{ExtentKind, ExtentName, SharedMember, envelope};
 
 /// The kinds of small objects.
-const ROOMS: [ExtentKind; 7] = [
+const KINDS: [ExtentKind; 7] = [
     ExtentKind::Keys,
     ExtentKind::Sessions,
     ExtentKind::Forgotten,
@@ -66,7 +66,7 @@ impl Stray {
 /// Fails with the errors of [`Store::objects`].
 pub(super) fn find(store: &Store, own: Option<SessionId>) -> Result<Vec<Stray>> {
     let mut strays = Vec::new();
-    for kind in ROOMS {
+    for kind in KINDS {
         let holders: Vec<_> = holders(store, kind).into_iter().collect();
         for holders in holders.chunks(AHEAD_OBJECTS) {
             let wanted = holders.iter().flat_map(|(id, members)| {

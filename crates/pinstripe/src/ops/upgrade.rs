@@ -164,7 +164,7 @@ fn refuse_writers(store: &Store) -> Result<()> {
 }
 
 /// The kinds whose objects get MACs. Sessions get none: no other writer is running.
-const ROOMS: [ExtentKind; 5] = [
+const KINDS: [ExtentKind; 5] = [
     ExtentKind::Keys,
     ExtentKind::Forgotten,
     ExtentKind::Gc,
@@ -175,7 +175,7 @@ const ROOMS: [ExtentKind; 5] = [
 /// Returns the names of all objects that may have a MAC: not those of rings and snapshots.
 fn names(store: &Store) -> Result<BTreeSet<ExtentName>> {
     let mut names = BTreeSet::new();
-    for kind in ROOMS {
+    for kind in KINDS {
         let listed = store.names(kind, Quorum::Deletion)?.into_iter();
         names.extend(listed.map(|id| ExtentName::In(kind, id)));
     }

@@ -387,7 +387,7 @@ impl Store {
         self.table.rows.iter().any(|row| row.facts.has_one_writer())
     }
 
-    /// Announces to all members what will be listed: see [`Member::foresee`]. Only callers for
+    /// Announces to all members what will be listed: see [`Member::prefetch`]. Only callers for
     /// which the order of these listings does not matter may announce them; an empty list discards
     /// prefetched listings when the order matters again.
     pub(crate) fn prefetch(&self, wanted: &[PrefetchHint]) {

@@ -1,6 +1,6 @@
 //! Finds a store's members, starting from any one of them.
 //!
-//! A place that does not answer counts as a place without a member: with [`Patience`] every access
+//! A place that does not answer counts as a place without a member: with [`Deadlines`] every access
 //! to a place has a deadline.
 //!
 //! A directory is recognized as a member by its own label or, if it lost only its label, by the

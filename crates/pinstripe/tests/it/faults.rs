@@ -201,8 +201,8 @@ fn what_was_open_on_a_member_that_fails_is_laid_again_with_its_parity() {
 fn more_full_members_than_parity_replaces_end_the_backup() {
     let bench = Bench::new(4, 1);
     let site = &bench.site;
-    let full = "op=append,kind=packs,member=1,error=ENOSPC;\
-                op=append,kind=packs,member=2,after=3,error=ENOSPC";
+    let full = "op=append,room=packs,member=1,error=ENOSPC;\
+                op=append,room=packs,member=2,after=3,error=ENOSPC";
     let error = backup(&site.store_with_faults(full), &site.source(), &Ledger::new()).unwrap_err();
     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
     assert!(error.advice_text().unwrap().contains("pinstripe forget"), "{error}");
@@ -399,5 +399,38 @@ fn a_member_on_a_full_ext4_is_told_and_nothing_is_lost() {
         }
         fill_a_real_file_system(&site);
         unmount(&site.members[1]);
+    });
+}
+
+/// The file system of a store without parity had no free inode: nothing could be forgotten or deleted.
+#[test]
+fn a_store_without_a_free_inode_forgets_and_deletes() {
+    let test = "a_store_without_a_free_inode_forgets_and_deletes";
+    in_own_mounts(test, || {
+        let site = Site::bare(1);
+        fs::create_dir(&site.members[0]).unwrap();
+        let options = "size=60m,nr_inodes=200";
+        if !mount("tmpfs", options, Path::new("tmpfs"), &site.members[0]) {
+            return skipped(test, "no tmpfs can be mounted here");
+        }
+        site.init(0, "4K", Arc::new(NoWait)).unwrap();
+        let snapshots: Vec<_> = (0..4)
+            .map(|seed| {
+                small_tree(&site.source(), seed);
+                site.save()
+            })
+            .collect();
+        let others = (0..).map(|number| site.members[0].join(format!("other-{number}")));
+        let made = others.take_while(|other| fs::File::create(other).is_ok()).count();
+        assert!(made < 200, "the inodes have an end");
+        for snapshot in &snapshots[..3] {
+            crate::gc::forget_one(&site.store(), snapshot);
+        }
+        let outcome = crate::gc::collect_with(&site.store());
+        assert_eq!(outcome.deleted_snapshots, 3, "{outcome:?}");
+        let ledger = Ledger::new();
+        check(&site.store(), true, &ledger);
+        ledger.assert_no_losses();
+        unmount(&site.members[0]);
     });
 }

@@ -144,8 +144,8 @@ fn an_unfinished_init_can_be_repeated() {
         assert_eq!(made.is_err(), power.is_off());
         power.after_power_cut(seed).unwrap();
         if made.is_ok() {
-            // The directories of the kinds, `tmp`, and the reserve.
-            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), ExtentKind::ALL.len() + 2);
+            // The directories of the kinds, `tmp`, and the two parts of the reserve.
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), ExtentKind::ALL.len() + 3);
         }
         new_member(&dir).put(ExtentName::Label, b"x").unwrap();
         power.steps_done()

@@ -127,7 +127,11 @@ pub(super) fn verify(
     let lacks = verification.damage.iter().any(|it| it.reason.is_missing());
     if lacks && store.has_newcomers()? {
         // It may have moved to a member that joined.
-        reader = store.open_to_check(name, item.set)?;
+        reader = match store.open_to_check(name, item.set) {
+            // Removed since it was opened.
+            Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+            opened => opened?,
+        };
         verification = reader.verify(&mut |bytes| took(ledger.monitor, throttle, bytes));
     }
     ledger.monitor.add(Counter::CheckedPacks, 1);

@@ -637,3 +637,18 @@ fn a_check_reports_no_loss_when_the_only_member_is_replaced() {
     ];
     holds(7006055, shape(1, 0, true), vec![scene(Trouble::Nothing, &acts)]);
 }
+
+/// A run of the index was merged into another one while a scrub looked for it on a member that had joined.
+#[test]
+fn a_scrub_passes_over_a_run_that_is_merged_meanwhile() {
+    let acts = [
+        act(Verb::Backup, 17928113256175559453, 0),
+        act(Verb::MemberAdd, 14615910492898830834, 3),
+        act(Verb::Scrub, 13951924969101505227, 5),
+    ];
+    let scenes = vec![
+        scene(Trouble::Nothing, &[act(Verb::Backup, 7411919889917548372, 0)]),
+        scene(Trouble::Nothing, &acts),
+    ];
+    holds(7508992, shape(5, 2, false), scenes);
+}
