@@ -12,6 +12,7 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_stripe::Count;
 
+use super::backup::note_unmet;
 use crate::event::Event;
 use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
@@ -53,9 +54,10 @@ impl AnalyzeArgs {
     /// Fails with the errors of [`analyze::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let cores = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
+        let exclude = Exclude::new(self.exclude.iter().map(|pattern| pattern.as_bytes()))?;
         let options = analyze::AnalyzeOptions {
             paths: std::slice::from_ref(&self.path),
-            exclude: Exclude::new(self.exclude.iter().map(|pattern| pattern.as_bytes()))?,
+            exclude: exclude.clone(),
             one_file_system: self.one_file_system,
             limits: Limits::new(cores, 1, run.common.memory.0),
             // An interrupt ends the process: nothing is kept, so nothing is to be put in order.
@@ -68,6 +70,7 @@ impl AnalyzeArgs {
         });
         let survey = analyze::run(options, &run.monitor)?;
         drop(ticker);
+        note_unmet(run, &exclude, &self.exclude);
         run.screen.say(&format!(
             "{} with {} of data",
             pinstripe_base::units::counted(survey.by_content.items, "file", "files"),

@@ -173,14 +173,16 @@ impl BackupArgs {
         let host = host.map_or_else(system::host_name, |host| host.as_bytes().to_vec());
         let options = backup::BackupOptions {
             paths_are_a_list: !self.files_from.is_empty(),
-            exclude,
+            exclude: exclude.clone(),
             one_file_system: self.one_file_system || named.one_file_system,
             tags: self.tags.iter().chain(&named.tags).cloned().collect(),
             estimate: progress::is_wanted(&run.common) && !self.dry_run,
             ..backup::BackupOptions::new(paths, &host, run.limits(&store))
         };
         if self.dry_run {
-            return survey(run, &store, &options);
+            let ending = survey(run, &store, &options)?;
+            note_unmet(run, &exclude, &self.exclude);
+            return Ok(ending);
         }
         rollback::warn(run, &store)?;
         let options =
@@ -189,6 +191,7 @@ impl BackupArgs {
         let ticker = run.ticker(GAUGE);
         let snapshot = backup::run(&store, options, &run.monitor)?;
         drop(ticker);
+        note_unmet(run, &exclude, &self.exclude);
         rollback::keep_made(run, &store, &snapshot);
         say(run, &store, &snapshot);
         run.screen.event(&snapshots::event(&snapshot))?;
@@ -272,6 +275,17 @@ impl BackupArgs {
 
 /// Creates the default store, encrypted; returns the key file that was created for it, if no
 /// password was given.
+/// Notes the patterns of the command line that left nothing out. Those of files and of the config
+/// file may be meant for other hosts.
+pub(super) fn note_unmet(run: &Run, exclude: &Exclude, given: &[OsString]) {
+    for pattern in
+        exclude.unmet().into_iter().filter(|it| given.iter().any(|by| by.as_bytes() == *it))
+    {
+        let shown = escape::path(Path::new(OsStr::from_bytes(pattern)));
+        run.monitor.note(&format!("no path matches --exclude {shown}"));
+    }
+}
+
 fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
     if let Some(parent) = place.parent() {
         std::fs::create_dir_all(parent)

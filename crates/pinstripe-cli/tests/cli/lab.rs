@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::lab_fs::Loop;
-use crate::stand::{Stand, each_at_once, skipped};
+use crate::stand::{Stand, assert_ends, each_at_once, skipped};
 
 /// Each run waits and watches the machine for a third of a second, in which another can be made.
 const LINES_AT_ONCE: usize = 4;
@@ -222,7 +222,8 @@ fn results_of_fio_are_read_saved_and_compared() {
 #[test]
 fn changes_are_seen_in_a_history_that_grew() {
     let stand = Stand::new();
-    assert_eq!(stand.run("lab history").out, "");
+    let none = stand.run("lab history");
+    assert_eq!((none.code, none.out.as_str()), (11, ""));
     // A count cannot be disturbed: its history grows by each run.
     stand.make_tree();
     for _ in 0..2 {
@@ -257,7 +258,7 @@ fn changes_are_seen_in_a_history_that_grew() {
     assert!(changed[0]["speed_low"].as_f64().unwrap() < 0.81, "{changed:?}");
     assert_eq!(changed[0]["differences"][0], "kernel: 6.1 before, 6.12 now");
     assert_eq!(stand.run("lab history dedup --file h.jsonl --json").summary()["changes"], 1);
-    assert_eq!(stand.run("lab history iozone --file h.jsonl").out, "");
+    assert_ends(&stand.run("lab history iozone --file h.jsonl"), 11, "no result of a case");
     fs::write(stand.path("h.jsonl"), text + "{\n").unwrap();
     let ran = stand.run("lab history --file h.jsonl");
     assert!(ran.code == 1 && ran.err.contains("line 13"), "{}", ran.err);
@@ -539,6 +540,9 @@ fn standard_output_in_a_form_for_programs_has_nothing_else() {
             serde_json::from_str::<Value>(&ran.out).unwrap();
         }
     }
+    let line = format!("lab run fileio {QUICK} --modes rndwr --runs 1 --dry-run --form json");
+    let plan: Value = serde_json::from_str(&stand.run(&line).out).unwrap();
+    assert_eq!((&plan["dry_run"], &plan["variants"][0]["runs"]), (&true.into(), &"once".into()));
 }
 
 #[test]
@@ -564,5 +568,20 @@ fn direct_requests_of_parts_of_pages_are_labelled() {
             return skipped("direct_requests_of_parts_of_pages_are_labelled", "no direct I/O here");
         }
         assert_eq!(ran.out.contains("not direct"), is_labelled, "{bytes}: {}", ran.out);
+    }
+}
+
+#[test]
+fn a_dry_run_refuses_what_the_run_refuses() {
+    let stand = Stand::new();
+    fs::write(stand.path("file"), "x").unwrap();
+    for (line, code, part) in [
+        ("dedup --tree none", 11, "cannot open the tree"),
+        ("walk --tree file", 2, "the tree is not a directory"),
+        ("split --size 0", 2, "a source of 0 bytes"),
+        ("split --serial x --dir .", 2, "'--serial <TEXT>' cannot be used with"),
+        ("split --time 0", 2, "more than 0 seconds"),
+    ] {
+        assert_ends(&stand.run(&format!("lab run {line} --dry-run")), code, part);
     }
 }

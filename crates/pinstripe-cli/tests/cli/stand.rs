@@ -216,6 +216,12 @@ const VOLATILE: &[(&str, &str)] = &[
     (r"(?m)^d([rwxsStT-]{9}) +\d+ +\d+ +\d+ +\d+ ", "d$1 [OWNER] "),
 ];
 
+#[track_caller]
+pub fn assert_ends(ran: &Ran, code: i32, part: &str) {
+    assert_eq!(ran.code, code, "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains(part), "{part}: {}", ran.err);
+}
+
 impl Ran {
     /// The lines of standard output as events, in order.
     ///

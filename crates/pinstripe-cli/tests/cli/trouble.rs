@@ -15,14 +15,9 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use crate::fakevmcore::obstacle;
 use crate::mount::Mounted;
-use crate::stand::{Ran, Stand, noise, skipped};
+use crate::stand::{Ran, Stand, assert_ends, noise, skipped};
 
 const ACL: &str = "system.posix_acl_access";
-
-fn assert_ends(ran: &Ran, code: i32, part: &str) {
-    assert_eq!(ran.code, code, "{}{}", ran.out, ran.err);
-    assert!(ran.err.contains(part), "{part}: {}", ran.err);
-}
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()

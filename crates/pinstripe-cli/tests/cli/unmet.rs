@@ -4,12 +4,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::stand::{Ran, Stand};
-
-fn assert_ends(ran: &Ran, code: i32, part: &str) {
-    assert_eq!(ran.code, code, "{}{}", ran.out, ran.err);
-    assert!(ran.err.contains(part), "{part}: {}", ran.err);
-}
+use crate::stand::{Stand, assert_ends};
 
 fn backed_up() -> Stand {
     let stand = Stand::with_store();
@@ -161,4 +156,26 @@ fn limits_of_nothing_are_refused_and_a_quiet_forget_is_quiet() {
     let restore = stand.run("restore latest");
     assert_ends(&restore, 2, "no target was named");
     assert!(restore.err.contains("--in-place"), "{}", restore.err);
+}
+
+#[test]
+fn excludes_of_the_command_line_that_match_nothing_are_noted() {
+    let stand = backed_up();
+    for verb in ["backup src", "backup src --dry-run", "analyze src"] {
+        let ran = stand.run(&format!("{verb} --exclude *.jpg --exclude hello --exclude sub/"));
+        assert_ends(&ran, 0, "no path matches --exclude *.jpg");
+        assert_eq!(ran.err.matches("--exclude").count(), 1, "{}", ran.err);
+    }
+    fs::write(stand.path("list"), "*.jpg\n").unwrap();
+    let shared = stand.run("backup src --exclude-file list");
+    assert!(!shared.err.contains("no path matches"), "{}", shared.err);
+}
+
+#[test]
+fn hosts_and_tags_of_forget_that_match_nothing_are_named() {
+    let stand = backed_up();
+    let host = stand.run("forget --keep-last 1 --host nobody --dry-run");
+    assert_ends(&host, 11, "no snapshot is of host 'nobody'");
+    let tag = stand.run("forget --keep-last 1 --keep-tag weekyl --dry-run");
+    assert_ends(&tag, 0, "no snapshot has the tag 'weekyl'");
 }

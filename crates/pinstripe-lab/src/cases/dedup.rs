@@ -72,6 +72,7 @@ const OPTIONS: &[CaseOption] = &[
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let trees: Vec<PathBuf> = values.texts("tree").into_iter().map(PathBuf::from).collect();
+    trees.iter().try_for_each(|tree| shared::refuse_missing_tree(tree))?;
     refuse_nested(&trees)?;
     let mut corpora: Vec<Vec<PathBuf>> = match trees.as_slice() {
         [] => setting.dirs.iter().map(|dir| vec![dir.clone()]).collect(),

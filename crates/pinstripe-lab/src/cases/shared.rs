@@ -270,6 +270,20 @@ fn engine(values: &Values) -> Engine {
     }
 }
 
+/// Checks that a tree that a case reads is a directory.
+///
+/// # Errors
+/// Fails with [`Kind::NotFound`] when it does not exist, with [`Kind::Usage`] when it is a file, or
+/// with [`Kind::Io`].
+pub(super) fn refuse_missing_tree(tree: &Path) -> Result<()> {
+    let found =
+        fs::metadata(tree).map_err(|error| Error::io("cannot open the tree", tree, error))?;
+    match found.is_dir() {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Usage, "the tree is not a directory").at(tree)),
+    }
+}
+
 /// Fails if a directory does not have space for this many bytes.
 ///
 /// # Errors

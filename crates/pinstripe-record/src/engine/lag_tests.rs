@@ -23,7 +23,7 @@ fn piece(directory: &TakeDirectory) -> (Arc<StreamFile>, RingProducer) {
         take: "t".to_owned(),
         scene: String::new(),
         tape: String::new(),
-        started: LocalTime { seconds: 0 },
+        started: LocalTime { seconds: 0, nanos: 0 },
         start_frame: 0,
         index: 0,
         total: 1,

@@ -80,7 +80,8 @@ impl SharedTake {
         }
         let begun = TakeBeginning { at: self.now(), pre_roll };
         self.zero.get_or_init(|| TakeZero { at: self.began + begun.at, pre_roll });
-        let started = LocalTime { seconds: now.seconds - pre_roll.as_secs_f64().ceil() as i64 };
+        let pre_roll_nanos = i64::try_from(pre_roll.as_nanos()).unwrap_or(i64::MAX);
+        let started = LocalTime::from_nanos(now.to_nanos().saturating_sub(pre_roll_nanos));
         self.report_beginning(begun, (started, zone_seconds));
         // Before a gate is open: a writer of a sample finds that the take has begun.
         Ok(*self.begun.get_or_init(|| begun))
@@ -89,7 +90,7 @@ impl SharedTake {
     /// Records the beginning of the take in heads and journals, before any of its samples are
     /// written.
     fn report_beginning(&self, begun: TakeBeginning, (started, zone_seconds): (LocalTime, i64)) {
-        self.started.store(started.seconds, Ordering::Release);
+        self.started.store(started.to_nanos(), Ordering::Release);
         for directory in &self.directories {
             directory.record_event(JournalEvent::Start {
                 started,

@@ -119,7 +119,7 @@ pub(crate) struct SharedTake {
     pub is_metered: AtomicBool,
     /// The length of the manifest at the beginning of the take, in bytes.
     pub manifest_bytes: AtomicU64,
-    /// Local time at the first frame of the take, in seconds, for the heads of files.
+    /// Local time at the first frame of the take, in nanoseconds, for the heads of files.
     pub started: Arc<AtomicI64>,
     /// The moment from which the frames of an input are counted that begins later than the take.
     pub zero: Arc<OnceLock<TakeZero>>,
@@ -158,7 +158,7 @@ impl SharedTake {
             all_over: Stop::new()?,
             is_metered: AtomicBool::new(false),
             manifest_bytes: AtomicU64::new(0),
-            started: Arc::new(AtomicI64::new(started.seconds)),
+            started: Arc::new(AtomicI64::new(started.to_nanos())),
             zero,
             begun: OnceLock::new(),
             orders: RankedMutex::new(RecordLock::Orders, ()),
@@ -187,7 +187,7 @@ impl SharedTake {
     ) -> Result<Arc<StreamFile>> {
         let shared = &self.streams[stream as usize];
         let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
-        let started = LocalTime { seconds: self.started.load(Ordering::Acquire) };
+        let started = LocalTime::from_nanos(self.started.load(Ordering::Acquire));
         let facts = HeadFacts { start_frame, started, ..shared.facts.clone() };
         // Those that are made at the beginning have no frame in their names, unless the take is cut into
         // segments.

@@ -40,7 +40,7 @@ pub(crate) struct StreamFile {
     pub payload_at: u64,
     pub(super) file: TakeFile,
     pub(super) ring: Arc<Ring>,
-    /// Local time at the first frame of the take; for an armed take it is known only when it
+    /// Local time at the first frame of the take, in nanoseconds; for an armed take it is known only when it
     /// begins.
     started: Arc<AtomicI64>,
     pub(super) state: RankedMutex<StreamFileState>,
@@ -363,7 +363,7 @@ impl StreamFile {
     /// The contents of the head, with the time at which the take began and the first frame of the
     /// file.
     fn head_facts(&self) -> HeadFacts {
-        let started = LocalTime { seconds: self.started.load(Ordering::Acquire) };
+        let started = LocalTime::from_nanos(self.started.load(Ordering::Acquire));
         HeadFacts { started, start_frame: self.file_start(), ..self.facts.clone() }
     }
 

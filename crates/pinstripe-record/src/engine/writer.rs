@@ -34,7 +34,11 @@ const AGE_LEAST: Duration = Duration::from_millis(500);
 
 /// Moves data from rings to files until every copy of this directory has ended and no more copies are
 /// handed over.
-pub(crate) fn write_directory(shared: &SharedTake, directory: &TakeDirectory, copies: Vec<StreamCopy>) {
+pub(crate) fn write_directory(
+    shared: &SharedTake,
+    directory: &TakeDirectory,
+    copies: Vec<StreamCopy>,
+) {
     let writers = shared.settings.writes.writers().min(copies.len()).max(1);
     std::thread::scope(|scope| {
         let filling = scope.spawn(|| fill_fronts(shared, directory));

@@ -17,7 +17,7 @@ fn facts(format: SampleFormat, channels: u16, rate: u32) -> HeadFacts {
         take: "take 1".to_owned(),
         scene: "s1".to_owned(),
         tape: String::new(),
-        started: LocalTime { seconds: 1_699_981_201 },
+        started: LocalTime { seconds: 1_699_981_201, nanos: 0 },
         start_frame: 0,
         index: 0,
         total: 1,

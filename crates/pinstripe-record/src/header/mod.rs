@@ -64,14 +64,30 @@ impl FromStr for FileKind {
     }
 }
 
+const NANOS_OF_SECOND: u32 = 1_000_000_000;
+
 /// A date and a time of day, in the time zone in which the take is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalTime {
     /// Seconds since 1970 in that time zone: UTC plus the offset of the zone.
     pub seconds: i64,
+    /// Nanoseconds of that second. Takes of before this field have whole seconds.
+    #[serde(default)]
+    pub nanos: u32,
 }
 
 impl LocalTime {
+    /// A time from nanoseconds since 1970 in the time zone of the take.
+    pub(crate) fn from_nanos(nanos: i64) -> Self {
+        let second = i64::from(NANOS_OF_SECOND);
+        LocalTime { seconds: nanos.div_euclid(second), nanos: nanos.rem_euclid(second) as u32 }
+    }
+
+    /// Nanoseconds since 1970 in the time zone of the take: to the year 2262.
+    pub(crate) fn to_nanos(self) -> i64 {
+        self.seconds.saturating_mul(NANOS_OF_SECOND.into()).saturating_add(self.nanos.into())
+    }
+
     /// Returns `(year, month, day)`, and the second of the day. The Gregorian calendar is used for
     /// all times.
     fn parts(self) -> ((i64, u32, u32), u32) {
@@ -97,11 +113,6 @@ impl LocalTime {
     pub fn time(self) -> String {
         let (_, second) = self.parts();
         format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
-    }
-
-    /// The number of frames from midnight to this moment.
-    fn frames(self, rate: u32) -> u64 {
-        u64::from(self.parts().1) * u64::from(rate)
     }
 }
 
@@ -199,17 +210,26 @@ impl HeadFacts {
         }
     }
 
-    /// When this file began, to the second: the take began then, or earlier.
+    /// The number of frames from the second in which the take began to the first frame of this
+    /// file.
+    fn frames_of_beginning(&self) -> u64 {
+        let nanos = u64::from(self.started.nanos);
+        let since_second = nanos * u64::from(self.shape.rate) / u64::from(NANOS_OF_SECOND);
+        self.start_frame.saturating_add(since_second)
+    }
+
+    /// When this file began, to the second.
     fn file_began(&self) -> LocalTime {
-        let seconds = self.start_frame / u64::from(self.shape.rate.max(1));
+        let seconds = self.frames_of_beginning() / u64::from(self.shape.rate.max(1));
         let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-        LocalTime { seconds: self.started.seconds.saturating_add(seconds) }
+        LocalTime { seconds: self.started.seconds.saturating_add(seconds), nanos: 0 }
     }
 
     /// The number of frames from midnight to the first frame of this file.
     fn since_midnight(&self) -> u64 {
-        let rate = self.shape.rate;
-        self.file_began().frames(rate) + self.start_frame % u64::from(rate.max(1))
+        let rate = u64::from(self.shape.rate);
+        let (_, second) = self.file_began().parts();
+        u64::from(second) * rate + self.frames_of_beginning() % rate.max(1)
     }
 }
 

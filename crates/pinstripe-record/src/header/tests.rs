@@ -15,7 +15,7 @@ fn facts(kind: FileKind, format: SampleFormat, channels: u16) -> HeadFacts {
         scene: "s1".to_owned(),
         tape: "t1".to_owned(),
         // 2023-11-14 17:00:01.
-        started: LocalTime { seconds: 1_699_981_201 },
+        started: LocalTime { seconds: 1_699_981_201, nanos: 0 },
         start_frame: 0,
         index: 0,
         total: 2,
@@ -32,7 +32,7 @@ fn dates_are_those_of_the_calendar() {
         (-1, "1969-12-31", "23:59:59"),
         (4_107_542_400, "2100-03-01", "00:00:00"),
     ] {
-        let local = LocalTime { seconds };
+        let local = LocalTime { seconds, nanos: 0 };
         assert_eq!((local.date().as_str(), local.time().as_str()), (date, time));
     }
 }
@@ -51,6 +51,20 @@ fn a_later_file_has_its_own_time() {
         ("2023-11-15".into(), "00:00:01".into())
     );
     assert_eq!(facts.since_midnight(), 96_000);
+}
+
+/// A take that began within a second: half a second later it is the next one.
+#[test]
+fn the_time_of_day_is_that_of_the_frame() {
+    let mut facts = facts(FileKind::Wav, SampleFormat::S16, 1);
+    facts.started.nanos = 750_000_000;
+    assert_eq!(facts.file_began().time(), "17:00:01");
+    assert_eq!(facts.since_midnight(), (17 * 3600 + 1) * 96_000 + 72_000);
+    facts.start_frame = 48_000;
+    assert_eq!(facts.file_began().time(), "17:00:02");
+    assert_eq!(facts.since_midnight(), (17 * 3600 + 2) * 96_000 + 24_000);
+    let before = LocalTime { seconds: -1, nanos: 999_999_999 };
+    assert_eq!(LocalTime::from_nanos(before.to_nanos()), before);
 }
 
 /// Bytes of a chunk of a RIFF file, found as readers find it: from one to the next.

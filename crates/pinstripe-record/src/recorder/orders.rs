@@ -100,7 +100,8 @@ impl RunningTake {
             return Err(Error::new(Kind::Refused, "the take is ending"));
         }
         let pre_roll = self.armed.unwrap_or_default();
-        let now = LocalTime { seconds: clock::now().0 + self.zone_seconds };
+        let (seconds, nanos) = clock::now();
+        let now = LocalTime { seconds: seconds + self.zone_seconds, nanos };
         self.shared.start(pre_roll, self.most, (now, self.zone_seconds))?;
         self.started.set();
         Ok(())
@@ -184,7 +185,7 @@ impl RunningTake {
 
     /// Records in manifests that an armed take has begun; heads and journals already contain this.
     pub(super) fn report_beginning(&self, manifest: &mut Manifest) {
-        let started = LocalTime { seconds: self.shared.started.load(Ordering::Acquire) };
+        let started = LocalTime::from_nanos(self.shared.started.load(Ordering::Acquire));
         manifest.state = TakeState::Recording;
         manifest.started = started;
         manifest.started_seconds = started.seconds - self.zone_seconds;

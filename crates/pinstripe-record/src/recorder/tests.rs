@@ -18,7 +18,7 @@ pub fn plan(take: &str) -> TakePlan {
         kind: FileKind::Wav,
         scene: "one".to_owned(),
         tape: String::new(),
-        started: LocalTime { seconds: 1_700_000_000 },
+        started: LocalTime { seconds: 1_700_000_000, nanos: 0 },
         started_seconds: 1_700_000_000,
         ring_bytes: 64 << 10,
         engine: EngineSettings {

@@ -54,7 +54,7 @@ mod tests {
             take: "t".to_owned(),
             scene: String::new(),
             tape: String::new(),
-            started: LocalTime { seconds: 0 },
+            started: LocalTime { seconds: 0, nanos: 0 },
             start_frame: 0,
             index: 6,
             total: 120,

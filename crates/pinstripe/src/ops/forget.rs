@@ -62,7 +62,7 @@ impl Verdict {
 ///
 /// # Errors
 /// Fails with [`Kind::Usage`] when there is no rule, with [`Kind::NotFound`] when no snapshot has
-/// the name, with [`Kind::Refused`] when nothing would be left.
+/// the name or is of the host, with [`Kind::Refused`] when nothing would be left.
 pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Result<Vec<Verdict>> {
     let known = snapshots::load(store, monitor)?;
     let verdicts = match &options.choice {
@@ -75,7 +75,14 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
                     ));
             }
             let asked = |it: &Snapshot| host.is_none_or(|host| host == it.host);
+            let is_empty = known.is_empty();
             let judged: Vec<_> = known.into_iter().filter(asked).collect();
+            if let (Some(host), true, false) = (host, judged.is_empty(), is_empty) {
+                let what = format!("no snapshot is of host '{}'", String::from_utf8_lossy(host));
+                return Err(Error::new(Kind::NotFound, what)
+                    .advice("'pinstripe snapshots' lists the hosts"));
+            }
+            note_unknown_tags(policy, &judged, monitor);
             snapshots::warn_of_clocks(&judged, monitor);
             let behind = snapshots::behind(&judged, *now);
             let candidates: Vec<_> =
@@ -105,6 +112,14 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
         mark_all(store, gone.map(|verdict| verdict.snapshot.id))?;
     }
     Ok(verdicts)
+}
+
+/// Notes the tags of the rules that no snapshot has.
+fn note_unknown_tags(policy: &Policy, judged: &[Snapshot], monitor: &Monitor) {
+    let is_known = |tag: &String| judged.iter().any(|it| it.tags.contains(tag));
+    for tag in policy.tags.iter().filter(|tag| !is_known(tag)) {
+        monitor.note(&format!("no snapshot has the tag '{tag}' of --keep-tag"));
+    }
 }
 
 fn candidate(snapshot: &Snapshot, is_behind: bool) -> Candidate {

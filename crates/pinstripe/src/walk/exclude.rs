@@ -96,8 +96,9 @@ impl Exclude {
         }
     }
 
-    /// Returns the patterns, as written, that matched no path given to [`note`](Self::note).
-    pub(crate) fn unmet(&self) -> Vec<&[u8]> {
+    /// Returns the patterns, as written, that matched nothing: no entry that a walk left out, or no
+    /// path given to [`note`](Self::note).
+    pub fn unmet(&self) -> Vec<&[u8]> {
         let unmet = self.written.iter().filter(|it| !it.is_met.load(Ordering::Relaxed));
         unmet.map(|written| &written.text[..]).collect()
     }

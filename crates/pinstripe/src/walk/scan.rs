@@ -208,6 +208,7 @@ impl Scanner {
             let lead = self.plan.named.lead(&directory.named, &self.path);
             let verdict = self.plan.exclude.judge(&self.path);
             if verdict == Verdict::Exclude && lead.is_none() {
+                self.plan.exclude.note(&self.path, true);
                 continue;
             }
             let seen = match read_stat(at, name) {
@@ -226,6 +227,9 @@ impl Scanner {
                 Verdict::ExcludeDirectory => stat.kind == FileKind::Directory,
                 Verdict::Exclude => true,
             };
+            if is_excluded {
+                self.plan.exclude.note(&self.path, stat.kind == FileKind::Directory);
+            }
             if !is_excluded || !lead.is_none() {
                 let is_mount_point = seen.is_mount_point;
                 self.take(directory, name, stat, &lead, is_excluded, is_mount_point);

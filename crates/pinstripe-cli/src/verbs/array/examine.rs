@@ -16,6 +16,7 @@ use super::{scan, show};
 use crate::args::Size;
 use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::time;
 
@@ -88,6 +89,10 @@ impl ArrayExamineArgs {
             for line in scan::of_devices(array, is_verbose) {
                 run.screen.row(&line)?;
             }
+        }
+        if found.arrays.is_empty() && found.failed.is_empty() {
+            let searched = counted(devices.len() as u64, "device");
+            run.monitor.note(&format!("no array was found on {searched}"));
         }
         let mut failures = scan::Failures::default();
         for (device, error) in found.failed {

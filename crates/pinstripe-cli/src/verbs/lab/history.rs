@@ -1,9 +1,9 @@
 //! `pinstripe lab history`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::{
     HistoryEntry, PLACE_FACT, Series, change_lines, changes, parameters_text, read_history,
     sparkline,
@@ -49,7 +49,8 @@ impl LabHistoryArgs {
     /// Prints a table for each series.
     ///
     /// # Errors
-    /// Fails with the errors of [`read_history`], and of standard output.
+    /// Fails with [`Kind::NotFound`] when the history has no such results, or with the errors of
+    /// [`read_history`] and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let file = match &self.file {
             Some(file) => file.clone(),
@@ -58,6 +59,9 @@ impl LabHistoryArgs {
         let mut entries = read_history(&file)?;
         entries.retain(|entry| self.case.as_ref().is_none_or(|case| *case == entry.case));
         let count = entries.len();
+        if count == 0 {
+            return Err(self.nothing(&file));
+        }
         let all = changes(entries, SEED);
         for (at, series) in all.iter().enumerate() {
             if at > 0 {
@@ -68,6 +72,15 @@ impl LabHistoryArgs {
         let found: usize = all.iter().map(|series| series.changes.len()).sum();
         let facts = Event::default().with("entries", count).with("series", all.len());
         Ok(Ending::done(facts.with("changes", found)))
+    }
+
+    fn nothing(&self, file: &Path) -> Error {
+        let what = match &self.case {
+            Some(case) => format!("the history has no result of a case '{case}'"),
+            None => "the history has no results".to_owned(),
+        };
+        let advice = "'pinstripe lab run CASE' adds results; 'pinstripe lab list' lists the cases";
+        Error::new(Kind::NotFound, what).at(file).advice(advice)
     }
 
     /// Prints a title, a line of all values, a row for each value, and what changed.

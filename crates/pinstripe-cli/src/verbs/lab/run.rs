@@ -11,6 +11,7 @@ use pinstripe_lab::{
     OutputFormat, Plan, Results, Runner, Setting, Token, ValueForm, Values, VariantSpec, find_case,
     refuse_plan_without_room,
 };
+use serde_json::json;
 
 use super::{carry, consent, form, tell};
 use crate::args::one_line;
@@ -48,7 +49,7 @@ struct SharedOptions {
     device: Option<PathBuf>,
 
     /// The serial number of the device that may be overwritten
-    #[arg(long, value_name = "TEXT", requires = "device")]
+    #[arg(long, value_name = "TEXT", requires = "device", conflicts_with = "dir")]
     serial: Option<String>,
 
     /// Overwrite the device although it is not blank
@@ -56,7 +57,7 @@ struct SharedOptions {
     /// --overwrite-unknown is only for data of no known format, such as an earlier measurement
     /// leaves. A file system, a partition table, a member of an array, or data of any other known
     /// format is never overwritten.
-    #[arg(long, requires = "device")]
+    #[arg(long, requires = "device", conflicts_with = "dir")]
     overwrite_unknown: bool,
 
     /// Only show what would be done
@@ -68,7 +69,7 @@ struct SharedOptions {
     runs: Option<u64>,
 
     /// Seconds after which no further run is started [default: 300 if --runs is not given]
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = some_seconds)]
     time: Option<Duration>,
 
     /// Warm-up runs of each variant, which do not count
@@ -301,14 +302,10 @@ impl LabRunArgs {
         let stop = signals::catch()?;
         let mut cluster = Coordinator::connect(&self.shared.agents, &token, &asked, terms, stop)?;
         if self.shared.dry_run {
-            let told = self.reported_intents(
-                run,
-                &cluster.intents(),
-                &cluster.variants(),
-                cluster.is_exact(),
-            );
+            let (intents, variants) = (cluster.intents(), cluster.variants());
+            let printed = self.print_plan(run, &intents, &variants, cluster.is_exact());
             cluster.clean()?;
-            return told;
+            return printed;
         }
         for host in cluster.hosts() {
             let line = escape::text(&pinstripe_lab::clock_line(&host));
@@ -345,34 +342,50 @@ impl LabRunArgs {
         if let (Some(device), Some(true)) = (device, is_asked) {
             let line =
                 format!("the run would ask for the serial number of {}", escape::path(device));
-            run.screen.row(&line)?;
+            tell::remark(run, self.shared.form, &line);
         }
-        self.reported_intents(run, &plan.intents(), &plan.variants(), plan.is_exact())
+        self.print_plan(run, &plan.intents(), &plan.variants(), plan.is_exact())
     }
 
-    fn reported_intents(
+    /// Prints the plan: as lines for people, or as one JSON object.
+    fn print_plan(
         &self,
         run: &Run,
         intents: &[String],
         variants: &[VariantSpec],
         is_exact: bool,
     ) -> Result<Ending> {
+        let runs = self.runs_in_words(is_exact);
         for intent in intents {
-            run.screen.row(&escape::text(&format!("would {intent}")))?;
+            tell::remark(run, self.shared.form, &escape::text(&format!("would {intent}")));
         }
-        let effort = self.effort();
         for variant in variants {
-            let runs = match (effort.min_runs, effort.max_runs) {
-                _ if is_exact => "once".to_owned(),
-                (1, 1) => "once".to_owned(),
-                (least, most) if least == most => format!("{least} times"),
-                (least, most) => format!("{least} to {most} times"),
-            };
             let line = format!("would run {} ({}) {runs}", variant.name, variant.about);
-            run.screen.row(&escape::text(&line))?;
+            tell::remark(run, self.shared.form, &escape::text(&line));
+        }
+        if self.shared.form == OutputFormat::Json {
+            let variant = |it: &VariantSpec| json!({ "name": it.name, "group": it.group, "about": it.about, "runs": runs });
+            let variants: Vec<_> = variants.iter().map(variant).collect();
+            let plan = json!({
+                "case": self.case.name,
+                "dry_run": true,
+                "intents": intents,
+                "variants": variants,
+            });
+            run.screen.row(&format!("{plan:#}"))?;
         }
         let facts = Event::default().with("case", self.case.name).with("dry_run", true);
         Ok(Ending::done(facts.with("intents", intents.to_vec())))
+    }
+
+    fn runs_in_words(&self, is_exact: bool) -> String {
+        let effort = self.effort();
+        match (effort.min_runs, effort.max_runs) {
+            _ if is_exact => "once".to_owned(),
+            (1, 1) => "once".to_owned(),
+            (least, most) if least == most => format!("{least} times"),
+            (least, most) => format!("{least} to {most} times"),
+        }
     }
 
     fn consent(&self) -> Consent<'_> {

@@ -245,8 +245,8 @@ fn segment(text: &str) -> std::result::Result<FileBoundary, String> {
 
 /// The present time: as local time, and in seconds since 1970.
 fn started_now() -> (LocalTime, i64) {
-    let now = clock::now().0;
-    (LocalTime { seconds: now + i64::from(time::offset_seconds(now)) }, now)
+    let (now, nanos) = clock::now();
+    (LocalTime { seconds: now + i64::from(time::offset_seconds(now)), nanos }, now)
 }
 
 /// The ending of a take, with the results of the take that was played during the recording.

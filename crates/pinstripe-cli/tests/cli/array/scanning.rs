@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 
 use super::serving::{Served, good, with_pool};
-use crate::stand::Stand;
+use crate::stand::{Stand, assert_ends};
 
 /// A stand with the arrays `one` over `a` and `b`, and `two` over `c` and `d` with the spare `e`.
 fn with_two() -> Stand {
@@ -140,4 +140,11 @@ fn a_device_node_is_no_name() {
     let ran = Stand::new().run("array create /dev/md0 -l 1 -n 2 --size 16M a b");
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("use its name, 'md0'"), "{}", ran.err);
+}
+
+#[test]
+fn a_scan_that_finds_no_array_says_so() {
+    let stand = Stand::in_memory();
+    fs::File::create(stand.path("blank")).unwrap().set_len(16 << 20).unwrap();
+    assert_ends(&stand.run("array examine --scan blank"), 0, "no array was found on 1 device");
 }

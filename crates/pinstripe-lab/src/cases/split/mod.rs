@@ -131,6 +131,10 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         return Err(Error::new(Kind::Usage, "a split needs at least one output"));
     }
     let bytes = values.size("size");
+    if bytes == 0 {
+        return Err(Error::new(Kind::Usage, "a source of 0 bytes has nothing to measure")
+            .advice("--size needs more than 0 bytes"));
+    }
     let source = match values.text("data") {
         Some("dump") => format!("fake:{bytes},seed={},zero=40%,entropy=0.5", setting.seed),
         _ => format!("fake:{bytes},seed={}", setting.seed),
