@@ -25,7 +25,7 @@ pinstripe_base::lock_ranks! {
         /// The current prefetch.
         Round,
         /// Protects the prefetched listings of a member that may still be used.
-        Glances,
+        Hints,
         /// Protects the prefetched ends of extents.
         Ends,
         /// Protects the known listings of a member.

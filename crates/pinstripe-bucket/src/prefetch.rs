@@ -61,7 +61,7 @@ pub(crate) struct Asker {
 
 /// Prefetched answers of a member.
 pub(crate) struct ListPrefetch {
-    round: RankedMutex<Option<Arc<GlanceRound>>>,
+    round: RankedMutex<Option<Arc<PrefetchRound>>>,
     known: Arc<RankedMutex<KnownObjects>>,
     /// The ends of extents that will be opened, with the time when they were announced.
     ends: RankedMutex<HashMap<ExtentName, (Instant, Fetching)>>,
@@ -91,7 +91,7 @@ struct KnownObjects {
 }
 
 /// The requests begun by one announcement.
-struct GlanceRound {
+struct PrefetchRound {
     began: Instant,
     left: RankedMutex<HashMap<ExtentKind, PrefetchHint>>,
     label: Option<Fetching>,
@@ -125,18 +125,18 @@ impl ListPrefetch {
         if round.as_ref().is_some_and(|round| round.is_fresh() && round.has(wanted)) {
             return;
         }
-        let is_opening = wanted.iter().any(|glance| glance.label);
+        let is_opening = wanted.iter().any(|hint| hint.label);
         let label = is_opening.then(|| fetch(runtime, asker, ExtentName::Label));
         let (asker, wanted) = (asker.clone(), wanted.to_vec());
-        let left = wanted.iter().map(|glance| (glance.kind, *glance)).collect();
+        let left = wanted.iter().map(|hint| (hint.kind, *hint)).collect();
         let known = Arc::clone(&self.known);
         let seen =
             runtime.spawn(async move { look(asker, wanted, known).await.ok().map(Arc::new) });
         let seen = seen.map(|seen| seen.ok().flatten()).boxed().shared();
         let began = clock::monotonic();
-        *round = Some(Arc::new(GlanceRound {
+        *round = Some(Arc::new(PrefetchRound {
             began,
-            left: RankedMutex::new(BucketLock::Glances, left),
+            left: RankedMutex::new(BucketLock::Hints, left),
             label,
             seen,
         }));
@@ -157,11 +157,11 @@ impl ListPrefetch {
         self.ends.lock().clear();
     }
 
-    fn current(&self) -> Option<Arc<GlanceRound>> {
+    fn current(&self) -> Option<Arc<PrefetchRound>> {
         self.round.lock().clone().filter(|round| round.is_fresh())
     }
 
-    fn is_current(&self, round: &Arc<GlanceRound>) -> bool {
+    fn is_current(&self, round: &Arc<PrefetchRound>) -> bool {
         self.round.lock().as_ref().is_some_and(|now| Arc::ptr_eq(now, round))
     }
 
@@ -205,7 +205,7 @@ impl ListPrefetch {
     }
 }
 
-impl GlanceRound {
+impl PrefetchRound {
     fn is_fresh(&self) -> bool {
         clock::since(self.began) < FRESH
     }
@@ -228,12 +228,12 @@ impl GlanceRound {
     /// one.
     fn take(&self, kind: ExtentKind) -> Option<bool> {
         let mut left = self.left.lock();
-        let glance = left.get_mut(&kind)?;
-        if glance.times > 0 {
-            glance.times -= 1;
+        let hint = left.get_mut(&kind)?;
+        if hint.times > 0 {
+            hint.times -= 1;
             return Some(true);
         }
-        std::mem::take(&mut glance.again).then_some(false)
+        std::mem::take(&mut hint.again).then_some(false)
     }
 }
 
@@ -262,9 +262,9 @@ async fn look(
 ) -> Result<RoundAnswers, Fault> {
     let mut seen =
         RoundAnswers { kinds: listed(&asker, &wanted, &known).await?, ..RoundAnswers::default() };
-    for glance in wanted.iter().filter(|glance| glance.again) {
+    for hint in wanted.iter().filter(|hint| hint.again) {
         let asker = asker.clone();
-        let kind = glance.kind;
+        let kind = hint.kind;
         if seen.kinds.get(&kind).is_some_and(|entries| !entries.is_empty()) {
             let again = tokio::spawn(async move {
                 let listed = list_room(&asker, kind).await.ok()?;

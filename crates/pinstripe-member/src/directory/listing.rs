@@ -73,7 +73,7 @@ impl DirectoryMember {
         list: impl Fn(&mut OpenShelf) -> io::Result<Vec<T>>,
         id: impl Fn(&T) -> &[u8; 16],
     ) -> Result<Vec<T>> {
-        let shelf = Shelf::Room(kind);
+        let shelf = Shelf::Kind(kind);
         let listed = match self.tree.shelf(shelf) {
             Ok(mut opened) if kind == ExtentKind::Packs => {
                 self.each_of_packs(&mut opened, list, id)

@@ -11,7 +11,7 @@ pub(super) enum Shelf {
     /// The directory of growing extents, which have no name yet.
     Tmp,
     /// A kind.
-    Room(ExtentKind),
+    Kind(ExtentKind),
     /// `packs/ab`.
     Packs(u8),
 }
@@ -24,17 +24,17 @@ impl Shelf {
     /// except `packs/ab`.
     pub const FIXED: [Shelf; 1 + ExtentKind::ALL.len()] = [
         Shelf::Tmp,
-        Shelf::Room(ExtentKind::Packs),
-        Shelf::Room(ExtentKind::Index),
-        Shelf::Room(ExtentKind::Snapshots),
-        Shelf::Room(ExtentKind::Keys),
-        Shelf::Room(ExtentKind::Sessions),
-        Shelf::Room(ExtentKind::Forgotten),
-        Shelf::Room(ExtentKind::Gc),
-        Shelf::Room(ExtentKind::Checkpoints),
-        Shelf::Room(ExtentKind::Scrub),
-        Shelf::Room(ExtentKind::Strays),
-        Shelf::Room(ExtentKind::Heartbeats),
+        Shelf::Kind(ExtentKind::Packs),
+        Shelf::Kind(ExtentKind::Index),
+        Shelf::Kind(ExtentKind::Snapshots),
+        Shelf::Kind(ExtentKind::Keys),
+        Shelf::Kind(ExtentKind::Sessions),
+        Shelf::Kind(ExtentKind::Forgotten),
+        Shelf::Kind(ExtentKind::Gc),
+        Shelf::Kind(ExtentKind::Checkpoints),
+        Shelf::Kind(ExtentKind::Scrub),
+        Shelf::Kind(ExtentKind::Strays),
+        Shelf::Kind(ExtentKind::Heartbeats),
     ];
 
     /// The shelf of an extent.
@@ -42,7 +42,7 @@ impl Shelf {
         match name {
             ExtentName::Label => Shelf::Root,
             ExtentName::In(ExtentKind::Packs, id) => Shelf::Packs(id[0]),
-            ExtentName::In(kind, _) => Shelf::Room(kind),
+            ExtentName::In(kind, _) => Shelf::Kind(kind),
         }
     }
 
@@ -51,7 +51,7 @@ impl Shelf {
         match self {
             Shelf::Root => 0,
             Shelf::Tmp => 1,
-            Shelf::Room(kind) => 2 + kind as usize,
+            Shelf::Kind(kind) => 2 + kind as usize,
             Shelf::Packs(first) => 2 + ExtentKind::ALL.len() + usize::from(first),
         }
     }
@@ -61,8 +61,8 @@ impl Shelf {
         match self {
             Shelf::Root => None,
             Shelf::Tmp => Some((Shelf::Root, "tmp".to_owned())),
-            Shelf::Room(kind) => Some((Shelf::Root, kind.dir().to_owned())),
-            Shelf::Packs(first) => Some((Shelf::Room(ExtentKind::Packs), format!("{first:02x}"))),
+            Shelf::Kind(kind) => Some((Shelf::Root, kind.dir().to_owned())),
+            Shelf::Packs(first) => Some((Shelf::Kind(ExtentKind::Packs), format!("{first:02x}"))),
         }
     }
 
@@ -71,7 +71,7 @@ impl Shelf {
         match self {
             Shelf::Root => String::new(),
             Shelf::Tmp => "tmp".to_owned(),
-            Shelf::Room(kind) => kind.dir().to_owned(),
+            Shelf::Kind(kind) => kind.dir().to_owned(),
             Shelf::Packs(first) => format!("{}/{first:02x}", ExtentKind::Packs.dir()),
         }
     }

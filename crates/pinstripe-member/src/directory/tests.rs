@@ -458,7 +458,7 @@ fn sync_makes_deletions_durable_and_remembers_a_failure() {
 fn without_a_rename_that_never_replaces_a_link_does() {
     let (dir, member) = member();
     let tree = Tree::open(dir.path(), None).unwrap();
-    let shelf = tree.shelf(Shelf::Room(ExtentKind::Keys)).unwrap();
+    let shelf = tree.shelf(Shelf::Kind(ExtentKind::Keys)).unwrap();
     let temp = tree.create_temp().unwrap();
     tree.write(&temp, 0, b"first").unwrap();
     let name = ExtentName::In(ExtentKind::Keys, [1; 16]);
@@ -534,7 +534,7 @@ fn a_listing_of_more_names_than_a_member_can_have_fails() {
     for id in 0..5 {
         member.put(ExtentName::In(ExtentKind::Index, [id; 16]), b"x").unwrap();
     }
-    let mut shelf = member.tree.shelf(super::shelf::Shelf::Room(ExtentKind::Index)).unwrap();
+    let mut shelf = member.tree.shelf(super::shelf::Shelf::Kind(ExtentKind::Index)).unwrap();
     assert_eq!(shelf.extents(5).unwrap().len(), 5);
     assert!(shelf.extents(4).is_err());
     assert_eq!(member.names(ExtentKind::Index).unwrap().len(), 5);

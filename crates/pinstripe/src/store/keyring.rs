@@ -75,9 +75,9 @@ impl Store {
         if self.config.encryption == Encryption::None {
             return Ok(vec![keys_name(&self.config)]);
         }
-        let kind = self.stored_keys()?;
-        let damaged: Vec<_> = kind.damaged.iter().map(|(name, _)| *name).collect();
-        Ok(kind.wanted().into_iter().map(|(name, _)| name).chain(damaged).collect())
+        let stored = self.stored_keys()?;
+        let damaged: Vec<_> = stored.damaged.iter().map(|(name, _)| *name).collect();
+        Ok(stored.wanted().into_iter().map(|(name, _)| name).chain(damaged).collect())
     }
 
     /// Puts the current ring and its slots on every present member that lacks them, so that as long
@@ -106,12 +106,12 @@ impl Store {
     }
 
     /// Returns whether every present member has all of it now.
-    fn spread(&self, kind: &StoredKeys, mends: bool) -> Result<bool> {
+    fn spread(&self, stored: &StoredKeys, mends: bool) -> Result<bool> {
         let mut is_everywhere = true;
         // Absent members lack the keys too: both together must stay within what parity replaces.
         let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (_, member) in self.present() {
-            for (name, bytes) in kind.wanted() {
+            for (name, bytes) in stored.wanted() {
                 let put = match read_small(&**member, name) {
                     Ok(there) if there == bytes => continue,
                     Err(error) if error.kind() == Kind::NotFound => member.put(name, bytes),
@@ -139,8 +139,8 @@ impl Store {
     /// Fails with [`Kind::Locked`] when the store was not unlocked, with [`Kind::Busy`] when its
     /// keys were rotated since then, or with the errors of the members.
     pub(crate) fn add_slot(&self, new: &NewSlot) -> Result<KeySlot> {
-        let (unlocked, kind) = self.current_ring()?;
-        let (ring, _) = kind.current().ok_or_else(locked_error)?;
+        let (unlocked, stored) = self.current_ring()?;
+        let (ring, _) = stored.current().ok_or_else(locked_error)?;
         let slot = new.wrap(&unlocked.root, ring)?;
         let name = ExtentName::In(ExtentKind::Keys, slot.id);
         self.put_everywhere(name, &self.vouch(name, slot.encode()))?;
@@ -162,12 +162,12 @@ impl Store {
     /// or with the errors of the members.
     pub(crate) fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
         self.refuse_absent("the member would keep the removed key slot")?;
-        let kind = self.stored_keys()?;
-        let (ring, slots) = kind.current().ok_or_else(|| {
+        let stored = self.stored_keys()?;
+        let (ring, slots) = stored.current().ok_or_else(|| {
             Error::new(Kind::Refused, "no intact key slot would be left")
                 .advice("first restore a copy of the keys/ directory of a member")
         })?;
-        let is_damaged = kind.damaged_slots(self.config.store).any(|damaged| damaged == id);
+        let is_damaged = stored.damaged_slots(self.config.store).any(|damaged| damaged == id);
         if !is_damaged && !slots.iter().any(|slot| slot.id == id) {
             return Err(Error::new(Kind::NotFound, "there is no such key slot")
                 .advice("'pinstripe key list' lists the key slots"));
@@ -178,7 +178,7 @@ impl Store {
                  'pinstripe key add'",
             ));
         }
-        let removed = RemovedSlot { slot: id, ..kind.next_removal(ring) };
+        let removed = RemovedSlot { slot: id, ..stored.next_removal(ring) };
         let name = ExtentName::In(ExtentKind::Keys, removed.own_name());
         let bytes = self.vouch(name, removed.encode());
         // Two concurrent removals choose the same number and thus the same name. A put never
@@ -319,12 +319,12 @@ impl Store {
             .advice("encryption is chosen when a store is created: see 'pinstripe init --help'"));
         }
         let unlocked = self.unlocked.as_ref().ok_or_else(locked_error)?;
-        let kind = self.stored_keys()?;
-        let generation = kind.current().map(|(ring, _)| ring.generation);
+        let stored = self.stored_keys()?;
+        let generation = stored.current().map(|(ring, _)| ring.generation);
         if generation != Some(unlocked.generation) {
             return Err(keys_changed());
         }
-        Ok((unlocked, kind))
+        Ok((unlocked, stored))
     }
 
     fn refuse_absent(&self, why: &str) -> Result<()> {
@@ -368,14 +368,14 @@ impl Store {
         }
         // One listing decides what is spread and what is deleted: with a second one, a rotation in
         // between could delete a key that was not spread.
-        let kind = self.stored_keys()?;
-        if !self.spread(&kind, true)? {
+        let stored = self.stored_keys()?;
+        if !self.spread(&stored, true)? {
             return Ok(());
         }
-        if kind.has_earlier_rings() && !self.end_earlier_sessions()? {
+        if stored.has_earlier_rings() && !self.end_earlier_sessions()? {
             return Ok(());
         }
-        for name in kind.stale() {
+        for name in stored.stale() {
             self.drop_all(name)?;
         }
         self.sync_all()

@@ -54,8 +54,8 @@ impl Bench {
 
     /// Files of a kind on a member.
     fn files(&self, member: usize, kind: &str) -> Vec<PathBuf> {
-        let kind = self.site.members[member].join(kind);
-        self.image.0.keys().filter(|path| path.starts_with(&kind)).cloned().collect()
+        let place = self.site.members[member].join(kind);
+        self.image.0.keys().filter(|path| path.starts_with(&place)).cloned().collect()
     }
 }
 

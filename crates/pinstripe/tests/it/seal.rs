@@ -524,8 +524,8 @@ fn a_record_that_is_not_sealed_is_not_believed_in_an_encrypted_store() {
 
 fn forge_slots(site: &Site, members: &[usize], count: usize, costs: KdfCosts) {
     let store = site.locked_store();
-    let kind = store.stored_keys().unwrap();
-    let honest = (*kind.current().unwrap().1[0]).clone();
+    let stored = store.stored_keys().unwrap();
+    let honest = (*stored.current().unwrap().1[0]).clone();
     for number in 0..count {
         let forged = KeySlot {
             id: pinstripe_base::id::random().unwrap(),

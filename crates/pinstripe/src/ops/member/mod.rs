@@ -81,8 +81,11 @@ fn takers(store: &Store) -> Takers {
         takers.members.push(number);
         let caps = member.caps();
         if let Some(usable) = caps.usable_bytes(SPARED_MOST_BYTES) {
-            let kind = if caps.is_full { 0 } else { usable };
-            takers.room_bytes.insert(number, kind);
+            let room = if caps.is_full { 0 } else { usable };
+            takers.room_bytes.insert(number, room);
+        }
+        if let Some(device) = caps.device {
+            takers.devices.insert(number, device);
         }
     }
     takers

@@ -2,7 +2,8 @@
 //!
 //! Invariants: no extent moves to a member that has an extent of the same set or lacks the space;
 //! equal lists give equal plans. Members are identified by their numbers; balance is measured in
-//! bytes, not in extents, because sets differ in length.
+//! bytes, not in extents, because sets differ in length: in free bytes, or in used bytes if the free
+//! bytes of a member are unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +58,8 @@ pub struct Takers {
     pub members: Vec<usize>,
     /// Bytes for which a member has space; no entry if that is unknown.
     pub room_bytes: BTreeMap<usize, u64>,
+    /// The file system of a member: members of one file system share its space.
+    pub devices: BTreeMap<usize, u64>,
 }
 
 impl Takers {
@@ -65,6 +68,29 @@ impl Takers {
     fn most_bytes(&self, loads: &BTreeMap<usize, u64>) -> BTreeMap<usize, u64> {
         let most = |(member, room): (&usize, &u64)| Some((*member, loads.get(member)? + room));
         self.room_bytes.iter().filter_map(most).collect()
+    }
+
+    /// Returns a weight in bytes for each member: the heaviest member is the first that should give
+    /// data away. An extent weighs its bytes.
+    fn weights(&self, loads: &BTreeMap<usize, u64>) -> BTreeMap<usize, i128> {
+        let free =
+            |(member, load): (&usize, &u64)| Some((*member, -self.share(*member, *load, loads)?));
+        let by_free: BTreeMap<usize, i128> = loads.iter().filter_map(free).collect();
+        if by_free.len() == loads.len() {
+            return by_free;
+        }
+        loads.iter().map(|(member, load)| (*member, i128::from(*load))).collect()
+    }
+
+    /// Returns the free bytes of a member; of a file system with several members its equal share,
+    /// which is negative if it uses more. `None` if they are unknown.
+    fn share(&self, member: usize, load: u64, loads: &BTreeMap<usize, u64>) -> Option<i128> {
+        let room = i128::from(*self.room_bytes.get(&member)?);
+        let Some(device) = self.devices.get(&member) else { return Some(room) };
+        let on_it = loads.iter().filter(|(other, _)| self.devices.get(other) == Some(device));
+        let (sum, count) =
+            on_it.fold((0, 0), |(sum, count), (_, load)| (sum + i128::from(*load), count + 1));
+        Some((sum + room) / count - i128::from(load))
     }
 }
 
@@ -103,10 +129,10 @@ pub fn empty(
     plan
 }
 
-/// Plans moves from members with many bytes to members with few, until no single move would reduce
-/// the difference between two members by more than half the length of its extent: if all extents
-/// have the same length, members then differ by at most one extent. The sets in `stay` are not
-/// moved.
+/// Plans moves from members with little free space to members with much, until no single move would
+/// reduce the difference between two members by more than half the length of its extent: if all
+/// extents have the same length, members then differ by at most one extent. The sets in `stay` are
+/// not moved.
 pub(crate) fn even_out(
     spreads: &[SetPlacement],
     takers: &Takers,
@@ -114,24 +140,26 @@ pub(crate) fn even_out(
 ) -> Vec<Move> {
     let mut loads = loads(spreads, &takers.members);
     let limits = takers.most_bytes(&loads);
+    let mut weights = takers.weights(&loads);
     let mut spreads = spreads.to_vec();
     spreads.retain(|spread| !stay.contains(&spread.name));
-    let mean = loads.values().sum::<u64>() / loads.len().max(1) as u64;
+    let mean = weights.values().sum::<i128>() / weights.len().max(1) as i128;
     let mut moves = Vec::new();
     // First only from members above the mean to those below it, so that nothing moves twice; then
     // every move that still helps. Each round examines every extent once for each pair of members.
     let mut is_first = true;
     loop {
         let before = moves.len();
-        for (from, to) in pairs(&loads) {
+        for (from, to) in pairs(&weights) {
             for spread in &mut spreads {
                 let Some(&bytes) = spread.holders.get(&from) else { continue };
-                let (most, least) = (loads[&from], loads[&to]);
-                let is_worth_it = bytes > 0 && most > least + bytes + bytes / 2;
-                let towards_mean = most >= mean + bytes / 2 && least + bytes / 2 <= mean;
+                let (most, least) = (weights[&from], weights[&to]);
+                let weight = i128::from(bytes);
+                let is_worth_it = bytes > 0 && most > least + weight + weight / 2;
+                let towards_mean = most >= mean + weight / 2 && least + weight / 2 <= mean;
                 let stays = spread.holders.contains_key(&to)
                     || (is_first && !towards_mean)
-                    || !fits(&limits, to, least, bytes);
+                    || !fits(&limits, to, loads[&to], bytes);
                 if !is_worth_it || stays {
                     continue;
                 }
@@ -140,6 +168,8 @@ pub(crate) fn even_out(
                 debug_assert!(before.is_none(), "no member gets two extents of a set");
                 *loads.entry(from).or_default() -= bytes;
                 *loads.entry(to).or_default() += bytes;
+                *weights.entry(from).or_default() -= weight;
+                *weights.entry(to).or_default() += weight;
                 moves.push(Move { name: spread.name, from, to, bytes });
             }
         }
@@ -152,14 +182,14 @@ pub(crate) fn even_out(
 }
 
 /// Returns pairs of members, those with the largest difference first.
-fn pairs(loads: &BTreeMap<usize, u64>) -> Vec<(usize, usize)> {
-    let mut pairs: Vec<_> = loads
+fn pairs(weights: &BTreeMap<usize, i128>) -> Vec<(usize, usize)> {
+    let mut pairs: Vec<_> = weights
         .iter()
         .flat_map(|(from, most)| {
-            loads.iter().filter(move |(_, least)| most > least).map(|(to, _)| (*from, *to))
+            weights.iter().filter(move |(_, least)| most > least).map(|(to, _)| (*from, *to))
         })
         .collect();
-    pairs.sort_by_key(|(from, to)| (std::cmp::Reverse(loads[from] - loads[to]), *from, *to));
+    pairs.sort_by_key(|(from, to)| (std::cmp::Reverse(weights[from] - weights[to]), *from, *to));
     pairs
 }
 

@@ -76,8 +76,8 @@ impl Store {
     /// a newer version wrote an object that counts.
     pub fn stored_keys(&self) -> Result<StoredKeys> {
         for _ in 1..LOOKS {
-            if let (kind, false) = self.read_stored_keys()? {
-                return Ok(kind);
+            if let (stored, false) = self.read_stored_keys()? {
+                return Ok(stored);
             }
             // Prefetched answers are older than the object that was just missed.
             self.prefetch(&[]);
@@ -91,7 +91,7 @@ impl Store {
         let opened = self.unlocked.as_ref().map(|unlocked| unlocked.root.commitment());
         let is_verified = self.voucher.is_some();
         let votes_on_damage = self.votes_on_damage();
-        let mut kind =
+        let mut stored =
             StoredKeys { votes: self.votes(), opened, is_verified, ..StoredKeys::default() };
         for (id, holders) in self.key_holders()? {
             let name = ExtentName::In(ExtentKind::Keys, id);
@@ -114,7 +114,7 @@ impl Store {
                     Err(error) if error.kind() == Kind::KeysChanged => return Err(error),
                     Ok(()) => {
                         is_sound = true;
-                        kind.keep(bytes);
+                        stored.keep(bytes);
                     }
                     Err(error) => {
                         is_forged &= envelope::open_any(&bytes).is_ok();
@@ -125,14 +125,14 @@ impl Store {
             match worst {
                 // Whole, and not made with the keys: no damage, on however many members it is.
                 Some(error) if !is_sound && (is_forged || holders.len() < votes_on_damage) => {
-                    kind.strays.push((name, error));
+                    stored.strays.push((name, error));
                 }
                 Some(error) if !is_sound && error.kind() == Kind::Unsupported => return Err(error),
-                Some(error) if !is_sound => kind.damaged.push((name, error)),
+                Some(error) if !is_sound => stored.damaged.push((name, error)),
                 _ => {}
             }
         }
-        Ok((kind, is_changed))
+        Ok((stored, is_changed))
     }
 
     /// Returns the present members that have each key object. Every member has all key objects, so

@@ -84,10 +84,10 @@ impl Store {
         if self.config.encryption == Encryption::None {
             return Ok(None);
         }
-        let kind = self.stored_keys()?;
-        let (tries, skipped) = self.chosen(kind.tries(), credential, limits);
-        if tries.is_empty() && skipped.is_empty() && kind.current().is_none() {
-            return Err(no_ring(kind.damaged.first()));
+        let stored = self.stored_keys()?;
+        let (tries, skipped) = self.chosen(stored.tries(), credential, limits);
+        if tries.is_empty() && skipped.is_empty() && stored.current().is_none() {
+            return Err(no_ring(stored.damaged.first()));
         }
         report_skipped(&skipped, tell);
         let (mut failed, mut refused, mut found) = (0, None, None);
@@ -103,7 +103,7 @@ impl Store {
                 }
                 Err(error) => return Err(error),
             };
-            match self.open_ring(&kind, it, &root) {
+            match self.open_ring(&stored, it, &root) {
                 Ok(Some((keys, format))) => {
                     let generation = it.rings[0].generation;
                     let opened = Opened { slot: it.slot.id, tries: tried + 1 };
@@ -116,7 +116,9 @@ impl Store {
         }
         let Some((opened, keys, root, generation, format)) = found else {
             let untried = skipped.len() + failed;
-            return Err(refused.unwrap_or_else(|| wrong_key(untried, kind.damaged.first(), limits)));
+            return Err(
+                refused.unwrap_or_else(|| wrong_key(untried, stored.damaged.first(), limits))
+            );
         };
         // Before the members are settled: verifying their labels takes the voucher.
         self.format = format;
@@ -134,7 +136,7 @@ impl Store {
     /// keys made a later ring, or removed the slot: the slot then opens nothing any more.
     fn open_ring(
         &self,
-        kind: &StoredKeys,
+        stored: &StoredKeys,
         it: &Try<'_>,
         root: &RootKey,
     ) -> Result<Option<(Keys, Format)>> {
@@ -152,7 +154,7 @@ impl Store {
             let verify = voucher.as_ref().map(|it| |name, bytes: &[u8]| it.verify(name, bytes));
             // Judged with this ring's own keys if there are MACs: a member without the keys can
             // forge neither a later ring nor a removal, and so cannot lock a holder out.
-            if is_followed(kind, ring, &keys) || kind.removes(it.slot, verify.as_ref()) {
+            if is_followed(stored, ring, &keys) || stored.removes(it.slot, verify.as_ref()) {
                 return Ok(None);
             }
             return Ok(Some((keys, format)));
@@ -209,8 +211,8 @@ impl Store {
 /// Whether a holder of a ring's keys made a later ring. The chain in the later ring proves who made
 /// that ring. Rings of format version 1 have no chain: in this case as many members must have the
 /// later ring as any writer must have reached.
-fn is_followed(kind: &StoredKeys, ring: &KeyRing, keys: &Keys) -> bool {
-    kind.later_rings(ring).any(|(later, is_held)| match (ring.format(), later.format()) {
+fn is_followed(stored: &StoredKeys, ring: &KeyRing, keys: &Keys) -> bool {
+    stored.later_rings(ring).any(|(later, is_held)| match (ring.format(), later.format()) {
         (Format::V1, Format::V1) => is_held,
         _ => succeeds(later, keys),
     })

@@ -9,7 +9,7 @@ fn spread(set: u8, holders: &[(usize, u64)]) -> SetPlacement {
 }
 
 fn unlimited(members: &[usize]) -> Takers {
-    Takers { members: members.to_vec(), room_bytes: BTreeMap::new() }
+    Takers { members: members.to_vec(), ..Takers::default() }
 }
 
 fn told(moves: &[Move]) -> Vec<(u8, usize, usize)> {
@@ -98,7 +98,7 @@ proptest! {
         prop_assert_eq!(even_out(&spreads, &unlimited(&takers), &BTreeSet::new()), vec![]);
         // Between members that differ by more than an extent nothing is left that could move.
         let loads = loads(&spreads, &takers);
-        for (from, to) in pairs(&loads) {
+        for (from, to) in pairs(&unlimited(&takers).weights(&loads)) {
             let can_move = spreads.iter()
                 .any(|it| it.holders.contains_key(&from) && !it.holders.contains_key(&to));
             prop_assert!(!can_move || loads[&from] <= loads[&to] + 16);
@@ -114,11 +114,28 @@ fn a_member_gets_no_more_than_it_has_room_for() {
         spread(3, &[(0, 10), (1, 10)]),
     ];
     let room_bytes = [(2, 10), (3, 0)].into();
-    let takers = Takers { members: vec![0, 1, 2, 3], room_bytes };
+    let takers = Takers { members: vec![0, 1, 2, 3], room_bytes, ..Takers::default() };
     let moved = even_out(&spreads, &takers, &BTreeSet::new());
     assert_eq!(moved.iter().map(|it| it.to).collect::<Vec<_>>(), [2]);
     let plan = empty(&spreads, 0, &takers, None);
     assert_eq!((told(&plan.moves), plan.homeless.len()), (vec![(1, 0, 2)], 2));
     // A member that is full can still be emptied.
     assert_eq!(empty(&[spread(4, &[(3, 9)])], 3, &takers, None).moves.len(), 1);
+}
+
+/// Member 1 uses more than member 0, but its disk has more free space.
+#[test]
+fn data_moves_to_the_disk_with_more_free_space() {
+    let sets = [spread(1, &[(0, 100)]), spread(2, &[(1, 100)]), spread(3, &[(1, 100)])];
+    let rooms = |room_bytes: [(usize, u64); 2], devices: [(usize, u64); 2]| Takers {
+        members: vec![0, 1],
+        room_bytes: room_bytes.into(),
+        devices: devices.into(),
+    };
+    let two = rooms([(0, 50), (1, 5000)], [(0, 7), (1, 8)]);
+    assert_eq!(told(&even_out(&sets, &two, &BTreeSet::new())), [(1, 0, 1)]);
+    // On one file system both have the same space: the used bytes are evened out.
+    let wide: Vec<_> = (1..5).map(|set| spread(set, &[(1, 100)])).collect();
+    let one = rooms([(0, 5000), (1, 5000)], [(0, 7), (1, 7)]);
+    assert_eq!(even_out(&wide, &one, &BTreeSet::new()).len(), 2);
 }
