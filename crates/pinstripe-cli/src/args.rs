@@ -174,6 +174,17 @@ impl fmt::Display for Time {
     }
 }
 
+/// Reads a [`duration`]; a number without a unit is seconds, as mdadm has it.
+///
+/// # Errors
+/// Fails with the errors of [`duration`].
+pub fn seconds_or_duration(text: &str) -> Result<Time, String> {
+    match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => duration(&format!("{text}s")),
+        false => duration(text),
+    }
+}
+
 /// Reads a time: numbers, each followed by its unit, as in `1h30m`. A number may have a fraction,
 /// as in `1.5s`.
 pub fn duration(text: &str) -> Result<Time, String> {
@@ -304,6 +315,9 @@ mod tests {
         {
             assert!(duration(text).is_err(), "{text}");
         }
+        assert_eq!(seconds_or_duration("90").unwrap().to_string(), "90s");
+        assert_eq!(seconds_or_duration("2m").unwrap().to_string(), "120s");
+        assert!(seconds_or_duration("").is_err() && seconds_or_duration("0").is_err());
     }
 
     #[test]

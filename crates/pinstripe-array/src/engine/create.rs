@@ -1,5 +1,6 @@
 //! Creating an array.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::Array;
@@ -63,8 +64,11 @@ pub(crate) fn create_with(
     spares: Vec<SharedDevice>,
 ) -> Result<Flusher> {
     let devices = slots.iter().flatten().chain(&spares);
-    let lengths = devices.map(|device| device.len()).collect::<Result<Vec<_>>>()?;
-    let shortest = lengths.into_iter().min().unwrap_or(0);
+    let lengths = devices.map(|device| Ok((device.len()?, device.place())));
+    let lengths = lengths.collect::<Result<Vec<_>>>()?;
+    let (shortest, place) = lengths.into_iter().min().unwrap_or((0, Path::new("")));
+    let CreateOptions { log_bytes, chunk_bytes, .. } = *create_options;
+    lay_out(shortest, log_bytes, chunk_bytes.max(1)).map_err(|error| error.at(place))?;
     let (areas, data_bytes, geometry) = shaped(create_options, slots.len(), shortest)?;
     let absent = slots.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
     let absent: crate::set::MemberSet = absent.collect();

@@ -229,6 +229,7 @@ impl<'a> Handshake<'a> {
         Terms {
             bytes: export.bytes,
             is_read_only: export.is_read_only,
+            can_trim: export.can_trim,
             is_structured: self.is_structured,
             has_status: self.status_of == Some(at),
         }

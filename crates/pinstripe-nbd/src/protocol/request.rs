@@ -50,6 +50,8 @@ pub struct Terms {
     pub bytes: u64,
     /// Whether changes are refused.
     pub is_read_only: bool,
+    /// Whether TRIM was offered.
+    pub can_trim: bool,
     /// Replies are structured.
     pub is_structured: bool,
     /// Whether the client may ask for the block status `base:allocation`.
@@ -106,6 +108,8 @@ impl Request {
         let is_known = match self.command {
             C::Unknown(_) | C::Cache => false,
             C::BlockStatus => terms.has_status,
+            // A read-only export never offers it, and refuses it as a change.
+            C::Trim => terms.can_trim || terms.is_read_only,
             _ => true,
         };
         if !is_known || self.flags & !allowed != 0 {

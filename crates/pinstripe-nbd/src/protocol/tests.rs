@@ -82,8 +82,13 @@ fn an_export_is_described_and_chosen() {
     let (step, said) = go(&mut handshake, "third");
     assert_eq!((step, said[0].1), (Step::More, (1 << 31) + 6));
     let (step, said) = go(&mut handshake, "second");
-    let terms =
-        Terms { bytes: 1 << 20, is_read_only: true, is_structured: false, has_status: false };
+    let terms = Terms {
+        bytes: 1 << 20,
+        is_read_only: true,
+        can_trim: false,
+        is_structured: false,
+        has_status: false,
+    };
     assert_eq!(step, Step::Begin(1, terms));
     let export = [&[0, 0][..], &(1u64 << 20).to_be_bytes(), &0b1_0000_1111_u16.to_be_bytes()];
     assert_eq!(said[0], (7, 3, export.concat()));
@@ -159,9 +164,15 @@ fn what_is_not_known_or_makes_no_sense_is_refused_in_words() {
 
 #[test]
 fn requests_are_checked_against_the_terms() {
-    let terms =
-        Terms { bytes: 1 << 20, is_read_only: false, is_structured: true, has_status: true };
+    let terms = Terms {
+        bytes: 1 << 20,
+        is_read_only: false,
+        can_trim: true,
+        is_structured: true,
+        has_status: true,
+    };
     let read_only = Terms { is_read_only: true, ..terms };
+    let no_trim = Terms { can_trim: false, ..terms };
     let simple = Terms { is_structured: false, has_status: false, ..terms };
     let big = Terms { bytes: u64::MAX, ..terms };
     use error::{EINVAL, ENOSPC, EPERM};
@@ -184,6 +195,7 @@ fn requests_are_checked_against_the_terms() {
         (request(3, flag::DF, 0, 0), &terms, Err(EINVAL)),
         (request(4, 0, 0, u32::MAX), &big, Ok(())),
         (request(4, 0, 0, 1), &read_only, Err(EPERM)),
+        (request(4, 0, 0, 1), &no_trim, Err(EINVAL)),
         (request(4, 0, 1 << 20, 1), &terms, Err(EINVAL)),
         (request(5, 0, 0, 1), &terms, Err(EINVAL)),
         (request(6, flag::NO_HOLE | flag::FAST_ZERO | flag::FUA, 0, 1), &terms, Ok(())),

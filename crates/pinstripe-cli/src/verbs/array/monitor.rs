@@ -10,7 +10,7 @@ use pinstripe_base::error::{Error, Result};
 use super::events;
 use super::notify::{Message, Notifier};
 use super::register::register;
-use crate::args::{Time, duration};
+use crate::args::{Time, duration, seconds_or_duration};
 use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
@@ -72,7 +72,7 @@ pub struct ArrayMonitorArgs {
 
     /// Interval between checks. A check of an array that no process serves reads the superblocks,
     /// which wakes sleeping disks
-    #[arg(long, short, value_name = "TIME", value_parser = duration,
+    #[arg(long, short, value_name = "TIME", value_parser = seconds_or_duration,
           default_value_t = Time(Duration::from_secs(10)))]
     delay: Time,
 

@@ -184,3 +184,14 @@ fn an_array_that_cannot_be_made_leaves_no_files() {
     }
     assert_eq!(stand.run("array create pool -l 5 -n 3 --size 8M a b c").code, 0);
 }
+
+#[test]
+fn a_device_that_is_too_small_is_named() {
+    let stand = Stand::in_memory();
+    for (name, bytes) in [("a", 16 << 20), ("b", 64 << 10), ("c", 16 << 20)] {
+        std::fs::File::create(stand.path(name)).unwrap().set_len(bytes).unwrap();
+    }
+    let ran = stand.run("array create pool -l 5 -n 3 a b c");
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("error: b: a member is too small"), "{}", ran.err);
+}

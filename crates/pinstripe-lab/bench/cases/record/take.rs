@@ -56,7 +56,7 @@ pub fn plan(asked: &Asked) -> TakePlan {
         kind: FileKind::Wav,
         scene: String::new(),
         tape: String::new(),
-        started: LocalTime { seconds: 0 },
+        started: LocalTime { seconds: 0, nanos: 0 },
         started_seconds: 0,
         ring_bytes: asked.ring,
         engine: EngineSettings {

@@ -152,7 +152,7 @@ fn measure(
         kind: FileKind::Wav,
         scene: String::new(),
         tape: String::new(),
-        started: LocalTime { seconds: 0 },
+        started: LocalTime { seconds: 0, nanos: 0 },
         started_seconds: 0,
         ring_bytes: recording.ring_bytes,
         engine: EngineSettings {
