@@ -213,7 +213,7 @@ impl<T> CallReply<T> {
 impl<T> Drop for CallReply<T> {
     /// A call that ends without an answer counts as failed.
     fn drop(&mut self) {
-        self.0.give(Err(Box::new("the call gave no answer")));
+        self.0.give(Err(Box::new("the thread of this call ended without a result")));
     }
 }
 

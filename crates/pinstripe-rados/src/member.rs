@@ -182,7 +182,7 @@ impl RadosMember {
                 "the content is too long for a small object",
                 pools.place.join(name.path()),
             )
-            .expected(format!("at most {most_bytes} bytes"), bytes));
+            .expected(format!("an object of at most {most_bytes} bytes"), bytes));
         }
         whole.resize(bytes as usize, 0);
         self.read_at(name, 0, &mut whole)?;

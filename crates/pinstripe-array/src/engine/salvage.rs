@@ -1,5 +1,5 @@
-//! Writes to rows that lost more than their parity replaces, so that the array continues for the
-//! other rows.
+//! How data is written to rows with more losses than parity replaces: the array continues, also for
+//! these rows.
 //!
 //! A row with too many losses is written block by block. A block whose column can be planned is
 //! written as usual. Where the column cannot be planned, the new block is written to its member

@@ -170,9 +170,10 @@ impl Config {
                 let error = inner.error("currency", "prices of two currencies cannot be added up");
                 let found = format!("'{other}', the default of a table without a currency");
                 let found = if inner.has("currency") { format!("'{other}'") } else { found };
-                return Err(
-                    error.expected(format!("one currency in all tables, such as '{first}'"), found)
-                );
+                return Err(error.expected(
+                    format!("the same currency in all price tables, such as '{first}'"),
+                    found,
+                ));
             }
         }
         for (name, inner) in table.named_tables("backup")? {

@@ -11,7 +11,7 @@ use pinstripe_base::clock;
 use super::context::Run;
 use super::known_stores::{KnownSightings, Proof};
 
-/// A detector that starts with the sightings of earlier runs since this boot.
+/// Returns a failure detector that knows when earlier runs, since this boot, last saw each process.
 pub fn detector(run: &Run, store: &Store, timeout: Duration) -> FailureDetector {
     let known = run.known_stores().get(store.config.store).map(|known| known.sightings.clone());
     let sightings = known.unwrap_or_default().of_boot(&store.process().boot);

@@ -327,8 +327,10 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let valid = runs().filter(|run| !run.disturbances.is_empty() && run.is_valid()).count();
     let what = match valid {
         0 => "do not count".to_owned(),
-        valid if valid == disturbed => "count nevertheless, as requested".to_owned(),
-        valid => format!("{valid} of the disturbed runs count nevertheless, as requested"),
+        valid if valid == disturbed => "count nevertheless, because of --accept-noise".to_owned(),
+        valid => {
+            format!("{valid} of the disturbed runs count nevertheless, because of --accept-noise")
+        }
     };
     let mut lines =
         vec![format!("{disturbed} of {} runs were disturbed and {what}:", runs().count())];

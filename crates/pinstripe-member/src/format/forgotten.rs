@@ -66,7 +66,9 @@ impl Mark {
             generation: reader.u32()?,
         };
         if mark.generation == 0 {
-            return Err(reader.corrupt("the mark has the impossible generation 0"));
+            return Err(
+                reader.corrupt("the mark of a snapshot has generation 0, which no mark can have")
+            );
         }
         reader.finish()?;
         Ok(mark)

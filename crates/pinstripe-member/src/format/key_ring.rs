@@ -78,7 +78,10 @@ impl KdfCosts {
         )
         .expected(
             "64K to 4G of memory, 1 to 100 passes, 1 to 64 lanes",
-            format!("{} KiB, {}, {}", self.memory_kib, self.passes, self.lanes),
+            format!(
+                "{} KiB of memory, {} passes, {} lanes",
+                self.memory_kib, self.passes, self.lanes
+            ),
         ))
     }
 }

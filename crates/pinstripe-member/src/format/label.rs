@@ -189,7 +189,9 @@ impl MemberTable {
         }
         let ascends = rows.windows(2).all(|pair| pair[0].number < pair[1].number);
         if !ascends || rows.last().is_none_or(|last| last.number >= next) {
-            return Err(reader.corrupt("the numbers of members in the label are impossible"));
+            return Err(reader.corrupt(
+                "the label lists member numbers that are not ascending, or that no member can have",
+            ));
         }
         Ok(MemberTable { generation, next, rows })
     }

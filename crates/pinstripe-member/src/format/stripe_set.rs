@@ -226,7 +226,7 @@ impl Trailer {
         }
         let index_end = index_start.checked_add(index_bytes).filter(|&end| end <= logical_bytes);
         let Some(index_end) = index_end else {
-            return Err(r.corrupt("the record index lies outside of the set"));
+            return Err(r.corrupt("the index of the records is outside of the stripe set"));
         };
         let (checksums, left) = r.rest().as_chunks::<CHECKSUM_BYTES>();
         if !left.is_empty() || checksums.len() as u64 != rows * geometry.members() as u64 {

@@ -119,7 +119,10 @@ impl SetWriter {
     /// run.
     pub fn finish(mut self, index: Range<u64>, sink: &mut dyn StripSink) -> Result<Summary> {
         if index.start > index.end || index.end > self.position {
-            return Err(Error::new(Kind::Usage, "the record index lies outside of the stripe set"));
+            return Err(Error::new(
+                Kind::Usage,
+                "the index of the records is outside of the stripe set",
+            ));
         }
         if !self.strips.is_empty() {
             let strips = self.cut_short_row(sink);

@@ -102,7 +102,7 @@ pub fn run(
 }
 
 const NOT_COMPARED: &str = "this path of the other snapshot is not compared; 'pinstripe check \
-                            --read-data' lists what else is lost";
+                            --read-data' lists everything that is lost";
 
 fn sort(old: Option<&Entry>, new: Option<&Entry>) -> Option<Sort> {
     let (old, new) = match (old, new) {

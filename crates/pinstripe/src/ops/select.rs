@@ -55,7 +55,7 @@ pub(crate) fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Ent
             let what = format!("nothing under this path can be read: {}", error.what());
             Err(Error::new(Kind::TooManyLosses, what).at(shown_from_root(below)).advice(
                 "the snapshot may have contained this path: try an earlier snapshot; 'pinstripe \
-                 check --read-data' lists what else is lost",
+                 check --read-data' lists everything that is lost",
             ))
         }
     }

@@ -290,4 +290,5 @@ pub(crate) fn lost_page(child: &Child, error: Error) -> Error {
 }
 
 /// The advice for a page that is lost.
-pub(crate) const SEE_WHAT_IS_LOST: &str = "'pinstripe check --read-data' lists what else is lost";
+pub(crate) const SEE_WHAT_IS_LOST: &str =
+    "'pinstripe check --read-data' lists everything that is lost";

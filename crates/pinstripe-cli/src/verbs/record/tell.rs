@@ -105,7 +105,7 @@ pub fn begin(
     (why, osc): (&str, Option<SocketAddr>),
 ) {
     run.screen.say(&format!(
-        "{} '{}': {} with rings of {}, until {}",
+        "{} '{}': {}, each with a ring buffer of {}, until {}",
         match plan.armed {
             Some(_) => "armed",
             None => "recording",

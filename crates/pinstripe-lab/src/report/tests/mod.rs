@@ -183,7 +183,7 @@ fn a_page_of_accepted_noise_says_everywhere_that_it_was_accepted() {
     let text = words(&page);
     for part in [
         "All 42 runs count; 41 of these runs were disturbed by other programs, which was accepted.",
-        "41 of 42 runs were disturbed and count nevertheless, as requested:",
+        "41 of 42 runs were disturbed and count nevertheless, because of --accept-noise:",
         "counts despite other load: others took 30 % of the processors",
         "--accept-noise --seed 7",
     ] {

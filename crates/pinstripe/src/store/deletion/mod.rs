@@ -109,8 +109,8 @@ impl Cases {
     }
 
     /// Returns the packs that no longer count: those that other collectors have condemned, and
-    /// those deleted. If a pack does not count, another pack may be the only one that has some
-    /// chunk.
+    /// those deleted. A chunk that such a pack has must be in another pack too, or a backup must
+    /// store it again.
     pub(crate) fn lost_to_others(&self, own: Option<CondemnationId>) -> HashSet<SetId> {
         let mut packs = self.condemned(own);
         packs.extend(self.dead_packs());
