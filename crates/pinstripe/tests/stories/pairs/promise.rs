@@ -166,7 +166,8 @@ impl Facts<'_> {
     /// Whether every member that a reader opened may have been replaced: then it ends.
     fn may_all_have_left(&self) -> bool {
         let acts = self.scene.acts.iter();
-        let left = acts.filter(|act| act.verb == Verb::ReplaceLiving).count();
+        let replaces = |verb| matches!(verb, Verb::ReplaceLiving | Verb::ReplaceDead);
+        let left = acts.filter(|act| replaces(act.verb)).count();
         left > 0 && left + self.unfit() >= self.members
     }
 
