@@ -36,6 +36,8 @@ pub(super) struct Resync {
     /// Rows beyond the current position that were resynced early because they were about to be
     /// written.
     done_early: BTreeSet<u64>,
+    /// Whether a step wrote to a row, and no sync followed.
+    is_unsynced: bool,
     pub report: WorkReport,
 }
 
@@ -132,7 +134,7 @@ impl Array {
 impl Resync {
     pub fn new() -> Self {
         let report = WorkReport::new(WorkKind::Resync, None);
-        Resync { done_rows: 0, done_early: BTreeSet::new(), report }
+        Resync { done_rows: 0, done_early: BTreeSet::new(), is_unsynced: false, report }
     }
 
     /// Makes parity match the data in a slice of rows. Returns the rest of the resync, if any is
@@ -155,7 +157,7 @@ impl Resync {
             match array.is_unsure(&map) && !self.done_early.remove(&row) {
                 true => {
                     let _only = array.occupy(row);
-                    array.resync_row(map)?;
+                    self.is_unsynced |= array.resync_row(map)?;
                     bytes += u64::from(map.len());
                 }
                 false => passed += 1,
@@ -172,15 +174,15 @@ impl Resync {
         Ok((Step::Done(WorkReport { is_finished: true, ..self.report }), None))
     }
 
-    /// Resyncs a row before it is written. Returns whether that wrote anything: such writes must be
-    /// durable before the row is written, or a power cut could leave sectors that readers were not
-    /// shown before.
+    /// Resyncs a row before it is written. Returns whether the resync wrote anything, to this row or
+    /// in a step, that may not be durable: such writes must be durable before the row is written, or
+    /// a power cut could leave sectors that readers were not shown before.
     pub(crate) fn resync_early(&mut self, array: &Array, row: u64) -> Result<bool> {
         let map = array.shape().map(row);
-        match row >= self.done_rows && array.is_unsure(&map) && self.done_early.insert(row) {
-            true => array.resync_row(map),
-            false => Ok(false),
+        if row >= self.done_rows && array.is_unsure(&map) && self.done_early.insert(row) {
+            self.is_unsynced |= array.resync_row(map)?;
         }
+        Ok(std::mem::take(&mut self.is_unsynced))
     }
 }
 
