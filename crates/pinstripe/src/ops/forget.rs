@@ -208,7 +208,7 @@ fn mark_all(store: &Store, ids: impl Iterator<Item = SnapshotId>) -> Result<()> 
 /// table, and after an upgrade by its MAC.
 fn confirm_members(store: &Store) -> Result<()> {
     store.confirm_takers()?;
-    store.refuse_upgrade()?;
+    store.refuse_running_upgrade()?;
     store.confirm_table()
 }
 

@@ -52,7 +52,7 @@ impl Store {
     pub fn claim(&self) -> Result<Claim> {
         let claim = self.claim_to_upgrade()?;
         // A label or a key of the old format would replace one of the new.
-        self.refuse_upgraded()?;
+        self.refuse_finished_upgrade()?;
         Ok(claim)
     }
 

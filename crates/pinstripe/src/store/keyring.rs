@@ -147,7 +147,7 @@ impl Store {
         // A rotation that was first has made the slot one that opens nothing, an upgrade one that
         // does not count.
         self.confirm_keys()?;
-        self.refuse_upgrade()?;
+        self.refuse_running_upgrade()?;
         self.remove_stale_keys()?;
         Ok(slot)
     }
@@ -200,7 +200,7 @@ impl Store {
             }
         }
         self.confirm_keys()?;
-        self.refuse_upgrade()?;
+        self.refuse_running_upgrade()?;
         // Only now: a copy of the slot that turns up later meets the removal on every member.
         self.delete_all(ExtentName::In(ExtentKind::Keys, id))?;
         self.remove_stale_keys()

@@ -60,7 +60,7 @@ pub fn begin<'a>(
     if work != Work::Backup {
         store.confirm_keys()?;
     }
-    store.refuse_upgrade()?;
+    store.refuse_running_upgrade()?;
     if store.has_one_writer() {
         refuse_others(store, &open.session)?;
     }

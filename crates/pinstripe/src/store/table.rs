@@ -105,7 +105,7 @@ impl Store {
     ///
     /// # Errors
     /// Fails with [`Kind::Busy`].
-    pub(crate) fn refuse_upgrade(&self) -> Result<()> {
+    pub(crate) fn refuse_running_upgrade(&self) -> Result<()> {
         if self.format != Format::V1 {
             return Ok(());
         }
@@ -127,7 +127,7 @@ impl Store {
     /// # Errors
     /// Fails with [`Kind::Busy`] when the store was upgraded, or with a member's own error when it
     /// cannot be listed.
-    pub(super) fn refuse_upgraded(&self) -> Result<()> {
+    pub(super) fn refuse_finished_upgrade(&self) -> Result<()> {
         if self.format != Format::V1 {
             return Ok(());
         }

@@ -209,3 +209,25 @@ fn every_ordered_pair_has_a_number() {
     let pairs: std::collections::BTreeSet<[Verb; 2]> = (0..Verb::PAIRS).map(Verb::pair).collect();
     assert_eq!(pairs.len() as u64, Verb::PAIRS);
 }
+
+/// The table of pairs in doc/measured.md has a row and a column for each verb, and no empty cell.
+#[test]
+fn the_measured_table_lacks_no_pair() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../doc/measured.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let table: Vec<Vec<&str>> = page
+        .lines()
+        .skip_while(|line| !line.starts_with("| began | 1 | 2 |"))
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    let names: Vec<String> =
+        (1..).zip(Verb::ALL).map(|(number, verb)| format!("{number} {}", verb.name())).collect();
+    let measured: Vec<&str> = table.iter().skip(2).map(|row| row[0]).collect();
+    assert_eq!(measured, names);
+    for row in &table[2..] {
+        let runs = &row[1..row.len() - 1];
+        assert_eq!(runs.len(), names.len(), "{}", row[0]);
+        assert!(runs.iter().all(|runs| runs.parse::<u64>().unwrap() > 0), "{}", row[0]);
+    }
+}
