@@ -42,7 +42,7 @@ pub struct Facts<'a> {
     leaving: usize,
     /// A claim of before may have come back with a member. Its process is the simulator, which runs.
     may_meet_old_claims: bool,
-    /// Rooms of which every member has or had junk.
+    /// Kinds of which every member has or had junk.
     junk: &'a BTreeSet<ExtentKind>,
 }
 
@@ -60,8 +60,8 @@ impl Facts<'_> {
         self.scene.trouble.fails()
     }
 
-    fn is_junk_on_all(&self, in_room: ExtentKind) -> bool {
-        self.junk.contains(&in_room)
+    fn is_junk_on_all(&self, kind: ExtentKind) -> bool {
+        self.junk.contains(&kind)
     }
 
     fn moves_away(&self) -> bool {
@@ -106,8 +106,9 @@ impl Facts<'_> {
             // An absent member may have the session that no other one can read. An upgrade ends, and
             // names the file to remove.
             Kind::Corrupt => {
+                let looks_for_writers = self.verb == Verb::Gc || self.verb.class() == Mover;
                 self.is_junk_on_all(ExtentKind::Sessions)
-                    && (self.verb == Verb::Upgrade || self.verb == Verb::Gc && self.unfit() > 0)
+                    && (self.verb == Verb::Upgrade || looks_for_writers && self.unfit() > 0)
             }
             // A rotation ends all that have older keys; an upgrade puts a ring, too.
             // The copy that comes back may be older than a ring that one member alone had.

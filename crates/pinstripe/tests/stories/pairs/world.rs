@@ -125,7 +125,7 @@ pub struct World {
     pub has_older_table: bool,
     /// Members on their way out.
     pub leaving: usize,
-    /// Rooms of which every member has or had junk.
+    /// Kinds of which every member has or had junk.
     pub junk: BTreeSet<ExtentKind>,
     /// Whether an upgrade began and did not finish. No verb writes until it finishes.
     pub is_half_upgraded: bool,
