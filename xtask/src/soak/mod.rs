@@ -16,12 +16,13 @@
 //! xtask soak whole` runs completely the tests that `cargo xtask test --all` runs in part: with a
 //! fault at each step instead of every fifth or third step, and with four times the seeds and
 //! cases. `cargo xtask soak loom` tries the orders of the threads of the recorder's ring and of the
-//! worker pool.
+//! worker pool. `cargo xtask soak ceph` starts a Ceph cluster and runs the tests that need one.
 //!
 //! `cargo xtask test --all` runs only the first six seeds of the stress test; `cargo xtask soak`
 //! runs any number of seeds. A failed seed is reported with its story, and with a shorter story
 //! that also fails.
 
+mod ceph;
 mod executions;
 mod lab;
 mod loom;
@@ -57,6 +58,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         [word] if word == "split" => split::run(),
         [word] if word == "lab" => lab::run(),
         [word] if word == "loom" => loom::run(),
+        [word] if word == "ceph" => ceph::run(),
         [word] if word == "whole" => whole(),
         [word, args @ ..] if word == "buckets" => buckets(args),
         [word, args @ ..] if word == "executions" => executions::run(args),
