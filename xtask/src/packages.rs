@@ -1,4 +1,4 @@
-//! Installs Debian packages that tests use.
+//! Installs Debian packages and S3 servers that tests use.
 
 use std::fs;
 use std::path::Path;
@@ -54,6 +54,41 @@ pub fn install_s3_server() {
     }
     if !is_there() {
         println!("versitygw is missing: 'go install {S3_SERVER}' did not build it");
+    }
+}
+
+/// S3 servers that only tests of `--all` start, with their file names: a Python package and a Go
+/// module.
+const MOTO: [&str; 2] = ["moto_server", "moto[server]==5.2.5"];
+const MINIO: [&str; 2] = ["minio", "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"];
+
+/// Installs these servers in a directory, if they are missing there. The directory is a virtual
+/// environment of Python, and its `bin` also receives the Go program, whose build takes minutes.
+pub fn install_other_s3_servers(folder: &Path) {
+    let [moto, minio] = [MOTO, MINIO].map(|[name, _]| folder.join("bin").join(name));
+    if !moto.is_file() {
+        println!("installing moto");
+        let mut venv = Command::new("python3");
+        venv.args(["-m", "venv"]).arg(folder);
+        if !works(&mut venv) {
+            install(&["python3-venv"]);
+            works(&mut venv);
+        }
+        works(Command::new(folder.join("bin/pip")).args(["install", "--quiet", MOTO[1]]));
+    }
+    if !minio.is_file() {
+        println!("installing minio");
+        let mut build = Command::new("go");
+        build.args(["install", MINIO[1]]).env("GOFLAGS", "-ldflags=-s");
+        build.env("GOBIN", folder.join("bin"));
+        if !works(&mut build) && install_go() {
+            works(&mut build);
+        }
+    }
+    for (file, [name, source]) in [(moto, MOTO), (minio, MINIO)] {
+        if !file.is_file() {
+            println!("{name} is missing: {source} could not be installed");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::error::{Error, Result};
 use pinstripe_member::ExtentName;
@@ -42,6 +42,8 @@ pub struct Inner {
     pub kept: Kept,
     /// The facts about this member in the store's table.
     pub facts: RankedMutex<MemberFacts>,
+    /// Whether packs were deleted here since the reserve was last completed.
+    pub has_freed: AtomicBool,
     pub number: u64,
     pub path: PathBuf,
 }

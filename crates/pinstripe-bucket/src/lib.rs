@@ -44,6 +44,7 @@ mod proxy;
 mod refusal;
 mod remote;
 mod renewed;
+mod reserve;
 mod retention;
 mod session;
 mod signed;

@@ -8,6 +8,7 @@ mod reads;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -29,6 +30,7 @@ use crate::key;
 use crate::locks::{BucketLock, RankedMutex};
 use crate::place::BucketPlace;
 use crate::prefetch::ListPrefetch;
+use crate::reserve;
 use crate::session::{ObjectMark, Session};
 use crate::tails::{Tails, has_tail};
 use crate::writer::BucketWriter;
@@ -68,6 +70,7 @@ impl BucketMember {
             puts,
             kept,
             facts: RankedMutex::new(BucketLock::Facts, MemberFacts::default()),
+            has_freed: AtomicBool::new(false),
             number,
             path,
         }))
@@ -78,7 +81,7 @@ impl BucketMember {
         &self.0
     }
 
-    /// Verifies that nothing is below the prefix except leftovers of a probe.
+    /// Verifies that nothing is below the prefix except leftovers of a probe and a reserve.
     ///
     /// # Errors
     /// Fails with [`Kind::Refused`] when other objects are there; with the errors of the endpoint.
@@ -86,7 +89,9 @@ impl BucketMember {
         let Inner { session, runtime, place, path, .. } = &*self.0;
         let prefix = Key::from(place.prefix());
         let probe = key::key(place, key::PROBE).to_string();
-        let foreign = |key: &str| (!key.starts_with(&probe)).then(|| key.to_owned());
+        let reserve = format!("{}/", reserve::prefix(place));
+        let is_own = |key: &str| key.starts_with(&probe) || key.starts_with(&reserve);
+        let foreign = |key: &str| (!is_own(key)).then(|| key.to_owned());
         let listed = runtime
             .block_on(session.list(&prefix, 1000, |meta| foreign(meta.location.as_ref())))
             .map_err(|fault| session.error(&fault, "list", path))?;
@@ -146,11 +151,10 @@ impl Member for BucketMember {
         let Inner { session, runtime, puts, .. } = &*self.0;
         let ahead = puts.lock().remove(&name).filter(|(sent, _)| sent == bytes);
         let ahead = ahead.and_then(|(_, sending)| runtime.block_on(sending).ok());
-        let created = ahead.unwrap_or_else(|| {
-            let payload = PutPayload::from(bytes.to_vec());
-            let lock = self.0.lock(name);
-            runtime.block_on(session.create(&self.key(name), &payload, lock.as_ref()))
-        });
+        let (key, payload) = (self.key(name), PutPayload::from(bytes.to_vec()));
+        let lock = self.0.lock(name);
+        let send = || session.create(&key, &payload, lock.as_ref());
+        let created = runtime.block_on(self.0.with_reserve(name, ahead, send));
         // Listings begun before the answer may lack it.
         self.0.foresight.drop_all();
         let tag = created.map_err(|fault| self.failed(&fault, "write", name))?;
@@ -233,6 +237,11 @@ impl Member for BucketMember {
         let Inner { session, runtime, .. } = &*self.0;
         self.0.forget(name);
         let deleted = runtime.block_on(session.delete(&self.key(name)));
+        match name {
+            ExtentName::In(ExtentKind::Packs, _) => self.0.has_freed.store(true, Ordering::Relaxed),
+            ExtentName::Label => runtime.block_on(self.0.drop_reserve()),
+            ExtentName::In(..) => {}
+        }
         self.0.foresight.drop_all();
         deleted.map_err(|fault| self.failed(&fault, "delete", name))
     }

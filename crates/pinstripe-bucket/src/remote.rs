@@ -255,6 +255,7 @@ impl RemoteMembers for Buckets {
             facts.retention = self.retention;
         }
         member.inner().agree(&facts);
+        member.inner().runtime.block_on(member.inner().fill_reserve(&[]));
         Ok(NewMember { member: Arc::new(member), facts })
     }
 

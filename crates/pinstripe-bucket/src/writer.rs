@@ -79,13 +79,14 @@ impl BucketWriter {
         let Self { member, key, replace, extent, .. } = self;
         let rest = Bytes::from(rest);
         let (payload, lock) = (PutPayload::from(rest.clone()), member.lock(*extent));
-        let lock = lock.as_ref();
-        let tag = member.runtime.block_on(async {
+        let (lock, session) = (lock.as_ref(), &member.session);
+        let send = || async {
             match replace {
-                Replace::Never => member.session.create(key, &payload, lock).await,
-                Replace::Allowed => member.session.put(key, &payload, lock).await,
+                Replace::Never => session.create(key, &payload, lock).await,
+                Replace::Allowed => session.put(key, &payload, lock).await,
             }
-        })?;
+        };
+        let tag = member.runtime.block_on(member.with_reserve(*extent, None, send))?;
         member.keep(*extent, tag, &rest);
         Ok(())
     }

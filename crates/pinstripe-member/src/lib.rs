@@ -145,6 +145,17 @@ impl ExtentName {
         ExtentName::In(ExtentKind::Snapshots, id.0)
     }
 
+    /// Whether the object may use the reserve of a full member: only objects that deleting or adding
+    /// a member needs.
+    pub fn may_use_reserve(self) -> bool {
+        match self {
+            ExtentName::Label => true,
+            ExtentName::In(kind, _) => {
+                matches!(kind, ExtentKind::Sessions | ExtentKind::Forgotten | ExtentKind::Gc)
+            }
+        }
+    }
+
     /// Returns the path below the member's root, with two levels in `packs` to limit the size of
     /// directories.
     pub fn path(&self) -> String {

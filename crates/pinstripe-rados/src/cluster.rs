@@ -137,6 +137,15 @@ impl Drop for Cluster {
     }
 }
 
+/// What a write does in a pool that is full or at its quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenFull {
+    /// It fails.
+    Fail,
+    /// It is carried out: for small objects without which nothing can be deleted.
+    Write,
+}
+
 impl Pool {
     pub(crate) fn library(&self) -> &'static Library {
         self.cluster.library
@@ -208,10 +217,10 @@ impl Pool {
     /// # Errors
     /// [`Kind::Usage`] for more bytes than one request may contain (80 MiB); [`Kind::NoSpace`] if
     /// the pool is full; the errors of [`write`](Self::write).
-    pub fn replace(&self, object: &str, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn replace(&self, object: &str, bytes: &[u8], when_full: WhenFull) -> Result<()> {
         let name = self.whole(object, bytes)?;
         let library = self.library();
-        let put = self.operate(&name, |op| {
+        let put = self.operate(&name, when_full, |op| {
             // SAFETY: the operation is valid within the call, and the bytes outlive it.
             unsafe { (library.write_op_write_full)(op, bytes.as_ptr().cast(), bytes.len()) };
         });
@@ -223,11 +232,11 @@ impl Pool {
     ///
     /// # Errors
     /// [`Kind::Exists`] if the object exists; the errors of [`replace`](Self::replace).
-    pub fn create(&self, object: &str, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn create(&self, object: &str, bytes: &[u8], when_full: WhenFull) -> Result<()> {
         const EXCLUSIVE: c_int = 1;
         let name = self.whole(object, bytes)?;
         let library = self.library();
-        let made = self.operate(&name, |op| {
+        let made = self.operate(&name, when_full, |op| {
             // SAFETY: the operation is valid within the call, the bytes outlive it, and the category
             // that servers ignore may be null.
             unsafe {
@@ -245,7 +254,7 @@ impl Pool {
     pub fn remove(&self, object: &str) -> Result<()> {
         let name = text(object)?;
         let library = self.library();
-        let removed = self.operate(&name, |op| {
+        let removed = self.operate(&name, WhenFull::Fail, |op| {
             // SAFETY: the operation is valid within the call.
             unsafe { (library.write_op_remove)(op) };
         });
@@ -256,17 +265,22 @@ impl Pool {
     }
 
     /// Carries out the calls that `fill` adds to an operation, atomically. A full pool is reported
-    /// as an error; without the flag for this, clients would wait until the pool has space.
-    fn operate(&self, name: &CStr, fill: impl FnOnce(Handle)) -> c_int {
+    /// as an error, or is written to beyond its limit; without a flag for this, clients would wait
+    /// until the pool has space.
+    fn operate(&self, name: &CStr, when_full: WhenFull, fill: impl FnOnce(Handle)) -> c_int {
         const FULL_TRY: c_int = 64;
+        const FULL_FORCE: c_int = 128;
+        let flag = match when_full {
+            WhenFull::Fail => FULL_TRY,
+            WhenFull::Write => FULL_FORCE,
+        };
         let library = self.library();
         // SAFETY: the context is valid, the name ends with a NUL, and the operation is released when
         // it was carried out.
         unsafe {
             let op = (library.create_write_op)();
             fill(op);
-            let done =
-                (library.write_op_operate)(op, self.handle, name.as_ptr(), null_mut(), FULL_TRY);
+            let done = (library.write_op_operate)(op, self.handle, name.as_ptr(), null_mut(), flag);
             (library.release_write_op)(op);
             done
         }

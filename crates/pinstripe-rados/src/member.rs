@@ -26,7 +26,7 @@ use pinstripe_member::{
     PrefetchHint, Replace, span_of,
 };
 
-use crate::cluster::{Cluster, PIECE_BYTES, Pool};
+use crate::cluster::{Cluster, PIECE_BYTES, Pool, WhenFull};
 use crate::listing::names;
 use crate::manifest::{MAGIC, MANIFEST_BYTES, Manifest, PART_BYTES};
 use crate::many::side_by_side;
@@ -89,9 +89,10 @@ impl Namespaces {
 
     fn put(&self, name: ExtentName, bytes: &[u8], replace: Replace) -> Result<()> {
         let (pool, object) = self.object(name);
+        let when_full = if name.may_use_reserve() { WhenFull::Write } else { WhenFull::Fail };
         let put = match replace {
-            Replace::Never => pool.create(&object, bytes),
-            Replace::Allowed => pool.replace(&object, bytes),
+            Replace::Never => pool.create(&object, bytes, when_full),
+            Replace::Allowed => pool.replace(&object, bytes, when_full),
         };
         put.map_err(self.at(name))
     }
@@ -367,7 +368,7 @@ impl RadosWriter {
         let object = parts.manifest.part(number);
         // Counted first, so that one that failed midway is removed with the others.
         parts.manifest.bytes += part.len() as u64;
-        self.pools.parts.replace(&object, part).map_err(self.pools.at(self.name))
+        self.pools.parts.replace(&object, part, WhenFull::Fail).map_err(self.pools.at(self.name))
     }
 }
 

@@ -11,8 +11,10 @@ use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Member, Replace, check_conformance,
 };
 
+use crate::cluster::WhenFull;
 use crate::library::Library;
 use crate::member::RadosMember;
+
 use crate::{Cluster, Pool};
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -73,14 +75,17 @@ fn a_full_pool_says_so_and_objects_can_still_be_removed() {
         .find_map(|number| {
             assert!(Instant::now() < end, "it is never full");
             std::thread::sleep(Duration::from_millis(100));
-            pool.create(&format!("object {number}"), b"content").err().map(|error| (error, number))
+            pool.create(&format!("object {number}"), b"content", WhenFull::Fail)
+                .err()
+                .map(|error| (error, number))
         })
         .unwrap();
     assert_eq!(refused.kind(), Kind::NoSpace, "{refused}");
     assert!(made >= 3, "{made} objects");
     // The same one again: another may be of an OSD that has not heard of it yet.
-    let again = pool.create(&format!("object {made}"), b"content");
+    let again = pool.create(&format!("object {made}"), b"content", WhenFull::Fail);
     assert_eq!(again.unwrap_err().kind(), Kind::NoSpace);
+    pool.create("a step of a deletion", b"content", WhenFull::Write).unwrap();
     (0..made).for_each(|number| pool.remove(&format!("object {number}")).unwrap());
     assert_eq!(pool.size("object 0").unwrap_err().kind(), Kind::NotFound);
 }
@@ -132,7 +137,7 @@ fn a_configuration_that_is_not_there_and_one_of_nobody_end_in_time() {
 fn objects_are_written_read_and_removed() {
     let Some(pool) = pool("objects_are_written_read_and_removed") else { return };
     let content: Vec<u8> = (0..5_000_000u32).map(|at| ((at * 31) >> 5) as u8).collect();
-    pool.replace("a", &content).unwrap();
+    pool.replace("a", &content, WhenFull::Fail).unwrap();
     assert_eq!(pool.size("a").unwrap(), 5_000_000);
     let mut read = vec![0; 1000];
     assert_eq!(pool.read("a", 4_000_000, &mut read).unwrap(), 1000);
@@ -147,7 +152,7 @@ fn objects_are_written_read_and_removed() {
         assert_eq!(gone.unwrap_err().kind(), Kind::NotFound);
     }
     let long = vec![0; (80 << 20) + 1];
-    assert_eq!(pool.replace("a", &long).unwrap_err().kind(), Kind::Usage);
+    assert_eq!(pool.replace("a", &long, WhenFull::Fail).unwrap_err().kind(), Kind::Usage);
     let missing = pool_of(&pool, "no-such-pool");
     assert_eq!(missing, Some(Kind::NotFound));
 }
@@ -167,7 +172,7 @@ fn of_several_who_make_an_object_one_succeeds() {
             let racers: Vec<_> = (0..8u8)
                 .map(|racer| {
                     let (pool, name) = (&pool, &name);
-                    scope.spawn(move || (racer, pool.create(name, &[racer; 100])))
+                    scope.spawn(move || (racer, pool.create(name, &[racer; 100], WhenFull::Fail)))
                 })
                 .collect();
             racers.into_iter().map(|it| it.join().unwrap()).collect::<Vec<_>>()

@@ -6,6 +6,7 @@
 mod mounts;
 mod networks;
 mod noise;
+mod other_s3;
 mod proxy;
 mod s3;
 mod tick;
@@ -17,6 +18,7 @@ use std::process::Command;
 pub use mounts::{in_own_mounts, mount, unmount};
 pub use networks::{Network, in_own_networks};
 pub use noise::noise;
+pub use other_s3::{OtherS3Server, S3Program};
 pub use proxy::{Asked, Fate, Proxy};
 pub use s3::{BUCKET, KEY_ID, KEY_SECRET, S3Server};
 pub use tick::await_tick;

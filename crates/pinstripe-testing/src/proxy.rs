@@ -20,6 +20,8 @@ pub struct Asked {
     pub target: String,
     /// Whether it is to make an object only where there is none.
     pub is_create: bool,
+    /// The length of its body.
+    pub body_bytes: u64,
 }
 
 /// The fate of a request.
@@ -178,7 +180,8 @@ impl ProxyShared {
         let number = self.count.fetch_add(1, Ordering::SeqCst) + 1;
         let rule = Arc::clone(&*self.rule.lock().unwrap());
         let is_create = request.header("if-none-match").is_some();
-        rule(&Asked { number, method, target, is_create })
+        let body_bytes = request.body.len() as u64;
+        rule(&Asked { number, method, target, is_create, body_bytes })
     }
 
     /// Has the server carry a request out, on a connection of its own.

@@ -216,7 +216,7 @@ fn tests_in(folder: &Path) -> Result<usize> {
 }
 
 /// Installs the programs that the tests of a scope start, if possible.
-fn install_programs(scope: Scope) {
+fn install_programs(workspace: &Workspace, scope: Scope) {
     let programs = match scope {
         Scope::Quick => return,
         Scope::Gate => PROGRAMS.to_vec(),
@@ -224,6 +224,9 @@ fn install_programs(scope: Scope) {
     };
     packages::install(&programs);
     packages::install_s3_server();
+    if scope == Scope::All {
+        packages::install_other_s3_servers(&workspace.target.join("xtask").join("servers"));
+    }
 }
 
 /// Builds the tests and runs the binaries. Documentation contains no examples that must be run,
@@ -246,7 +249,7 @@ fn run_tests(
     let linter = linter.as_deref();
     let built = times.of("build of the tests, and lints", || {
         std::thread::scope(|threads| {
-            threads.spawn(|| install_programs(scope));
+            threads.spawn(|| install_programs(workspace, scope));
             binaries::build(features, linter, scope)
         })
     })?;

@@ -343,6 +343,7 @@ pub const ROOMS: &[Rooms] = &[
             &["one_winner", "probe", "retention"],
             &["member", "output", "source"],
             &["writer"],
+            &["reserve"],
             &["inner"],
             &["prefetch"],
             &["kept"],

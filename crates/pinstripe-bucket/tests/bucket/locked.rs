@@ -121,7 +121,7 @@ fn a_bucket_without_object_lock_locks_nothing() {
     let facts = site.buckets.create(&place).unwrap().facts;
     // What doc/buckets.md says it costs.
     let asked = site.proxy.take_log().len();
-    assert!((50..=66).contains(&asked), "{asked} requests");
+    assert!((66..=82).contains(&asked), "{asked} requests");
     assert_eq!(facts.knows(MemberAbility::ObjectLock), Some(false));
     assert_eq!(facts.knows(MemberAbility::Versions), Some(false));
     assert_eq!(facts.retention, None);

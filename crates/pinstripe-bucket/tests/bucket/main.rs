@@ -7,6 +7,7 @@ mod faults;
 mod kept;
 mod locked;
 mod named;
+mod others;
 mod outputs;
 mod overlay;
 mod prefetch;

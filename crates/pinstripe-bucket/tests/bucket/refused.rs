@@ -1,7 +1,7 @@
 //! Endpoints that answer at once, and not what was asked for: what they say is told as it is.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind};
@@ -219,4 +219,54 @@ fn a_probe_tells_what_may_not_be_done_and_what_it_left() {
     assert_eq!(seen.len(), 6, "{seen:?}");
     let said = text(&report.refused.unwrap());
     assert!(said.contains("ListBucket was refused") && !said.contains("stay in"), "{said}");
+}
+
+/// As moto and Swift answer.
+#[test]
+fn an_answer_without_a_body_is_no_web_page() {
+    let Some(site) = Site::new("an_answer_without_a_body_is_no_web_page") else { return };
+    let member = site.member();
+    for (method, status, head) in
+        [("DELETE", 204, None), ("DELETE", 200, None), ("PUT", 200, Some("ETag: \"1\""))]
+    {
+        site.proxy.rule(move |asked| match asked.method == method {
+            true => {
+                let head = ["Content-Type: text/html; charset=utf-8"].into_iter().chain(head);
+                Fate::AnswerWith(status, head.map(str::to_owned).collect(), String::new())
+            }
+            false => Fate::Pass,
+        });
+        let done = if method == "PUT" { member.put(NAME, b"mine") } else { member.delete(NAME) };
+        assert!(done.is_ok(), "{method} {status}: {}", done.unwrap_err());
+    }
+}
+
+#[test]
+fn an_endpoint_that_ignores_ranges_is_refused() {
+    let Some(site) = Site::new("an_endpoint_that_ignores_ranges_is_refused") else { return };
+    for (status, range, body) in
+        [(200, None, "0123456789"), (206, Some("Content-Range: bytes 0-3/10"), "0123")]
+    {
+        // The objects of the races are created only if they are absent, the one for ranges is not.
+        let puts = Arc::<Mutex<Vec<String>>>::default();
+        site.proxy.rule(move |asked| {
+            let mut puts = puts.lock().unwrap();
+            if asked.method == "PUT" && !asked.is_create {
+                puts.push(asked.target.clone());
+            }
+            match asked.method == "GET" && puts.contains(&asked.target) {
+                true => {
+                    let time = "Last-Modified: Sat, 28 Nov 2026 10:00:00 GMT";
+                    let head = ["ETag: \"1\"", time].into_iter().chain(range);
+                    Fate::AnswerWith(status, head.map(str::to_owned).collect(), body.to_owned())
+                }
+                false => Fate::Pass,
+            }
+        });
+        let report = site.buckets.probe(&site.fresh_place()).unwrap();
+        assert_eq!(report.missing().map(|it| it.what), Some("ranges of an object"), "{report:?}");
+        let refused = site.buckets.create(&site.fresh_place()).err().unwrap();
+        assert_eq!(refused.kind(), Kind::NoOneWinner);
+        assert!(text(&refused).contains("does not return the requested part"), "{refused}");
+    }
 }

@@ -88,8 +88,9 @@ impl RepairArgs {
         drop(ticker);
         run.remember(&store, Proof::Label);
         say(run, &outcome);
-        // A store with a member still absent is complete for reading, not for the next loss.
-        let code = if store.absent().count() > 0 { exit::REPAIRABLE } else { exit::DONE };
+        // The store is complete for reading, not for the next loss.
+        let is_left = store.absent().count() > 0 || outcome.homeless_extents > 0;
+        let code = if is_left { exit::REPAIRABLE } else { exit::DONE };
         Ok(Ending { code, facts: Event::default().with_fields(&outcome) })
     }
 }
@@ -111,7 +112,12 @@ fn say(run: &Run, outcome: &repair::RepairOutcome) {
         (outcome.relaid_packs, "rewrote", "pack", " that parity could not repair"),
         (doubled, "doubled", "page", " of snapshots' trees"),
         (outcome.lost_extents, "found", "extent", " that cannot be completely rebuilt"),
-        (outcome.homeless_extents, "left out", "extent", " for which there are too few members"),
+        (
+            outcome.homeless_extents,
+            "left out",
+            "extent",
+            " for which too few members have space or are present",
+        ),
     ];
     for (count, act, name, how) in ended.iter().filter(|(count, ..)| *count > 0) {
         say(format!("{act} {}{how}", counted(*count, name)));

@@ -9,6 +9,8 @@ mod buckets_cached;
 mod buckets_locked;
 mod buckets_mixed;
 mod buckets_one_writer;
+mod buckets_others;
+mod buckets_quota;
 mod buckets_refused;
 mod buckets_soak;
 mod buckets_tls;

@@ -156,6 +156,39 @@ fn pools_and_a_directory_stand_in_for_each_other() {
     pooled.assert_restored(&format!("--store {three}"), "out4");
 }
 
+#[test]
+#[ignore = "with --all: it needs a Ceph"]
+fn a_pool_at_its_quota_is_forgotten_in_and_collected() {
+    let Some(pooled) = Pooled::new("quota") else { return };
+    let store = pooled.place("host");
+    pooled.ends(0, &format!("init --encryption none --member {store}"));
+    let at = format!("--store {store}");
+    let change = |seed| {
+        let noise = pinstripe_testing::noise(seed, 700_000);
+        std::fs::write(pooled.stand.path("src/sub/noise"), noise).unwrap();
+    };
+    for seed in [2, 3] {
+        change(seed);
+        pooled.ends(0, &format!("backup src {at}"));
+    }
+    pooled.ceph("ceph", &["osd", "pool", "set-quota", &pooled.pool, "max_bytes", "1000000"]);
+    // The cluster counts now and then, and until it has counted more goes in.
+    let refused = (4..40).find_map(|seed| {
+        change(seed);
+        let ran = pooled.run(&format!("backup src {at}"));
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        (ran.code != 0).then_some(ran)
+    });
+    let refused = refused.expect("the quota is reached");
+    assert_eq!(refused.code, 1, "{}", refused.err);
+    let packs = pooled.names("host/packs").len();
+    pooled.ends(0, &format!("forget --keep-last 1 {at}"));
+    pooled.ends(0, &format!("gc --wait 0 {at}"));
+    assert!(pooled.names("host/packs").len() < packs);
+    pooled.ends(0, &format!("check --read-data {at}"));
+    pooled.ceph("ceph", &["osd", "pool", "set-quota", &pooled.pool, "max_bytes", "0"]);
+}
+
 /// librados is all that it takes; without it the error is another one.
 #[test]
 #[ignore = "with --all: it waits for 12 s"]

@@ -263,7 +263,7 @@ impl Member for DirectoryMember {
         match self.put_once(name, bytes) {
             Err(error)
                 if error.kind() == Kind::NoSpace
-                    && reserve::is_for(name)
+                    && name.may_use_reserve()
                     && self.tree.give_reserve() =>
             {
                 self.put_once(name, bytes)

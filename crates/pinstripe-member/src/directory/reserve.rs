@@ -16,7 +16,6 @@ use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags, StatVfs};
 use rustix::io::Errno;
 
 use super::tree::Tree;
-use crate::{ExtentKind, ExtentName};
 
 /// The size of the reserve on a large disk: enough for the marks of hundreds of snapshots.
 const MOST_BYTES: u64 = 1 << 20;
@@ -48,16 +47,6 @@ pub(super) fn is_full(space: &StatVfs, free_bytes: u64) -> bool {
 pub(crate) const NAME: &str = "pinstripe.reserve";
 /// The name of the directory of empty files in the member's own directory.
 pub(super) const INODES: &str = "pinstripe.inodes";
-
-/// Whether an object may use the reserve: only objects that deleting or adding a member needs.
-pub(super) fn is_for(name: ExtentName) -> bool {
-    match name {
-        ExtentName::Label => true,
-        ExtentName::In(kind, _) => {
-            matches!(kind, ExtentKind::Sessions | ExtentKind::Forgotten | ExtentKind::Gc)
-        }
-    }
-}
 
 impl Tree {
     /// Creates the reserve if it is missing and there is space for it.

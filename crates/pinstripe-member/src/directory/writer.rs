@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use super::handles::Handles;
 use super::open_shelf::OpenShelf;
-use super::reserve;
 use super::shelf::{Shelf, leaf};
 use super::tree::{Temp, Tree};
 use crate::{ExtentName, ExtentWriter, Replace};
@@ -202,7 +201,7 @@ impl Drop for DirectoryWriter {
 /// Releases the reserve of the member, if the object `name` may use it. Returns false if there is
 /// no reserve.
 fn gives_reserve(tree: &Tree, name: ExtentName) -> bool {
-    reserve::is_for(name) && tree.give_reserve()
+    name.may_use_reserve() && tree.give_reserve()
 }
 
 /// Requests writeback of a range, without waiting for it.

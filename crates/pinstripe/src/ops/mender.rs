@@ -47,6 +47,8 @@ pub(super) enum Done {
     Written,
     /// No member can take the slot.
     Homeless,
+    /// The member has no space for the slot.
+    Full(Error),
     Failed(Error),
 }
 
@@ -143,7 +145,7 @@ impl Mender<'_> {
                 // rewritten.
                 Err(error) if error.kind() == Kind::NoSpace => {
                     is_all_well = false;
-                    told(job, Done::Homeless)?;
+                    told(job, Done::Full(error))?;
                 }
                 Err(error) => {
                     is_all_well = false;

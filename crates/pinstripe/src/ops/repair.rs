@@ -146,7 +146,7 @@ fn stripe_sets(
     monitor: &Monitor,
     outcome: &mut RepairOutcome,
 ) -> Result<Vec<Unmended>> {
-    let mut unmended = Vec::new();
+    let (mut unmended, mut full) = (Vec::new(), None);
     let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let indexed_before = indexed.clone();
     let readers = limits.set_readers(store, COLLECTED_BYTES);
@@ -172,11 +172,16 @@ fn stripe_sets(
         for (set, done) in sets.into_iter().zip(repaired) {
             outcome.repaired_extents += done.repaired;
             outcome.homeless_extents += done.homeless;
+            full = full.or(done.full);
             if !done.lost.is_empty() {
                 let is_known = indexed_before.contains(&set);
                 unmended.push(Unmended { set, is_known, damage: done.lost });
             }
         }
+    }
+    if let Some(full) = full {
+        let place = full.place().map(Path::to_path_buf).unwrap_or_default();
+        monitor.warning(place, full);
     }
     Ok(unmended)
 }
@@ -196,6 +201,8 @@ struct Repaired {
     repaired: u64,
     lost: Vec<(PathBuf, Error)>,
     homeless: u64,
+    /// The first error of a member without space.
+    full: Option<Error>,
 }
 
 /// Rewrites the damaged extents of one set in place, and writes missing extents to members that
@@ -250,6 +257,10 @@ fn repair_set(
                 done.repaired += 1;
             }
             Done::Homeless => done.homeless += 1,
+            Done::Full(error) => {
+                done.homeless += 1;
+                done.full.get_or_insert(error);
+            }
             Done::Failed(error) if error.kind() == Kind::TooManyLosses => {
                 let place = job.to.map(|number| store.member_slots[number].place.as_path());
                 lost(&mut done, place.unwrap_or(Path::new("")).join(name.path()), error);
@@ -284,7 +295,7 @@ fn write_missing(
     mender.carry_out(&jobs, &mut |_, became| {
         match became {
             Done::Written => repaired += 1,
-            Done::Homeless => {}
+            Done::Homeless | Done::Full(_) => {}
             Done::Failed(error) if error.kind() == Kind::TooManyLosses => {}
             Done::Failed(error) => failed = Some(error),
         }

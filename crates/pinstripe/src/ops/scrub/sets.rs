@@ -177,7 +177,7 @@ fn repair_damage(
     mender.carry_out(&jobs, &mut |job, became| {
         let fate = match became {
             Done::Written => Fate::Mended,
-            Done::Homeless => Fate::Repairable,
+            Done::Homeless | Done::Full(_) => Fate::Repairable,
             Done::Failed(error) if error.kind() == Kind::TooManyLosses && !derived => beyond_parity,
             Done::Failed(error) => {
                 let place = job.to.map(|number| store.member_slots[number].place.as_path());

@@ -1,0 +1,112 @@
+//! A store in buckets of other S3 servers: a short life of it, with an object that was lost.
+
+use std::process::Command;
+
+use pinstripe_testing::{BUCKET, KEY_ID, KEY_SECRET, OtherS3Server, S3Program};
+
+use crate::buckets::ran;
+use crate::stand::Stand;
+
+/// A server and the commands on it.
+struct OtherCloud {
+    stand: Stand,
+    server: OtherS3Server,
+}
+
+impl OtherCloud {
+    /// Runs a line that is to end with this code, and returns what it printed.
+    fn ends(&self, code: i32, line: &str) -> String {
+        let mut command = self.stand.command(line);
+        command.env("AWS_ACCESS_KEY_ID", KEY_ID).env("AWS_SECRET_ACCESS_KEY", KEY_SECRET);
+        let ran = ran(&mut command);
+        let name = self.server.program.name();
+        assert_eq!(ran.code, code, "{name}: {line}\n{}{}", ran.out, ran.err);
+        ran.out + &ran.err
+    }
+
+    fn place(&self, prefix: &str) -> String {
+        self.server.place_at(self.server.port(), prefix)
+    }
+
+    /// A request of another program; returns the body of the answer.
+    fn ask(&self, method: &str, target: &str) -> String {
+        let asked = Command::new("curl")
+            .args(["-sf", "-m", "20", "-X", method, "--aws-sigv4", "aws:amz:us-east-1:s3"])
+            .args(["-u", &format!("{KEY_ID}:{KEY_SECRET}")])
+            .args(["-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD"])
+            .arg(format!("http://127.0.0.1:{}/{BUCKET}{target}", self.server.port()))
+            .output()
+            .unwrap();
+        assert!(asked.status.success(), "{method} {target}: {}", asked.status);
+        String::from_utf8(asked.stdout).unwrap()
+    }
+
+    fn keys(&self, prefix: &str) -> Vec<String> {
+        let page = self.ask("GET", &format!("?list-type=2&prefix={prefix}"));
+        let parts = page.split("<Key>").skip(1);
+        parts.map(|it| it.split("</Key>").next().unwrap().to_owned()).collect()
+    }
+
+    /// Restores all of the newest snapshot and compares it with the source.
+    fn assert_restored(&self, at: &str, to: &str) {
+        self.ends(0, &format!("restore latest --to {to} {at}"));
+        let source = self.stand.path("src").canonicalize().unwrap();
+        let restored = self.stand.path(to).join(source.strip_prefix("/").unwrap());
+        let compared = Command::new("diff").arg("-r").arg(source).arg(restored).output().unwrap();
+        assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
+    }
+}
+
+/// Runs a test on each server that is installed.
+fn at_each(test: &str, run: impl Fn(&OtherCloud)) {
+    for program in S3Program::ALL {
+        let stand = Stand::new();
+        stand.make_tree();
+        let Some(server) = OtherS3Server::start(test, program, &stand.path("server")) else {
+            continue;
+        };
+        run(&OtherCloud { stand, server });
+    }
+}
+
+#[test]
+#[ignore = "with --all: it starts other S3 servers"]
+fn a_store_at_other_servers_is_written_read_mended_and_collected() {
+    at_each("a_store_at_other_servers", |cloud| {
+        let [one, two, three] = ["one", "two", "three"].map(|prefix| cloud.place(prefix));
+        cloud.ends(0, &format!("probe {}", cloud.place("probed")));
+        assert_eq!(cloud.keys("probed/"), Vec::<String>::new());
+        cloud.ends(
+            0,
+            &format!(
+                "init --encryption none --parity 1 --same-fate --member {one} --member {two} \
+                 --member {three}"
+            ),
+        );
+        let at = format!("--store {one}");
+        cloud.ends(0, &format!("backup src {at}"));
+        let unchanged = cloud.ends(0, &format!("backup src --json {at}"));
+        assert!(unchanged.contains("\"read_bytes\":0,"), "{unchanged}");
+        let packs = cloud.keys("two/packs/");
+        cloud.ends(0, &format!("check --read-data {at}"));
+        cloud.assert_restored(&at, "out");
+
+        cloud.ask("DELETE", &format!("/{}", packs[0]));
+        cloud.ends(10, &format!("check {at}"));
+        cloud.assert_restored(&at, "out2");
+        cloud.ends(0, &format!("repair {at}"));
+        assert_eq!(cloud.keys("two/packs/"), packs);
+        cloud.ends(0, &format!("check --read-data {at}"));
+
+        std::fs::write(cloud.stand.path("src/hello"), "hello again\n").unwrap();
+        cloud.ends(0, &format!("backup src {at}"));
+        cloud.ends(0, &format!("forget --keep-last 1 {at}"));
+        cloud.ends(0, &format!("gc --wait 0 --max-waste 0% {at}"));
+        let left = cloud.keys("two/packs/");
+        assert!(packs.iter().any(|key| !left.contains(key)), "{left:?}");
+        cloud.ends(0, &format!("gc --wait 0 {at}"));
+        assert_eq!(cloud.keys("one/sessions/"), Vec::<String>::new());
+        cloud.ends(0, &format!("check --read-data {at}"));
+        cloud.assert_restored(&at, "out3");
+    });
+}
