@@ -37,7 +37,7 @@ pub use pipeline::publish::Publisher;
 pub use pipeline::restore::{Owners, PathFilter, Reuse};
 pub use pipeline::scratch_pool::ScratchPool;
 pub use pipeline::survey::{LENGTHS as SURVEY_LENGTHS, Survey};
-pub use sink::{Removal, RemovedCount, Rules, TreeSink};
+pub use sink::{RemovedCount, Rules, TreeSink};
 pub use source::{SourceFile, read_link, xattrs_at};
 pub use store::deletion::acknowledge::Acknowledger;
 pub use store::failure_detector::{FailureDetector, PulseSighting, TIMEOUT_DEFAULT};

@@ -38,6 +38,7 @@ mod mount_checks;
 mod mount_readers;
 mod mount_trouble;
 mod older;
+mod oracle;
 mod overlay;
 mod pairs_soak;
 mod places;

@@ -3,6 +3,7 @@
 use super::search::{FoundVersion, Series};
 use super::{Catalog, Holder, split};
 use pinstripe_base::error::Result;
+use pinstripe_member::meta::FileKind;
 
 /// A period in the life of a path in which it had one version, or did not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +46,9 @@ fn stretches(series: &Series, found: Vec<FoundVersion>) -> Vec<Version> {
         if let Some(last) = versions.last().and_then(|last| last.snapshots.last()) {
             push_gap(series.holders(last.ordinal + 1, Some(first - 1)), &mut versions);
         }
-        let same_content = content == Some((version.kind, version.size, version.content));
-        content = Some((version.kind, version.size, version.content));
+        let now = Some(content_of(&version));
+        let same_content = content == now;
+        content = now;
         let snapshots = version.snapshots.clone();
         versions.push(Version { found: Some(version), snapshots, same_content });
     }
@@ -54,6 +56,13 @@ fn stretches(series: &Series, found: Vec<FoundVersion>) -> Vec<Version> {
         push_gap(series.holders(last.ordinal + 1, None), &mut versions);
     }
     versions
+}
+
+/// Returns what identifies the content of a version. File systems choose the size of a directory by
+/// the number of its names, so a directory has no content of its own.
+fn content_of(version: &FoundVersion) -> (FileKind, u64, i64) {
+    let size = if version.kind == FileKind::Directory { 0 } else { version.size };
+    (version.kind, size, version.content)
 }
 
 fn push_gap(gap: &[Holder], versions: &mut Vec<Version>) {

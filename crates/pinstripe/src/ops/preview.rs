@@ -87,9 +87,9 @@ pub fn run(
     selection.check_above(&sink)?;
     let mut plan = selection.plan(&sink, store.keys()?, b"", monitor);
     if options.reuse.is_some() {
-        plan.linked = LinkedFiles::read(&plan, &mut selection.entries()?);
+        plan.linked = LinkedFiles::read(&plan, &mut selection.entries(Some(&sink))?);
     }
-    look(&plan, &mut selection.entries()?, &mut preview, show)?;
+    look(&plan, &mut selection.entries(Some(&sink))?, &mut preview, show)?;
     options.filter.report_unmet(monitor)?;
     if options.delete.is_some() {
         let removed = remove(&plan, &selection, &mut preview, show)?;
@@ -107,7 +107,7 @@ fn make_all(
     preview: &mut Preview,
     show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
 ) -> Result<()> {
-    let mut tree = selection.entries()?;
+    let mut tree = selection.entries(None)?;
     let mut linked = HashSet::new();
     while let Some(entry) = next(&mut tree, monitor) {
         let path = restore::target_path(selection.strip(), &entry);
@@ -137,7 +137,7 @@ fn remove(
             shown = show(Act::Remove, plan.place(path), removed.bytes);
         }
     };
-    let (mut tree, sources) = (selection.entries()?, &selection.snapshot.sources);
+    let (mut tree, sources) = (selection.entries(Some(plan.sink))?, &selection.snapshot.sources);
     let removed = restore::extras(plan, &mut tree, sources, Pass::Preview, &mut tell);
     shown.map(|()| removed)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::select::{Selected, first_entry, select};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::restore::{
-    self, ChosenReader, LinkedFiles, Owners, Pass, PathFilter, RestorePlan, Reuse,
+    self, ChosenReader, LinkMounts, LinkedFiles, Owners, Pass, PathFilter, RestorePlan, Reuse,
 };
 use crate::sink::{RemovedCount, Rules, TreeSink};
 use crate::source;
@@ -131,13 +131,17 @@ impl<'a> Selection<'a> {
         TreeReader::new(chunks, &self.snapshot.root, self.below)
     }
 
-    /// Returns a reader of the selected entries.
+    /// Returns a reader of the selected entries for a target, if there is one.
     ///
     /// # Errors
     /// Fails when the tree cannot be read.
-    pub fn entries(&self) -> Result<ChosenReader<'a>> {
+    pub fn entries<'s>(&self, sink: Option<&'s TreeSink>) -> Result<ChosenReader<'s>>
+    where
+        'a: 's,
+    {
         let RestoreOptions { filter, owners, .. } = self.options;
-        Ok(ChosenReader::new(self.all_entries()?, filter, owners))
+        let target = sink.map(|sink| LinkMounts::new(sink, self.strip()));
+        Ok(ChosenReader::new(self.all_entries()?, filter, owners, target))
     }
 
     /// Fails unless the snapshot has the path.
@@ -252,7 +256,7 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
     let mark = mark_of(&snapshot, &below);
     let mut plan = selection.plan(&sink, store.keys()?, &mark, monitor);
     if options.delete == Some(Delete::WithinReason) {
-        let (mut tree, sources) = (selection.entries()?, &snapshot.sources);
+        let (mut tree, sources) = (selection.entries(Some(&sink))?, &snapshot.sources);
         let removed = restore::extras(&plan, &mut tree, sources, Pass::Count, &mut |_, _| ());
         refuse_beyond_reason(&selection, removed)?;
     }
@@ -261,7 +265,7 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
         make_way(&sink, &below)?;
     }
     if options.reuse.is_some() {
-        plan.linked = LinkedFiles::read(&plan, &mut selection.entries()?);
+        plan.linked = LinkedFiles::read(&plan, &mut selection.entries(Some(&sink))?);
     }
     write_tree(&plan, &selection)?;
     options.filter.report_unmet(monitor)?;
@@ -272,13 +276,13 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
 /// else, and finally one that reads everything again.
 fn write_tree(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
     let Selection { snapshot, options, .. } = *selection;
-    let mut first = plan.files(&mut selection.entries()?)?;
-    while plan.files_under_other_names(&mut selection.entries()?, &mut first)? {}
+    let mut first = plan.files(&mut selection.entries(Some(plan.sink))?)?;
+    while plan.files_under_other_names(&mut selection.entries(Some(plan.sink))?, &mut first)? {}
     if options.delete.is_some() {
-        let mut entries = selection.entries()?;
+        let mut entries = selection.entries(Some(plan.sink))?;
         restore::extras(plan, &mut entries, &snapshot.sources, Pass::Remove, &mut |_, _| ());
     }
-    restore::finish_tree(plan, &mut selection.entries()?, &mut first)?;
+    restore::finish_tree(plan, &mut selection.entries(Some(plan.sink))?, &mut first)?;
     let RemovedCount { entries, bytes } = plan.sink.cleared();
     plan.monitor.add(Counter::RemovedEntries, entries);
     plan.monitor.add(Counter::RemovedBytes, bytes);
@@ -296,7 +300,7 @@ fn write_tree(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
     }
     if options.verify {
         let target = source::open_directory(options.to)?;
-        restore::verify(plan, &mut selection.entries()?, target.as_fd())?;
+        restore::verify(plan, &mut selection.entries(Some(plan.sink))?, target.as_fd())?;
     }
     Ok(())
 }

@@ -44,9 +44,9 @@ use pinstripe_member::meta::{FileKind, Metadata, Time};
 pub use apply_metadata::{MetadataPart, Unset};
 pub use existing::Existing;
 pub use file::FileSink;
-pub use remove::Removal;
 pub(crate) use remove::WantedNames;
 pub use root::RemovedCount;
+pub(crate) use root::RemovedFiles;
 
 use apply_metadata::Handle;
 use birth::FirstBirth;
@@ -118,6 +118,7 @@ impl TreeSink {
             inherits,
             named: vec![Vec::new()],
             cleared: Mutex::default(),
+            removed_files: Mutex::default(),
             first: FirstBirth::default(),
             is_new,
             owner,

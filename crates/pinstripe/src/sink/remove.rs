@@ -9,10 +9,10 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::root::{Parent, RemovedCount};
+use super::root::{Parent, RemovedCount, RemovedFiles, is_mount_point};
 use super::{Root, TreeSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
@@ -22,15 +22,6 @@ use pinstripe_member::tree::is_at_or_below;
 
 /// The file that identifies a directory as a member.
 const MEMBER_LABEL: &[u8] = b"pinstripe.member";
-
-/// Whether to remove entries, or only to find out which would be removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Removal {
-    /// Count only.
-    Counted,
-    /// Remove.
-    Done,
-}
 
 /// The names that a snapshot has in a directory, each with a flag that says whether it is a
 /// directory.
@@ -91,8 +82,21 @@ impl TreeSink {
         ends.map(|end| &path[..end]).find(is_elsewhere).unwrap_or(path).to_vec()
     }
 
-    /// Removes the entry at `path` with everything in it, or counts it. `show` gets each entry with
-    /// its bytes, the content of a directory before the directory itself.
+    /// Returns the mount of the directory at `path`, or of the innermost existing directory above
+    /// it.
+    pub(crate) fn mount_of(&self, path: &[u8]) -> Option<MountIdentity> {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        let mut above: Vec<_> = ends.map(|end| &path[..end]).collect();
+        above.insert(0, b"");
+        above.push(path);
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let found =
+            above.into_iter().rev().find_map(|it| self.root.open(it, flags, Mode::empty()).ok());
+        MountIdentity::of_open(found?.as_fd()).ok()
+    }
+
+    /// Removes the entry at `path` with everything in it. `show` gets each entry with its bytes, the
+    /// content of a directory before the directory itself.
     ///
     /// # Errors
     /// Fails with [`Kind::Refused`] when the entry is a mount point or a member of a store, or
@@ -100,11 +104,31 @@ impl TreeSink {
     pub fn remove(
         &self,
         path: &[u8],
-        removal: Removal,
         removed: &mut RemovedCount,
         show: &mut dyn FnMut(&[u8], u64),
     ) -> Result<()> {
-        self.root.remove(path, removal, removed, show)
+        self.root.remove(path, removed, show)
+    }
+
+    /// Like [`TreeSink::remove`], but removes nothing. `files` are those that were counted before.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`TreeSink::remove`].
+    pub(crate) fn count(
+        &self,
+        path: &[u8],
+        files: &mut RemovedFiles,
+        counted: &mut RemovedCount,
+        show: &mut dyn FnMut(&[u8], u64),
+    ) -> Result<()> {
+        let base = RemovalBase::for_path(&self.root, path)?;
+        base.walk(path, &mut |_, _| Ok(()))?;
+        base.walk(path, &mut |path, stat| {
+            let bytes = files.bytes(stat);
+            counted.add(RemovedCount { entries: 1, bytes });
+            show(path, bytes);
+            Ok(())
+        })
     }
 
     /// Counts the directories that were emptied and removed so far because something else replaces
@@ -122,8 +146,7 @@ impl TreeSink {
     pub(crate) fn check_clear(&self, path: &[u8]) -> Result<()> {
         if self.root.rules.remove_full {
             self.root.check_base(path)?;
-            let removed = &mut RemovedCount::default();
-            return self.root.remove(path, Removal::Counted, removed, &mut |_, _| ());
+            return RemovalBase::for_path(&self.root, path)?.walk(path, &mut |_, _| Ok(()));
         }
         let directory = RemovalBase::for_path(&self.root, path)?.open(path)?;
         let io = |errno| failure("cannot list the directory", path, errno);
@@ -139,26 +162,15 @@ impl Root {
     fn remove(
         &self,
         path: &[u8],
-        removal: Removal,
         removed: &mut RemovedCount,
         show: &mut dyn FnMut(&[u8], u64),
     ) -> Result<()> {
         let base = RemovalBase::for_path(self, path)?;
         // All of it is examined first: an entry that must stay is found before anything is removed.
-        let mut seen = RemovedCount::default();
-        base.walk(path, &mut |path, bytes, _| {
-            seen.add(RemovedCount { entries: 1, bytes });
-            if removal == Removal::Counted {
-                show(path, bytes);
-            }
-            Ok(())
-        })?;
-        if removal == Removal::Counted {
-            removed.add(seen);
-            return Ok(());
-        }
-        base.walk(path, &mut |path, bytes, is_directory| {
-            if base.unlink(path, is_directory)? {
+        base.walk(path, &mut |_, _| Ok(()))?;
+        base.walk(path, &mut |path, stat| {
+            if base.unlink(path, stat.is_none())? {
+                let bytes = lock(&self.removed_files).bytes(stat);
                 removed.add(RemovedCount { entries: 1, bytes });
                 show(path, bytes);
             }
@@ -170,7 +182,7 @@ impl Root {
     pub(super) fn empty_directory(&self, path: &[u8]) -> Result<()> {
         self.check_base(path)?;
         let mut removed = RemovedCount::default();
-        let done = self.remove(path, Removal::Done, &mut removed, &mut |_, _| ());
+        let done = self.remove(path, &mut removed, &mut |_, _| ());
         lock(&self.cleared).add(removed);
         done
     }
@@ -238,7 +250,7 @@ impl<'r> RemovalBase<'r> {
         // Check the open directory: a mount may have appeared since its name was examined.
         match self.mount.is_same(MountIdentity::of_open(directory.as_fd()).map_err(io)?) {
             true => Ok(directory),
-            false => Err(stays(path, "a file system is mounted on this entry")),
+            false => Err(is_mount_point(path)),
         }
     }
 
@@ -259,20 +271,20 @@ impl<'r> RemovalBase<'r> {
         match rustix::fs::unlinkat(parent.as_fd(), name, flags) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
-            Err(Errno::BUSY) => Err(stays(path, "a file system is mounted on this entry")),
+            Err(Errno::BUSY) => Err(is_mount_point(path)),
             Err(errno) => Err(io(errno)),
         }
     }
 
     /// Returns the metadata of `path`; fails if something is mounted there.
-    fn stat(&self, path: &[u8]) -> Result<rustix::fs::Stat> {
+    fn stat(&self, path: &[u8]) -> Result<Stat> {
         let io = |errno| failure("cannot stat", path, errno);
         let (parent, name) = self.parent(path)?;
         let stat = rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
         let stat = stat.map_err(io)?;
         match self.mount.is_same(MountIdentity::of_name(parent.as_fd(), name).map_err(io)?) {
             true => Ok(stat),
-            false => Err(stays(path, "a file system is mounted on this entry")),
+            false => Err(is_mount_point(path)),
         }
     }
 
@@ -286,7 +298,7 @@ impl<'r> RemovalBase<'r> {
                 let directory = std::mem::take(directory);
                 open.pop();
                 if !open.is_empty() {
-                    show(&directory, 0, true)?;
+                    show(&directory, None)?;
                 }
                 continue;
             };
@@ -302,17 +314,15 @@ impl<'r> RemovalBase<'r> {
                 }
                 open.push((path, names));
             } else {
-                let bytes = if stat.st_nlink == 1 { stat.st_size as u64 } else { 0 };
-                show(&path, bytes, false)?;
+                show(&path, Some(&stat))?;
             }
         }
         Ok(())
     }
 }
 
-/// Gets a path, the number of bytes that are freed with its last name, and whether it is a
-/// directory.
-type ShowRemoved<'s> = dyn FnMut(&[u8], u64, bool) -> Result<()> + 's;
+/// Gets a path, and its metadata unless it is a directory.
+type ShowRemoved<'s> = dyn FnMut(&[u8], Option<&Stat>) -> Result<()> + 's;
 
 fn stays(path: &[u8], why: &str) -> Error {
     Error::new(Kind::Refused, format!("this entry is not removed: {why}")).at(shown(path))

@@ -4,11 +4,12 @@
 //! own name only when it is finished. A directory that is not empty is removed only if the rules
 //! allow it.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags, RenameFlags};
+use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::Rules;
@@ -38,6 +39,8 @@ pub(super) struct Root {
     pub(super) named: Vec<Vec<u8>>,
     /// Directories that were emptied and removed because something else replaces them.
     pub(super) cleared: Mutex<RemovedCount>,
+    /// Removed files with several names.
+    pub(super) removed_files: Mutex<RemovedFiles>,
     /// When the first entry was made.
     pub(super) first: FirstBirth,
     /// The target did not exist before.
@@ -227,6 +230,7 @@ impl Parent<'_, '_> {
         match rustix::fs::unlinkat(self.as_fd(), self.name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Err(full_directory(path)),
+            Err(Errno::BUSY) => Err(is_mount_point(path)),
             Err(errno) => Err(failure("cannot remove the directory in the way", path, errno)),
         }
     }
@@ -237,6 +241,12 @@ pub(super) fn full_directory(path: &[u8]) -> Error {
     let what = "a directory that is not empty is in the way, and is not removed";
     let error = Error::new(Kind::Refused, what).at(shown(path));
     error.advice("move the directory away, or restore into another directory")
+}
+
+/// Returns the error for an entry that is not removed because it is a mount point.
+pub(super) fn is_mount_point(path: &[u8]) -> Error {
+    let what = "this entry is not removed: a file system is mounted on this entry";
+    Error::new(Kind::Refused, what).at(shown(path))
 }
 
 pub(super) fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {
@@ -258,8 +268,24 @@ pub(super) fn hands_down_acl(directory: Handle<'_>) -> bool {
 pub struct RemovedCount {
     /// Entries of all kinds.
     pub entries: u64,
-    /// Bytes in files whose last name was removed.
+    /// Bytes in removed files; each file with several names counts once.
     pub bytes: u64,
+}
+
+/// Removed or counted files with several names. The content of each counts with its first name,
+/// whether or not names remain.
+#[derive(Debug, Default)]
+pub(crate) struct RemovedFiles(HashSet<(u64, u64)>);
+
+impl RemovedFiles {
+    /// Returns the bytes that one more name counts; a directory has no `stat`.
+    pub(super) fn bytes(&mut self, stat: Option<&Stat>) -> u64 {
+        let Some(stat) = stat else { return 0 };
+        let file = (stat.st_dev, stat.st_ino);
+        // The last name of a file has no other name left.
+        let is_counted = self.0.contains(&file) || (stat.st_nlink > 1 && !self.0.insert(file));
+        if is_counted { 0 } else { stat.st_size as u64 }
+    }
 }
 
 impl RemovedCount {

@@ -11,7 +11,7 @@ use std::process::Command;
 use pinstripe::backup::BackupOptions;
 use pinstripe::preview::{Act, Preview};
 use pinstripe::restore::{Delete, RestoreOptions, run};
-use pinstripe::{Removal, RemovedCount, Reuse, Rules, TreeSink, backup, preview};
+use pinstripe::{RemovedCount, Reuse, Rules, TreeSink, backup, preview};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};
@@ -350,7 +350,7 @@ fn a_mount_that_appears_amid_a_removal_stays() {
                     is_mounted = Some(bind(&elsewhere, &to.join(over)));
                 }
             };
-            let done = sink.remove(b"x", Removal::Done, &mut removed, &mut show);
+            let done = sink.remove(b"x", &mut removed, &mut show);
             if is_mounted == Some(false) {
                 return skipped(test, "no bind mount is possible here");
             }

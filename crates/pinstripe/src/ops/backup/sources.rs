@@ -230,16 +230,12 @@ fn ends_in_dot(path: &Path) -> bool {
 /// Returns the absolute name of a missing path, made from those directories above it that exist.
 fn vanished(path: &Path) -> Option<Vec<u8>> {
     let absolute = std::path::absolute(path).ok()?;
-    let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
-    if !absolute.components().all(is_plain) {
-        return None;
-    }
-    for above in absolute.ancestors().skip(1) {
-        if let Ok(there) = paths::real(above) {
-            return Some(below_root(&there.join(absolute.strip_prefix(above).ok()?)));
-        }
-    }
-    None
+    let mut above = absolute.ancestors().skip(1);
+    let (above, there) = above.find_map(|above| Some((above, paths::real(above).ok()?)))?;
+    let missing = absolute.strip_prefix(above).ok()?;
+    // Where `..` leads from a missing directory is unknown.
+    let is_plain = missing.components().all(|part| matches!(part, Component::Normal(_)));
+    is_plain.then(|| below_root(&there.join(missing)))
 }
 
 fn below_root(absolute: &Path) -> Vec<u8> {

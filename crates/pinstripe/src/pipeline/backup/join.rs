@@ -3,7 +3,8 @@
 //! The join decides which entries are unchanged, and counts them; the [`DecisionSink`] handles each
 //! entry.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -104,8 +105,10 @@ pub struct Join<'a, T> {
     stopped: bool,
     /// Sources that could not be read at all.
     refused: usize,
-    /// Inodes with several names whose content was sent to a worker under one of them.
-    linked: HashSet<(u64, u64)>,
+    /// Inodes with several names whose content was sent to a worker under one of them, and the
+    /// number of names that are left. The assembler forgets an inode with its last name, so a
+    /// further name, through a bind mount, is read again.
+    linked: HashMap<(u64, u64), u64>,
     /// The last source that was walked, or the last directory above a source that was processed.
     last: Option<&'a [u8]>,
 }
@@ -124,7 +127,7 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         claims: &'env Claims,
         stop: &'env AtomicBool,
     ) -> Self {
-        let linked = HashSet::new();
+        let linked = HashMap::new();
         let (stopped, refused, last) = (false, 0, None);
         Join {
             root,
@@ -296,11 +299,19 @@ impl<'env, T: DecisionSink> Join<'env, T> {
 
     /// Whether an earlier name of this file was processed already.
     fn is_later_name(&mut self, stat: &Stat) -> bool {
-        let is_later = stat.links > 1 && !self.linked.insert(stat.identity());
-        if is_later {
-            self.monitor.add(Counter::LinkedBytes, stat.size_bytes);
+        if stat.links < 2 {
+            return false;
         }
-        is_later
+        match self.linked.entry(stat.identity()) {
+            Slot::Vacant(slot) => {
+                slot.insert(stat.links - 1);
+                return false;
+            }
+            Slot::Occupied(mut left) if *left.get() > 1 => *left.get_mut() -= 1,
+            Slot::Occupied(left) => drop(left.remove()),
+        }
+        self.monitor.add(Counter::LinkedBytes, stat.size_bytes);
+        true
     }
 
     /// Whether content and metadata can be reused without reading. ctime changes with both and

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use super::mounts::LinkMounts;
 use crate::store::tree::TreeReader;
 use crate::walk::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -112,13 +113,20 @@ pub(crate) struct ChosenReader<'a> {
     /// The excluded or included directory that was found last.
     out: Option<Vec<u8>>,
     inside: Option<Vec<u8>>,
+    mounts: Option<LinkMounts<'a>>,
 }
 
 impl<'a> ChosenReader<'a> {
-    /// Makes a reader that selects from the entries of `tree`.
-    pub fn new(tree: TreeReader<'a>, filter: &'a PathFilter, owners: &'a Owners) -> Self {
+    /// Makes a reader that selects from the entries of `tree`, and splits files whose names are on
+    /// several of the `mounts` of the target.
+    pub fn new(
+        tree: TreeReader<'a>,
+        filter: &'a PathFilter,
+        owners: &'a Owners,
+        mounts: Option<LinkMounts<'a>>,
+    ) -> Self {
         let (above, ready) = (Vec::new(), VecDeque::new());
-        ChosenReader { tree, filter, owners, above, ready, out: None, inside: None }
+        ChosenReader { tree, filter, owners, above, ready, out: None, inside: None, mounts }
     }
 
     /// Returns the next selected entry, or `None` at the end.
@@ -131,7 +139,13 @@ impl<'a> ChosenReader<'a> {
             self.owners.apply(&mut entry.meta);
             self.judge(entry);
         }
-        Ok(self.ready.pop_front())
+        let mut entry = self.ready.pop_front();
+        if let (Some(mounts), Some(entry)) = (&mut self.mounts, &mut entry)
+            && entry.is_hard_linked()
+        {
+            mounts.split(entry);
+        }
+        Ok(entry)
     }
 
     /// Like [`TreeReader::lost_entries`].

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use super::{ChosenReader, RestorePlan};
-use crate::sink::{Removal, RemovedCount, WantedNames};
+use crate::sink::{RemovedCount, RemovedFiles, WantedNames};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::entry::Entry;
@@ -41,6 +41,8 @@ struct Extras<'p, 'a> {
     sources: Vec<&'p [u8]>,
     pass: Pass,
     removed: RemovedCount,
+    /// The files that were counted and not removed.
+    counted: RemovedFiles,
     show: &'p mut dyn FnMut(&[u8], RemovedCount),
     /// Mount points that were reported.
     reported: HashSet<Vec<u8>>,
@@ -59,7 +61,8 @@ pub(crate) fn extras<'p>(
     let trimmed = |source: &'p Vec<u8>| source.strip_prefix(b"/").unwrap_or(source);
     let sources = sources.iter().map(trimmed).collect();
     let (removed, reported) = (RemovedCount::default(), HashSet::new());
-    let mut extras = Extras { plan, sources, pass, removed, show, reported };
+    let counted = RemovedFiles::default();
+    let mut extras = Extras { plan, sources, pass, removed, counted, show, reported };
     let mut open: Vec<Open> = Vec::new();
     loop {
         let entry = match tree.next_entry() {
@@ -76,6 +79,8 @@ pub(crate) fn extras<'p>(
         if let Some(directory) = open.last_mut() {
             let name = entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path);
             directory.names.insert(name.to_vec(), is_directory);
+        } else if !is_directory {
+            extras.alone(plan.target_path(&entry));
         }
         if is_directory {
             open.push(Open { entry, names: WantedNames::new(), is_complete: true });
@@ -128,14 +133,22 @@ impl Extras<'_, '_> {
         found.extra.iter().for_each(|name| self.extra(&join(name)));
     }
 
+    /// Handles an entry that is restored without its directory.
+    fn alone(&mut self, path: &[u8]) {
+        if self.pass != Pass::Remove && self.plan.sink.is_directory(path) {
+            self.in_the_way(path);
+        }
+    }
+
     /// Counts a directory that is in the way of an entry of another type. If the directory stays,
     /// that is a loss, which is reported with the entry that cannot replace it.
     fn in_the_way(&mut self, path: &[u8]) {
         let mut each = Vec::new();
         let mut removed = RemovedCount::default();
         let show = &mut |path: &[u8], bytes| each.push((path.to_vec(), bytes));
-        if self.plan.sink.check_clear(path).is_err()
-            || self.plan.sink.remove(path, Removal::Counted, &mut removed, show).is_err()
+        let sink = self.plan.sink;
+        if sink.check_clear(path).is_err()
+            || sink.count(path, &mut self.counted, &mut removed, show).is_err()
         {
             return;
         }
@@ -163,9 +176,13 @@ impl Extras<'_, '_> {
 
     fn extra(&mut self, path: &[u8]) {
         let (plan, pass) = (self.plan, self.pass);
-        let removal = if pass == Pass::Remove { Removal::Done } else { Removal::Counted };
         let mut removed = RemovedCount::default();
-        let done = plan.sink.remove(path, removal, &mut removed, &mut |_, _| ());
+        let done = match pass {
+            Pass::Remove => plan.sink.remove(path, &mut removed, &mut |_, _| ()),
+            Pass::Count | Pass::Preview => {
+                plan.sink.count(path, &mut self.counted, &mut removed, &mut |_, _| ())
+            }
+        };
         self.removed.add(removed);
         if pass == Pass::Remove {
             plan.monitor.add(Counter::RemovedEntries, removed.entries);

@@ -74,6 +74,10 @@ fn later_entry(
                 plan.monitor.add(Counter::KeptEntries, 1);
                 return Ok(None);
             }
+            // Before a name is made for a moment: that would touch the file.
+            if plan.sink.is_directory(path) {
+                plan.sink.check_clear(path)?;
+            }
             let link = || plan.sink.hard_link(first, path);
             return plan.with_parents(path, link).map(|()| Some(Vec::new()));
         }

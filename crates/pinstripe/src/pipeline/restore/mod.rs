@@ -16,6 +16,7 @@ mod chosen;
 mod extras;
 mod finish;
 mod linked;
+mod mounts;
 mod planner;
 mod settle;
 mod spans;
@@ -36,6 +37,7 @@ pub use extras::Pass;
 pub(crate) use extras::extras;
 pub(crate) use finish::finish_tree;
 pub(crate) use linked::LinkedFiles;
+pub(crate) use mounts::LinkMounts;
 pub(crate) use planner::differing_bytes;
 pub use verify::verify;
 
