@@ -23,7 +23,7 @@ use model::{Act, BackupAsked, Inode, Outcome, Pattern, Restore, RestoreAsked, Sa
 use tree::{Draw, Ground, Kind, Seen, Tree, scan};
 
 const SEEDS_VARIABLE: &str = "PINSTRIPE_ORACLE_SEEDS";
-const SEEDS: std::ops::Range<u64> = 0..60;
+const SEEDS: std::ops::Range<u64> = 0..36;
 const PATTERNS: &[&[u8]] = &[
     b"out",
     b"out/",
@@ -251,7 +251,9 @@ impl Play {
         assert_eq!(dry.code, real.code, "{}\n{}", dry.err, real.err);
         let (told, done) = (dry.summary(), real.summary());
         if asked.roots.is_empty() {
-            assert_eq!(real.code, 11, "{}", real.err);
+            // A path below a file is an error of the system, not a missing path.
+            let is_below_a_file = real.err.contains("Not a directory");
+            assert_eq!(real.code, if is_below_a_file { 1 } else { 11 }, "{}", real.err);
             return None;
         }
         assert_eq!(real.code, if asked.missing.is_empty() { 0 } else { 3 }, "{}", real.err);
