@@ -32,6 +32,12 @@ impl S3Program {
         }
     }
 
+    /// Whether one of several concurrent creations of an object succeeds in every case: moto looks
+    /// for the object and stores it in two steps.
+    pub fn has_one_winner(self) -> bool {
+        self != S3Program::Moto
+    }
+
     /// The name of the executable file.
     fn file(self) -> &'static str {
         match self {

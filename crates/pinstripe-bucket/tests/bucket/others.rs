@@ -20,13 +20,26 @@ fn at_each(test: &str, run: impl Fn(&NamedEndpoint, S3Program)) {
 #[test]
 #[ignore = "with --all: it starts other S3 servers"]
 fn other_servers_keep_the_rules_of_the_seam() {
-    at_each("rules", |named, _| named.keeps_the_rules_of_the_seam());
+    at_each("rules", |named, program| {
+        // The rules include races.
+        if program.has_one_winner() {
+            named.keeps_the_rules_of_the_seam();
+        }
+    });
 }
 
 #[test]
 #[ignore = "with --all: it starts other S3 servers"]
 fn other_servers_pass_the_probe_and_keep_nothing_of_it() {
-    at_each("probe", |named, _| named.passes_the_probe_and_keeps_nothing_of_it(true));
+    at_each("probe", |named, program| {
+        if program.has_one_winner() {
+            named.passes_the_probe_and_keeps_nothing_of_it(true);
+        } else {
+            let report = named.buckets.probe(&named.fresh_place()).unwrap();
+            let others = &report.abilities[1..];
+            assert!(others.iter().all(|it| it.is_there || !it.is_needed), "{report:?}");
+        }
+    });
 }
 
 #[test]
