@@ -36,7 +36,7 @@ pub struct Inner {
     /// The cached blocks, which all members share; their keys include the number of the member.
     pub blocks: Arc<Blocks>,
     /// Prefetched answers.
-    pub foresight: ListPrefetch,
+    pub prefetch: ListPrefetch,
     /// Puts that were begun before the calls that wait for them.
     pub puts: RankedMutex<HashMap<ExtentName, Sending>>,
     pub kept: Kept,

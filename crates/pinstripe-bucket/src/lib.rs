@@ -3,7 +3,7 @@
 //! The interface of members is synchronous, and so is this crate for its callers: requests run on a
 //! small runtime of this crate, and a caller waits for its own requests. Floors: `remote` opens
 //! members, and any prefix as the `source` of an overlay, and `output`s of a split; `member`,
-//! `writer` and `probe` carry calls out, with `tails`, `blocks` and `foresight`, which finds in
+//! `writer` and `probe` carry calls out, with `tails`, `blocks` and `prefetch`, which finds in
 //! `kept` what earlier runs read; `session` sends one request until it is answered, as `window` and
 //! `bandwidth` of its `endpoint` allow; `traffic` counts and bounds what goes over the wire of a
 //! `connection`; `place`, `key`, `fault` and `refusal` are values.

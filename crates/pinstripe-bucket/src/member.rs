@@ -58,7 +58,7 @@ impl BucketMember {
         kept: Kept,
     ) -> Self {
         let (path, session, tails) = (place.path(), Arc::new(session), Tails::default());
-        let (foresight, puts) =
+        let (prefetch, puts) =
             (ListPrefetch::default(), RankedMutex::new(BucketLock::Puts, HashMap::new()));
         BucketMember(Arc::new(Inner {
             session,
@@ -66,7 +66,7 @@ impl BucketMember {
             place,
             tails,
             blocks,
-            foresight,
+            prefetch,
             puts,
             kept,
             facts: RankedMutex::new(BucketLock::Facts, MemberFacts::default()),
@@ -142,7 +142,7 @@ impl BucketMember {
 impl Member for BucketMember {
     fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
         self.0.forget(name);
-        self.0.foresight.drop_all();
+        self.0.prefetch.drop_all();
         let member = Arc::clone(&self.0);
         Ok(Box::new(BucketWriter::new(member, self.key(name), name, replace)))
     }
@@ -156,7 +156,7 @@ impl Member for BucketMember {
         let send = || session.create(&key, &payload, lock.as_ref());
         let created = runtime.block_on(self.0.with_reserve(name, ahead, send));
         // Listings begun before the answer may lack it.
-        self.0.foresight.drop_all();
+        self.0.prefetch.drop_all();
         let tag = created.map_err(|fault| self.failed(&fault, "write", name))?;
         if let Err(several) = self.0.require_one_winner() {
             // No other object depends on it.
@@ -203,9 +203,9 @@ impl Member for BucketMember {
     }
 
     fn len(&self, name: ExtentName) -> Result<u64> {
-        let Inner { session, runtime, foresight, .. } = &*self.0;
+        let Inner { session, runtime, prefetch, .. } = &*self.0;
         if !has_tail(name)
-            && let Some(seen) = foresight.read(runtime, name)
+            && let Some(seen) = prefetch.read(runtime, name)
         {
             return Ok(seen.object_bytes);
         }
@@ -217,8 +217,8 @@ impl Member for BucketMember {
     }
 
     fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
-        let Inner { session, runtime, place, path, foresight, .. } = &*self.0;
-        if let Some(listed) = foresight.list(runtime, kind) {
+        let Inner { session, runtime, place, path, prefetch, .. } = &*self.0;
+        if let Some(listed) = prefetch.list(runtime, kind) {
             return Ok(listed);
         }
         let prefix = key::key(place, kind.dir());
@@ -242,7 +242,7 @@ impl Member for BucketMember {
             ExtentName::Label => runtime.block_on(self.0.drop_reserve()),
             ExtentName::In(..) => {}
         }
-        self.0.foresight.drop_all();
+        self.0.prefetch.drop_all();
         deleted.map_err(|fault| self.failed(&fault, "delete", name))
     }
 
@@ -298,8 +298,8 @@ impl BatchedMember for BucketMember {
     }
 
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
-        let Inner { foresight, runtime, .. } = &*self.0;
-        let seen = |name: &ExtentName| foresight.read(runtime, *name).map(|got| got.bytes.clone());
+        let Inner { prefetch, runtime, .. } = &*self.0;
+        let seen = |name: &ExtentName| prefetch.read(runtime, *name).map(|got| got.bytes.clone());
         let seen: Vec<_> = names.iter().map(|name| (*name, seen(name))).collect();
         let reads = seen.into_iter().map(|(name, seen)| async move {
             match seen.filter(|bytes| bytes.len() as u64 <= most_bytes) {
@@ -316,16 +316,16 @@ impl BatchedMember for BucketMember {
     }
 
     fn prefetch(&self, wanted: &[PrefetchHint]) {
-        let Inner { runtime, foresight, .. } = &*self.0;
-        foresight.begin(runtime, &self.0.asker(), wanted);
+        let Inner { runtime, prefetch, .. } = &*self.0;
+        prefetch.begin(runtime, &self.0.asker(), wanted);
     }
 
     /// Does nothing if the endpoint has no ranges from the end, because each extent would then cost
     /// two requests in sequence.
     fn open_ahead(&self, names: &[ExtentName]) {
-        let Inner { runtime, foresight, .. } = &*self.0;
+        let Inner { runtime, prefetch, .. } = &*self.0;
         if self.0.has_ranges_from_the_end() {
-            foresight.begin_ends(runtime, &self.0.asker(), names);
+            prefetch.begin_ends(runtime, &self.0.asker(), names);
         }
     }
 

@@ -66,7 +66,8 @@ impl Inner {
         join_all(keys.iter().map(|key| self.session.delete(key))).await;
     }
 
-    /// Deletes one object of the reserve; returns false if there is none or it cannot be deleted.
+    /// Deletes one object of the reserve. Returns false if the reserve is empty, or if the deletion
+    /// fails.
     async fn release_one(&self) -> bool {
         match self.reserve().await.unwrap_or_default().last() {
             Some(last) => self.session.delete(last).await.is_ok(),

@@ -149,7 +149,7 @@ impl ExtentWriter for BucketWriter {
         let done = self.finish();
         // A reader may have cached some of the previous extent meanwhile.
         self.member.forget(self.extent);
-        self.member.foresight.drop_all();
+        self.member.prefetch.drop_all();
         done.map_err(|fault| self.member.error(&fault, "write", &self.extent.path()))
     }
 }

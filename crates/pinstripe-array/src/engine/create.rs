@@ -67,9 +67,9 @@ pub(crate) fn create_with(
     let lengths = devices.map(|device| Ok((device.len()?, device.place())));
     let lengths = lengths.collect::<Result<Vec<_>>>()?;
     let (shortest, place) = lengths.into_iter().min().unwrap_or((0, Path::new("")));
-    let CreateOptions { log_bytes, chunk_bytes, .. } = *create_options;
-    lay_out(shortest, log_bytes, chunk_bytes.max(1)).map_err(|error| error.at(place))?;
-    let (areas, data_bytes, geometry) = shaped(create_options, slots.len(), shortest)?;
+    let (areas, data_bytes) =
+        member_layout(create_options, shortest).map_err(|error| error.at(place))?;
+    let geometry = geometry_with(create_options, slots.len(), data_bytes)?;
     let absent = slots.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
     let absent: crate::set::MemberSet = absent.collect();
     if !geometry.survives(absent) {
@@ -121,20 +121,23 @@ pub(crate) fn create_with(
 /// Fails with the errors of [`ArrayGeometry::new`]; with [`Kind::Usage`] when a member is too
 /// small.
 pub fn check_create(create_options: &CreateOptions, members: usize, bytes: u64) -> Result<()> {
-    shaped(create_options, members, bytes).map(drop)
+    let (_, data_bytes) = member_layout(create_options, bytes)?;
+    geometry_with(create_options, members, data_bytes).map(drop)
 }
 
-/// Member layout, data bytes per member and geometry for members of this size.
-fn shaped(
+/// The areas of members of this size, and the number of bytes for data on each member.
+fn member_layout(create_options: &CreateOptions, bytes: u64) -> Result<(Areas, u64)> {
+    // An empty chunk is refused together with the other invalid chunk sizes.
+    lay_out(bytes, create_options.log_bytes, create_options.chunk_bytes.max(1))
+}
+
+fn geometry_with(
     create_options: &CreateOptions,
     members: usize,
-    bytes: u64,
-) -> Result<(Areas, u64, ArrayGeometry)> {
-    let CreateOptions { level, layout, chunk_bytes, log_bytes, .. } = *create_options;
-    // An empty chunk is refused together with the other invalid chunk sizes.
-    let (areas, data_bytes) = lay_out(bytes, log_bytes, chunk_bytes.max(1))?;
-    let geometry = ArrayGeometry::new(level, members, chunk_bytes, layout, data_bytes)?;
-    Ok((areas, data_bytes, geometry))
+    data_bytes: u64,
+) -> Result<ArrayGeometry> {
+    let CreateOptions { level, layout, chunk_bytes, .. } = *create_options;
+    ArrayGeometry::new(level, members, chunk_bytes, layout, data_bytes)
 }
 
 /// Makes a device into a new member. The new member has everything but a superblock. The member's

@@ -30,11 +30,11 @@ impl Inner {
 impl BucketMember {
     /// Fetches the end of an extent; forgets the cached bytes of the extent.
     pub(super) fn tail(&self, name: ExtentName) -> Result<Arc<Tail>, Fault> {
-        let Inner { session, runtime, tails, blocks, foresight, number, .. } = &*self.0;
+        let Inner { session, runtime, tails, blocks, prefetch, number, .. } = &*self.0;
         tails.drop_held(name);
         blocks.forget((*number, name));
         let epoch = tails.epoch();
-        if let Some(got) = foresight.read(runtime, name) {
+        if let Some(got) = prefetch.read(runtime, name) {
             blocks.learn((*number, name), got.object_bytes);
             let (head, bytes) = (got.head.clone(), got.bytes.clone());
             let tail = Tail { extent_bytes: got.object_bytes, head, bytes };

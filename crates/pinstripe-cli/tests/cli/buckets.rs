@@ -6,7 +6,7 @@ use pinstripe_testing::{Fate, KEY_ID, KEY_SECRET, Proxy, S3Server};
 use serde_json::Value;
 
 use crate::mount::Mounted;
-use crate::stand::{Ran, Stand};
+use crate::stand::{Ran, Stand, ran};
 
 /// A stand with S3 servers.
 pub struct Cloud {
@@ -44,6 +44,12 @@ impl Cloud {
         ran(&mut self.command(line))
     }
 
+    /// Runs a line that must end with this code. Returns what it printed.
+    #[track_caller]
+    pub fn ends(&self, code: i32, line: &str) -> String {
+        self.run(line).ends(code, line)
+    }
+
     /// Runs a line that is to end well, and returns what it printed.
     pub fn done(&self, line: &str) -> String {
         let ran = self.run(line);
@@ -64,19 +70,7 @@ impl Cloud {
     pub fn assert_restored(&self, store: &str, to: &str) {
         let ran = self.run(&format!("restore latest --to {to} --store {store}"));
         assert!(ran.code == 0 || ran.code == 4, "{}{}", ran.out, ran.err);
-        let source = self.stand.path("src").canonicalize().unwrap();
-        let restored = self.stand.path(to).join(source.strip_prefix("/").unwrap());
-        let compared = Command::new("diff").arg("-r").arg(source).arg(restored).output().unwrap();
-        assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
-    }
-}
-
-pub fn ran(command: &mut Command) -> Ran {
-    let output = command.output().unwrap();
-    Ran {
-        code: output.status.code().expect("the command is not killed by a signal"),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
+        self.stand.assert_source_is_at(to);
     }
 }
 

@@ -4,8 +4,7 @@ use std::process::Command;
 
 use pinstripe_testing::{BUCKET, KEY_ID, KEY_SECRET, OtherS3Server, S3Program};
 
-use crate::buckets::ran;
-use crate::stand::{Ran, Stand};
+use crate::stand::{Ran, Stand, ran};
 
 /// A server and the commands on it.
 struct OtherCloud {
@@ -21,10 +20,7 @@ impl OtherCloud {
 
     /// Runs a line that is to end with this code, and returns what it printed.
     fn ends(&self, code: i32, line: &str) -> String {
-        let ran = self.run(line);
-        let name = self.server.program.name();
-        assert_eq!(ran.code, code, "{name}: {line}\n{}{}", ran.out, ran.err);
-        ran.out + &ran.err
+        self.run(line).ends(code, &format!("{}: {line}", self.server.program.name()))
     }
 
     fn place(&self, prefix: &str) -> String {
@@ -55,10 +51,7 @@ impl OtherCloud {
     /// Restores all of the newest snapshot and compares it with the source.
     fn assert_restored(&self, at: &str, to: &str) {
         self.ends(0, &format!("restore latest --to {to} {at}"));
-        let source = self.stand.path("src").canonicalize().unwrap();
-        let restored = self.stand.path(to).join(source.strip_prefix("/").unwrap());
-        let compared = Command::new("diff").arg("-r").arg(source).arg(restored).output().unwrap();
-        assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
+        self.stand.assert_source_is_at(to);
     }
 }
 

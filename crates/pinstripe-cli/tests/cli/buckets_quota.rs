@@ -64,9 +64,7 @@ impl Limited {
 
     /// Runs a line that is to end with this code, and returns what it printed.
     fn ends(&self, code: i32, line: &str) -> String {
-        let ran = self.cloud.run(line);
-        assert_eq!(ran.code, code, "{line}\n{}{}", ran.out, ran.err);
-        ran.out + &ran.err
+        self.cloud.ends(code, line)
     }
 }
 

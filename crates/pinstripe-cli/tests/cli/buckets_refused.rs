@@ -28,14 +28,9 @@ impl Three {
 
     /// Runs a line on the store, which is to end so; returns all that it says.
     fn ends(&self, code: i32, line: &str) -> String {
-        ends(&self.cloud, code, &format!("{line} --store {}", self.cloud.place(0, "host")))
+        let line = format!("{line} --store {}", self.cloud.place(0, "host"));
+        self.cloud.ends(code, &line)
     }
-}
-
-fn ends(cloud: &Cloud, code: i32, line: &str) -> String {
-    let ran = cloud.run(line);
-    assert_eq!(ran.code, code, "{line}\n{}{}", ran.out, ran.err);
-    ran.out + &ran.err
 }
 
 /// Copies a label to another prefix of the first server, as the tools of a provider do: the copy is
@@ -58,7 +53,7 @@ fn a_copied_label_is_refused_while_the_member_stands_where_it_was() {
     copy_label(cloud, "host", "copy");
     let (place, copy) = (cloud.place(0, "host"), cloud.place(0, "copy"));
     for line in ["backup src", "restore latest --to out", "snapshots", "repair"] {
-        let said = ends(cloud, 12, &format!("{line} --store {copy}"));
+        let said = cloud.ends(12, &format!("{line} --store {copy}"));
         assert!(
             said.contains(&format!("{copy}: the label of member 0 is in two places: here, and")),
             "{said}"
@@ -68,13 +63,13 @@ fn a_copied_label_is_refused_while_the_member_stands_where_it_was() {
     // The same bucket under another name is no copy.
     let front = Proxy::start(cloud.servers[0].port());
     let alias = cloud.servers[0].place_at(front.port(), "host");
-    ends(cloud, 0, &format!("snapshots --store {alias}"));
+    cloud.ends(0, &format!("snapshots --store {alias}"));
     // A member that was moved stands in one place.
     std::fs::remove_dir_all(cloud.servers[0].file("copy")).unwrap();
     std::fs::rename(cloud.servers[0].file("host"), cloud.servers[0].file("copy")).unwrap();
-    let said = ends(cloud, 0, &format!("backup src --store {copy}"));
+    let said = cloud.ends(0, &format!("backup src --store {copy}"));
     assert!(said.contains(", not at "), "{said}");
-    ends(cloud, 0, &format!("repair --store {copy}"));
+    cloud.ends(0, &format!("repair --store {copy}"));
     cloud.assert_restored(&copy, "out");
 }
 

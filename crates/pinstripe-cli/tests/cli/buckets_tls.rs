@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use crate::buckets::{Cloud, ran};
+use crate::buckets::Cloud;
+use crate::stand::ran;
 
 /// A certificate for the loopback, signed by itself, and its key; `None` where no program makes them.
 fn certified(test: &str, cloud: &Cloud) -> Option<[String; 2]> {

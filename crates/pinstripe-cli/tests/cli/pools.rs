@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::stand::{Ran, Stand, skipped};
+use crate::stand::{Ran, Stand, ran, skipped};
 
 /// A stand with a pool of its own, which is removed in the end.
 struct Pooled {
@@ -55,18 +55,13 @@ impl Pooled {
 
     /// Runs a line that is to end with this code, and returns what it printed.
     fn ends(&self, code: i32, line: &str) -> String {
-        let ran = self.run(line);
-        assert_eq!(ran.code, code, "{line}\n{}{}", ran.out, ran.err);
-        ran.out + &ran.err
+        self.run(line).ends(code, line)
     }
 
     /// Restores all of the newest snapshot and compares it with the source.
     fn assert_restored(&self, at: &str, to: &str) {
         self.ends(0, &format!("restore latest --to {to} {at}"));
-        let source = self.stand.path("src").canonicalize().unwrap();
-        let restored = self.stand.path(to).join(source.strip_prefix("/").unwrap());
-        let compared = Command::new("diff").arg("-r").arg(source).arg(restored).output().unwrap();
-        assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
+        self.stand.assert_source_is_at(to);
     }
 }
 
@@ -74,15 +69,6 @@ impl Drop for Pooled {
     fn drop(&mut self) {
         let sure = "--yes-i-really-really-mean-it";
         self.ceph("ceph", &["osd", "pool", "delete", &self.pool, &self.pool, sure]);
-    }
-}
-
-fn ran(command: &mut Command) -> Ran {
-    let output = command.output().unwrap();
-    Ran {
-        code: output.status.code().expect("the command is not killed by a signal"),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
     }
 }
 

@@ -132,12 +132,15 @@ impl Stand {
     }
 
     pub fn run(&self, line: &str) -> Ran {
-        let output = self.command(line).output().unwrap();
-        Ran {
-            code: output.status.code().expect("the command is not killed by a signal"),
-            out: String::from_utf8(output.stdout).expect("only UTF-8 is printed"),
-            err: String::from_utf8(output.stderr).expect("only UTF-8 is printed"),
-        }
+        ran(&mut self.command(line))
+    }
+
+    /// Compares what was restored below a directory with the source.
+    pub fn assert_source_is_at(&self, to: &str) {
+        let source = self.path("src").canonicalize().unwrap();
+        let restored = self.path(to).join(source.strip_prefix("/").unwrap());
+        let compared = Command::new("diff").arg("-r").arg(source).arg(restored).output().unwrap();
+        assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
     }
 
     /// Runs a line and adds it to the transcript with all that it said.
@@ -216,6 +219,16 @@ const VOLATILE: &[(&str, &str)] = &[
     (r"(?m)^d([rwxsStT-]{9}) +\d+ +\d+ +\d+ +\d+ ", "d$1 [OWNER] "),
 ];
 
+/// Runs a command that is not killed.
+pub fn ran(command: &mut Command) -> Ran {
+    let output = command.output().unwrap();
+    Ran {
+        code: output.status.code().expect("the command is not killed by a signal"),
+        out: String::from_utf8(output.stdout).expect("only UTF-8 is printed"),
+        err: String::from_utf8(output.stderr).expect("only UTF-8 is printed"),
+    }
+}
+
 #[track_caller]
 pub fn assert_ends(ran: &Ran, code: i32, part: &str) {
     assert_eq!(ran.code, code, "{}{}", ran.out, ran.err);
@@ -223,6 +236,13 @@ pub fn assert_ends(ran: &Ran, code: i32, part: &str) {
 }
 
 impl Ran {
+    /// Expects that the line ended with this code. Returns what it printed.
+    #[track_caller]
+    pub fn ends(self, code: i32, line: &str) -> String {
+        assert_eq!(self.code, code, "{line}\n{}{}", self.out, self.err);
+        self.out + &self.err
+    }
+
     /// The lines of standard output as events, in order.
     ///
     /// # Panics

@@ -60,8 +60,9 @@ impl FirstBirth {
     }
 }
 
-/// When an entry was made, with an empty name the open one; `None` where there is none or the file system does not tell. Without
-/// that time, that of the last change, unless a change of its names or its content may have moved it.
+/// Returns the creation time of an entry, or of the open directory if the name is empty. If the file
+/// system reports no creation time, returns the time of the last change of an entry with one name.
+/// Returns `None` if there is no such time, or if the entry cannot be examined.
 fn birth(directory: BorrowedFd<'_>, name: &[u8]) -> Option<Birth> {
     let wanted = StatxFlags::BTIME | StatxFlags::BASIC_STATS;
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;

@@ -19,8 +19,10 @@ use pinstripe_testing::{chosen_seeds, in_own_mounts, is_root, skipped};
 use serde_json::Value;
 
 use crate::stand::{Ran, Stand};
-use model::{Act, BackupAsked, Inode, Outcome, Pattern, Restore, RestoreAsked, Saved, any_matches};
-use tree::{Draw, Ground, Kind, Seen, Tree, scan};
+use model::{
+    Act, BackupAsked, Inode, ModelPattern, Outcome, Restore, RestoreAsked, Saved, any_matches,
+};
+use tree::{Draw, Ground, NodeKind, NodeTree, TreeNode, scan};
 
 const SEEDS_VARIABLE: &str = "PINSTRIPE_ORACLE_SEEDS";
 const SEEDS: std::ops::Range<u64> = 0..36;
@@ -120,13 +122,13 @@ impl Play {
         Ran { code, out: text(output.stdout), err: text(output.stderr) }
     }
 
-    fn draw_patterns(&mut self, most: usize) -> Vec<Pattern> {
+    fn draw_patterns(&mut self, most: usize) -> Vec<ModelPattern> {
         let mut patterns = Vec::new();
         for _ in 0..self.draw.below(most + 1) {
             let pattern = PATTERNS[self.draw.below(PATTERNS.len())].to_vec();
             let root = self.ground.root.as_os_str().as_bytes();
             let anchor = if self.draw.one_in(5) { [root, b"/*/"].concat() } else { Vec::new() };
-            patterns.push(Pattern([anchor, pattern].concat()));
+            patterns.push(ModelPattern([anchor, pattern].concat()));
         }
         patterns
     }
@@ -177,7 +179,7 @@ impl Play {
                 2 => self.ground.pick(&mut self.draw, |_| true).unwrap_or(root),
                 3 if self.draw.one_in(3) => root.join("missing"),
                 3 => self.ground.mounts.first().cloned().unwrap_or(root),
-                _ => self.ground.pick(&mut self.draw, Seen::is_directory).unwrap_or(root),
+                _ => self.ground.pick(&mut self.draw, TreeNode::is_directory).unwrap_or(root),
             };
             spelled.push(self.spell(&path));
         }
@@ -192,7 +194,7 @@ impl Play {
             one_file_system: self.draw.one_in(2),
         };
         let mut options: Vec<OsString> = Vec::new();
-        for Pattern(text) in &asked.patterns {
+        for ModelPattern(text) in &asked.patterns {
             options.extend(["--exclude".into(), OsString::from_vec(text.clone())]);
         }
         options.extend(asked.caches.then(|| "--exclude-caches".into()));
@@ -274,11 +276,12 @@ impl Play {
     }
 
     /// Returns what the snapshot should contain.
-    fn saved(&self, asked: &BackupAsked, tree: &Tree, done: &Value) -> Saved {
+    fn saved(&self, asked: &BackupAsked, tree: &NodeTree, done: &Value) -> Saved {
         let paths = asked.saved(tree, &self.ground.mounts);
         let entered = paths.iter().filter(|(_, is_entered)| **is_entered);
         let entered = entered.map(|(path, _)| path.clone()).collect();
-        let mut there: Tree = paths.keys().map(|path| (path.clone(), tree[path].clone())).collect();
+        let mut there: NodeTree =
+            paths.keys().map(|path| (path.clone(), tree[path].clone())).collect();
         for above in self.ground.root.ancestors().skip(1) {
             let mut one = scan_one(above);
             one.links = 0;
@@ -295,7 +298,7 @@ impl Play {
     /// Compares what was new, changed and unchanged with the model.
     fn assert_files(
         &self,
-        tree: &Tree,
+        tree: &NodeTree,
         saved: &Saved,
         parent: Option<&Saved>,
         dry: &Ran,
@@ -307,10 +310,11 @@ impl Play {
         let files = saved
             .tree
             .iter()
-            .filter(|(path, it)| it.kind == Kind::File && tree.contains_key(*path));
+            .filter(|(path, it)| it.kind == NodeKind::File && tree.contains_key(*path));
         for (path, seen) in files {
-            let before = parent.and_then(|it| it.tree.get(path)).filter(|it| it.kind == Kind::File);
-            let facts = |it: &Seen| (it.size, it.mtime, it.ctime, it.id.1);
+            let before =
+                parent.and_then(|it| it.tree.get(path)).filter(|it| it.kind == NodeKind::File);
+            let facts = |it: &TreeNode| (it.size, it.mtime, it.ctime, it.id.1);
             let is_same = before.is_some_and(|it| facts(it) == facts(seen));
             counts[match (before, is_same) {
                 (None, _) => 0,
@@ -345,7 +349,7 @@ impl Play {
         assert_eq!(listed.code, 0, "{}", listed.err);
         let entries = listed.events_of("entry");
         let found: BTreeMap<_, _> = entries.iter().map(|it| (path_of(it, "path"), it)).collect();
-        let names = |it: &Tree| it.keys().cloned().collect::<BTreeSet<_>>();
+        let names = |it: &NodeTree| it.keys().cloned().collect::<BTreeSet<_>>();
         let mut paths: BTreeSet<_> = found.keys().cloned().collect();
         paths.remove(Path::new("/"));
         assert_eq!(paths, names(&saved.tree), "entries of the snapshot");
@@ -373,10 +377,10 @@ impl Play {
                 [seen.mtime.0, seen.mtime.1],
                 "{path:?}"
             );
-            if seen.kind == Kind::File {
+            if seen.kind == NodeKind::File {
                 assert_eq!(it["bytes"], seen.size, "{path:?}");
             }
-            if seen.kind == Kind::Symlink {
+            if seen.kind == NodeKind::Symlink {
                 assert_eq!(path_of(it, "target").into_os_string().into_vec(), seen.content);
             }
         }
@@ -394,7 +398,7 @@ impl Play {
         let asked = RestoreAsked { path, to: to.clone(), ..RestoreAsked::default() };
         self.restore(saved, &asked, &BTreeSet::new());
         let restored = scan(&to);
-        for (path, seen) in saved.tree.iter().filter(|(_, it)| it.kind == Kind::File) {
+        for (path, seen) in saved.tree.iter().filter(|(_, it)| it.kind == NodeKind::File) {
             let rest = path.strip_prefix(self.top(whole)).unwrap();
             assert_eq!(restored[&to.join(rest)].data, seen.data, "holes of {path:?}");
         }
@@ -581,7 +585,7 @@ fn words(saved: &Saved, asked: &RestoreAsked) -> Vec<OsString> {
         words.extend(["--to".into(), asked.to.clone().into()]);
     }
     for (option, patterns) in [("--include", &asked.include), ("--exclude", &asked.exclude)] {
-        for Pattern(text) in patterns {
+        for ModelPattern(text) in patterns {
             words.extend([option.into(), OsStr::from_bytes(text).into()]);
         }
     }
@@ -594,7 +598,7 @@ fn resolved_as_far_as_it_exists(path: &Path) -> PathBuf {
     real.join(path.strip_prefix(above).unwrap())
 }
 
-fn scan_one(path: &Path) -> Seen {
+fn scan_one(path: &Path) -> TreeNode {
     tree::see(path, &fs::symlink_metadata(path).unwrap())
 }
 
@@ -605,14 +609,14 @@ fn problems(ran: &Ran) -> BTreeSet<String> {
     problems.map(|it| it.to_string()).collect()
 }
 
-fn kind_name(kind: Kind) -> &'static str {
+fn kind_name(kind: NodeKind) -> &'static str {
     match kind {
-        Kind::File => "file",
-        Kind::Directory => "directory",
-        Kind::Symlink => "symlink",
-        Kind::Fifo => "fifo",
-        Kind::Socket => "socket",
-        Kind::Device => "char_device",
+        NodeKind::File => "file",
+        NodeKind::Directory => "directory",
+        NodeKind::Symlink => "symlink",
+        NodeKind::Fifo => "fifo",
+        NodeKind::Socket => "socket",
+        NodeKind::Device => "char_device",
     }
 }
 
@@ -644,14 +648,14 @@ fn paths_of(event: &Value, key: &str) -> Vec<PathBuf> {
 }
 
 /// How `diff` names a difference, if there is one.
-fn difference(old: Option<&Seen>, new: Option<&Seen>) -> Option<&'static str> {
+fn difference(old: Option<&TreeNode>, new: Option<&TreeNode>) -> Option<&'static str> {
     let (old, new) = match (old, new) {
         (None, None) => return None,
         (None, _) => return Some("added"),
         (_, None) => return Some("deleted"),
         (Some(old), Some(new)) => (old, new),
     };
-    let facts = |it: &Seen| (it.mode, it.owner, it.mtime);
+    let facts = |it: &TreeNode| (it.mode, it.owner, it.mtime);
     match () {
         () if old.kind != new.kind => Some("retyped"),
         () if old.content != new.content => Some("modified"),
@@ -714,8 +718,8 @@ fn assert_counted(told: &Value, done: &Value) {
 }
 
 /// Whether a file has the names that it had: a name that is made or removed changes its ctime.
-fn has_same_names(before: &Tree, after: &Tree, file: &Seen) -> bool {
-    let names = |tree: &Tree| -> Vec<PathBuf> {
+fn has_same_names(before: &NodeTree, after: &NodeTree, file: &TreeNode) -> bool {
+    let names = |tree: &NodeTree| -> Vec<PathBuf> {
         let names = tree.iter().filter(|(_, it)| it.id == file.id);
         names.map(|(path, _)| path.clone()).collect()
     };
@@ -723,7 +727,7 @@ fn has_same_names(before: &Tree, after: &Tree, file: &Seen) -> bool {
 }
 
 /// Compares the target with the model.
-fn assert_after(outcome: &Outcome, before: &Tree, after: &Tree, looked: &Path) {
+fn assert_after(outcome: &Outcome, before: &NodeTree, after: &NodeTree, looked: &Path) {
     let wanted: BTreeSet<_> = outcome.after.keys().filter(|it| it.starts_with(looked)).collect();
     let found: BTreeSet<_> = after.keys().collect();
     let missing: Vec<_> = wanted.difference(&found).collect();
@@ -740,7 +744,7 @@ fn assert_after(outcome: &Outcome, before: &Tree, after: &Tree, looked: &Path) {
         let found = &after[path];
         let is_loose = outcome.loose.contains(path);
         let facts =
-            |it: &Seen| (it.kind, it.mode, it.owner, if is_loose { (0, 0) } else { it.mtime });
+            |it: &TreeNode| (it.kind, it.mode, it.owner, if is_loose { (0, 0) } else { it.mtime });
         assert_eq!(facts(found), facts(&wanted.seen), "kind, mode, owner and time of {path:?}");
         if !found.is_directory() {
             assert!(found.content == wanted.seen.content, "content of {path:?}");

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::tree::{Kind, SIGNATURE, Seen, TAG, Tree};
+use super::tree::{NodeKind, NodeTree, SIGNATURE, TAG, TreeNode};
 
 /// A pattern by the rules that `backup --help` lists.
 #[derive(Debug, Clone)]
-pub struct Pattern(pub Vec<u8>);
+pub struct ModelPattern(pub Vec<u8>);
 
-impl Pattern {
+impl ModelPattern {
     pub fn matches(&self, path: &Path, is_directory: bool) -> bool {
         let text = &self.0[..];
         let body = text.strip_suffix(b"/").unwrap_or(text);
@@ -56,7 +56,7 @@ fn bytes(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-pub fn any_matches(patterns: &[Pattern], path: &Path, is_directory: bool) -> bool {
+pub fn any_matches(patterns: &[ModelPattern], path: &Path, is_directory: bool) -> bool {
     patterns.iter().any(|pattern| pattern.matches(path, is_directory))
 }
 
@@ -66,7 +66,7 @@ pub struct BackupAsked {
     pub roots: Vec<PathBuf>,
     pub missing: Vec<PathBuf>,
     pub is_list: bool,
-    pub patterns: Vec<Pattern>,
+    pub patterns: Vec<ModelPattern>,
     pub caches: bool,
     pub one_file_system: bool,
 }
@@ -86,7 +86,7 @@ impl BackupAsked {
 
     /// Returns the paths that the snapshot has, and for each whether it is a directory that the
     /// backup entered. `tree` has everything below a directory that holds all roots.
-    pub fn saved(&self, tree: &Tree, mounts: &BTreeSet<PathBuf>) -> BTreeMap<PathBuf, bool> {
+    pub fn saved(&self, tree: &NodeTree, mounts: &BTreeSet<PathBuf>) -> BTreeMap<PathBuf, bool> {
         let mut saved = BTreeMap::new();
         for (path, seen) in tree {
             let reached = self.roots.iter().filter_map(|root| self.reach(tree, mounts, root, path));
@@ -104,7 +104,7 @@ impl BackupAsked {
     /// Whether the walk of `root` takes `path`; and if so, whether it enters it.
     pub fn reach(
         &self,
-        tree: &Tree,
+        tree: &NodeTree,
         mounts: &BTreeSet<PathBuf>,
         root: &Path,
         path: &Path,
@@ -130,16 +130,16 @@ impl BackupAsked {
     }
 }
 
-fn is_cache(tree: &Tree, directory: &Path) -> bool {
+fn is_cache(tree: &NodeTree, directory: &Path) -> bool {
     tree.get(&directory.join(TAG))
-        .is_some_and(|tag| tag.kind == Kind::File && tag.content.starts_with(SIGNATURE))
+        .is_some_and(|tag| tag.kind == NodeKind::File && tag.content.starts_with(SIGNATURE))
 }
 
 /// A snapshot as the model has it.
 #[derive(Debug, Clone, Default)]
 pub struct Saved {
     pub id: String,
-    pub tree: Tree,
+    pub tree: NodeTree,
     /// The directories that the backup entered.
     pub entered: BTreeSet<PathBuf>,
     pub sources: Vec<PathBuf>,
@@ -160,14 +160,14 @@ pub struct RestoreAsked {
     pub checksum: bool,
     pub delete: bool,
     pub yes: bool,
-    pub include: Vec<Pattern>,
-    pub exclude: Vec<Pattern>,
+    pub include: Vec<ModelPattern>,
+    pub exclude: Vec<ModelPattern>,
 }
 
 /// What is at a path after a restore.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    pub seen: Seen,
+    pub seen: TreeNode,
     pub inode: Inode,
 }
 
@@ -212,14 +212,14 @@ type LinkKey = ((u64, u64), Option<PathBuf>);
 /// The first name of a file with several names, after the restore.
 struct First {
     inode: Inode,
-    seen: Seen,
+    seen: TreeNode,
 }
 
 /// A restore of a snapshot onto a tree.
 pub struct Restore<'a> {
     pub saved: &'a Saved,
     pub asked: &'a RestoreAsked,
-    pub before: &'a Tree,
+    pub before: &'a NodeTree,
     pub mounts: &'a BTreeSet<PathBuf>,
 }
 
@@ -230,7 +230,7 @@ impl Restore<'_> {
         match path.strip_prefix(below) {
             _ if *to_origin => path.to_path_buf(),
             Ok(rest) if rest.as_os_str().is_empty() => match self.saved.tree[path].kind {
-                Kind::Directory => to.clone(),
+                NodeKind::Directory => to.clone(),
                 _ => to.join(path.file_name().unwrap()),
             },
             Ok(rest) => to.join(rest),
@@ -239,9 +239,9 @@ impl Restore<'_> {
     }
 
     /// Returns the entries that are restored.
-    fn chosen(&self) -> Vec<(&PathBuf, &Seen)> {
+    fn chosen(&self) -> Vec<(&PathBuf, &TreeNode)> {
         let RestoreAsked { path: below, include, exclude, .. } = self.asked;
-        let matches = |patterns: &[Pattern], path: &Path| {
+        let matches = |patterns: &[ModelPattern], path: &Path| {
             let up = path.ancestors().take_while(|it| it.starts_with(below));
             let entries = up.filter_map(|it| Some((it, self.saved.tree.get(it)?)));
             entries.into_iter().any(|(it, seen)| any_matches(patterns, it, seen.is_directory()))
@@ -257,7 +257,7 @@ impl Restore<'_> {
     /// Returns the patterns of `--include` that match nothing at and below PATH.
     fn unmet(&self) -> usize {
         let all = || self.saved.tree.iter().filter(|(path, _)| path.starts_with(&self.asked.path));
-        let is_met = |pattern: &&Pattern| {
+        let is_met = |pattern: &&ModelPattern| {
             all().any(|(path, seen)| pattern.matches(path, seen.is_directory()))
         };
         self.asked.include.iter().filter(|it| !is_met(it)).count()
@@ -276,7 +276,7 @@ impl Restore<'_> {
     }
 
     fn refused(&self) -> Outcome {
-        let same = |seen: &Seen| Wanted { seen: seen.clone(), inode: Inode::Same(seen.id) };
+        let same = |seen: &TreeNode| Wanted { seen: seen.clone(), inode: Inode::Same(seen.id) };
         let after = self.before.iter().map(|(path, seen)| (path.clone(), same(seen))).collect();
         let untouched = self.before.keys().cloned().collect();
         Outcome { code: 14, after, untouched, ..Outcome::default() }
@@ -370,7 +370,7 @@ impl Restore<'_> {
         outcome
     }
 
-    fn directory(&self, outcome: &mut Outcome, seen: &Seen, place: &Path) {
+    fn directory(&self, outcome: &mut Outcome, seen: &TreeNode, place: &Path) {
         let is_target = *place == self.asked.to && !self.asked.to_origin;
         let before = self.before.get(place);
         let there = before.filter(|it| it.is_directory());
@@ -394,13 +394,13 @@ impl Restore<'_> {
     fn other(
         &self,
         outcome: &mut Outcome,
-        seen: &Seen,
+        seen: &TreeNode,
         place: &Path,
         groups: &HashMap<LinkKey, Vec<PathBuf>>,
         firsts: &mut HashMap<LinkKey, First>,
     ) {
         let before = self.before.get(place);
-        if before.is_some_and(Seen::is_directory) && !self.clear(outcome, place) {
+        if before.is_some_and(TreeNode::is_directory) && !self.clear(outcome, place) {
             outcome.lost.insert(place.to_path_buf());
             return;
         }
@@ -436,7 +436,7 @@ impl Restore<'_> {
 
     /// Returns what a file, symlink or special file becomes under its first name, and whether it is
     /// correct already.
-    fn alone(&self, seen: &Seen, place: &Path, names: &[PathBuf]) -> (Wanted, bool) {
+    fn alone(&self, seen: &TreeNode, place: &Path, names: &[PathBuf]) -> (Wanted, bool) {
         let new = Wanted { seen: seen.clone(), inode: Inode::New(place.to_path_buf()) };
         let Some(there) = self.before.get(place).filter(|it| it.kind == seen.kind) else {
             return (new, false);
@@ -445,13 +445,13 @@ impl Restore<'_> {
         let has_metadata =
             (there.mode, there.owner, there.mtime) == (seen.mode, seen.owner, seen.mtime);
         let same = |content: &[u8]| {
-            let seen = Seen { content: content.to_vec(), ..seen.clone() };
+            let seen = TreeNode { content: content.to_vec(), ..seen.clone() };
             Wanted { seen, inode: Inode::Same(there.id) }
         };
         if !self.asked.in_place {
             return (new, false);
         }
-        if seen.kind != Kind::File {
+        if seen.kind != NodeKind::File {
             let is_wanted = has_metadata && there.content == seen.content;
             return if is_wanted { (same(&seen.content), true) } else { (new, false) };
         }
@@ -468,14 +468,14 @@ impl Restore<'_> {
         match there.links == own.max(1) {
             true => (same(&there.content), false),
             false => {
-                let seen = Seen { content: there.content.clone(), ..seen.clone() };
+                let seen = TreeNode { content: there.content.clone(), ..seen.clone() };
                 (Wanted { seen, inode: Inode::Any(place.to_path_buf()) }, false)
             }
         }
     }
 
     /// A file of the snapshot, on one mount of the target: no hard link leads to another mount.
-    fn key(&self, seen: &Seen, place: &Path) -> LinkKey {
+    fn key(&self, seen: &TreeNode, place: &Path) -> LinkKey {
         let mount = self.mounts.iter().rfind(|at| place.starts_with(at));
         (seen.id, mount.cloned())
     }

@@ -13,7 +13,7 @@ use std::process::Command;
 use pinstripe_testing::{chosen_seeds, in_own_mounts, is_root, not_installed, skipped};
 
 use super::model::{BackupAsked, Restore, RestoreAsked, Saved};
-use super::tree::{Draw, Ground, Kind, SIGNATURE, Seen, TAG, Tree, scan, set_time};
+use super::tree::{Draw, Ground, NodeKind, NodeTree, SIGNATURE, TAG, TreeNode, scan, set_time};
 use super::{SEEDS, SEEDS_VARIABLE};
 
 fn is_there(program: &str) -> bool {
@@ -59,7 +59,7 @@ fn save_by_tar(seed: u64) {
     let is_reached = |path: &PathBuf| {
         asked.roots.iter().any(|root| asked.reach(&tree, &ground.mounts, root, path).is_some())
     };
-    let is_saved = |path: &PathBuf| tree[path].kind != Kind::Socket && is_reached(path);
+    let is_saved = |path: &PathBuf| tree[path].kind != NodeKind::Socket && is_reached(path);
     let saved = asked.saved(&tree, &ground.mounts).into_keys().filter(is_saved);
     assert_eq!(told, saved.collect(), "seed {seed}: {asked:?}");
 }
@@ -137,15 +137,16 @@ fn restore_by_rsync(seed: u64) {
     rsync(&[how, "--delete"], &ground.root, &target.root);
     let is_plain = |path: &Path| {
         let source = tree.get(&ground.root.join(path.strip_prefix(&target.root).unwrap()));
-        let has_links = |it: Option<&Seen>| it.is_some_and(|it| !it.is_directory() && it.links > 1);
+        let has_links =
+            |it: Option<&TreeNode>| it.is_some_and(|it| !it.is_directory() && it.links > 1);
         !has_links(source) && !has_links(before.get(path))
     };
-    let facts = |path: &PathBuf, it: &Seen| {
+    let facts = |path: &PathBuf, it: &TreeNode| {
         let facts = (it.kind, it.mode, it.owner, it.mtime);
         let content = if it.is_directory() { Vec::new() } else { it.content.clone() };
         (path.clone(), is_plain(path).then_some((facts, content)))
     };
-    let after: Tree = scan(&target.root);
+    let after: NodeTree = scan(&target.root);
     let found: BTreeMap<_, _> = after.iter().map(|(path, it)| facts(path, it)).collect();
     let wanted = outcome.after.iter().map(|(path, it)| facts(path, &it.seen));
     let wanted: BTreeMap<_, _> = wanted.collect();

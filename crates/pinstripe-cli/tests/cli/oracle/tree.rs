@@ -49,7 +49,7 @@ impl Draw {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum NodeKind {
     File,
     Directory,
     Symlink,
@@ -60,8 +60,8 @@ pub enum Kind {
 
 /// An entry of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    pub kind: Kind,
+pub struct TreeNode {
+    pub kind: NodeKind,
     pub mode: u32,
     pub owner: (u32, u32),
     pub mtime: (i64, i64),
@@ -76,18 +76,18 @@ pub struct Seen {
     pub links: u64,
 }
 
-impl Seen {
+impl TreeNode {
     pub fn is_directory(&self) -> bool {
-        self.kind == Kind::Directory
+        self.kind == NodeKind::Directory
     }
 }
 
 /// The entries of a tree by their paths, in path order.
-pub type Tree = BTreeMap<PathBuf, Seen>;
+pub type NodeTree = BTreeMap<PathBuf, TreeNode>;
 
 /// Returns the entries at and below `at` by their absolute paths; none if it does not exist.
-pub fn scan(at: &Path) -> Tree {
-    let mut tree = Tree::new();
+pub fn scan(at: &Path) -> NodeTree {
+    let mut tree = NodeTree::new();
     let mut left = vec![at.to_path_buf()];
     while let Some(path) = left.pop() {
         let Ok(stat) = fs::symlink_metadata(&path) else { continue };
@@ -100,28 +100,28 @@ pub fn scan(at: &Path) -> Tree {
     tree
 }
 
-pub fn see(path: &Path, stat: &fs::Metadata) -> Seen {
+pub fn see(path: &Path, stat: &fs::Metadata) -> TreeNode {
     let kind = match FileType::from_raw_mode(stat.mode()) {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink,
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
-        _ => Kind::Device,
+        FileType::RegularFile => NodeKind::File,
+        FileType::Directory => NodeKind::Directory,
+        FileType::Symlink => NodeKind::Symlink,
+        FileType::Fifo => NodeKind::Fifo,
+        FileType::Socket => NodeKind::Socket,
+        _ => NodeKind::Device,
     };
     let content = match kind {
-        Kind::File => fs::read(path).unwrap(),
-        Kind::Symlink => fs::read_link(path).unwrap().as_os_str().as_bytes().to_vec(),
+        NodeKind::File => fs::read(path).unwrap(),
+        NodeKind::Symlink => fs::read_link(path).unwrap().as_os_str().as_bytes().to_vec(),
         _ => Vec::new(),
     };
-    Seen {
+    TreeNode {
         kind,
         mode: stat.mode() & 0o7777,
         owner: (stat.uid(), stat.gid()),
         mtime: (stat.mtime(), stat.mtime_nsec()),
         ctime: (stat.ctime(), stat.ctime_nsec()),
         size: stat.size(),
-        data: if kind == Kind::File { data_bytes(path, stat) } else { 0 },
+        data: if kind == NodeKind::File { data_bytes(path, stat) } else { 0 },
         content,
         id: (stat.dev(), stat.ino()),
         links: stat.nlink(),
@@ -184,24 +184,24 @@ impl Ground {
         self.story.push(format!("{what} {:?}", at.strip_prefix(&self.root).unwrap_or(at)));
     }
 
-    pub fn scan(&self) -> Tree {
+    pub fn scan(&self) -> NodeTree {
         scan(&self.root)
     }
 
-    fn all(&self, is_wanted: impl Fn(&Seen) -> bool) -> Vec<PathBuf> {
+    fn all(&self, is_wanted: impl Fn(&TreeNode) -> bool) -> Vec<PathBuf> {
         let all =
             self.scan().into_iter().filter(|(path, seen)| *path != self.root && is_wanted(seen));
         all.map(|(path, _)| path).collect()
     }
 
-    pub fn pick(&self, draw: &mut Draw, is_wanted: impl Fn(&Seen) -> bool) -> Option<PathBuf> {
+    pub fn pick(&self, draw: &mut Draw, is_wanted: impl Fn(&TreeNode) -> bool) -> Option<PathBuf> {
         let all = self.all(is_wanted);
         (!all.is_empty()).then(|| draw.pick(&all).clone())
     }
 
     /// Returns a name that is free, in any directory.
     fn free(&self, draw: &mut Draw) -> Option<PathBuf> {
-        let mut directories = self.all(Seen::is_directory);
+        let mut directories = self.all(TreeNode::is_directory);
         directories.push(self.root.clone());
         let name = OsStr::from_bytes(NAMES[draw.below(NAMES.len())]);
         let path = draw.pick(&directories).join(name);
@@ -268,7 +268,7 @@ impl Ground {
     }
 
     fn link(&self, draw: &mut Draw, path: &Path) -> &'static str {
-        let existing = self.pick(draw, |seen| matches!(seen.kind, Kind::File | Kind::Fifo));
+        let existing = self.pick(draw, |seen| matches!(seen.kind, NodeKind::File | NodeKind::Fifo));
         match existing.is_some_and(|existing| fs::hard_link(existing, path).is_ok()) {
             true => "hard link",
             false => "no hard link",
@@ -293,7 +293,7 @@ impl Ground {
         fs::create_dir(at).unwrap();
         let mut from = self.elsewhere.clone();
         if draw.one_in(3) {
-            let other = self.pick(draw, Seen::is_directory);
+            let other = self.pick(draw, TreeNode::is_directory);
             from = other.unwrap_or(from);
         }
         if would_contain_itself(at, &from) {
@@ -403,10 +403,10 @@ impl Ground {
     pub fn spoil(&mut self, draw: &mut Draw, count: usize) {
         for _ in 0..count {
             let what = draw.below(7);
-            let is_file = |seen: &Seen| seen.kind == Kind::File;
+            let is_file = |seen: &TreeNode| seen.kind == NodeKind::File;
             let path = match what {
                 0..5 => self.pick(draw, is_file),
-                _ => self.pick(draw, Seen::is_directory),
+                _ => self.pick(draw, TreeNode::is_directory),
             };
             let Some(path) = path else { continue };
             let stat = fs::symlink_metadata(&path).unwrap();

@@ -94,7 +94,7 @@ fn junk_on_one_member_of_a_mirror_is_no_loss() {
     }
 }
 
-/// An object that nobody wrote, among the objects of deletion of all members, ended each backup.
+/// All members had a foreign object among the objects of deletion. It ended each backup.
 #[test]
 fn junk_among_the_steps_of_deletion_ends_no_backup() {
     let (kind, junk) = (ExtentKind::Gc, Junk::Short);

@@ -74,7 +74,7 @@ pub enum Trouble {
         member: usize,
         at: u64,
     },
-    /// An object that nobody wrote is on one member, or of all, from a call on.
+    /// One member has a foreign object, or all members have it, from a call on.
     Junk {
         member: usize,
         is_on_all: bool,
@@ -254,7 +254,7 @@ fn trouble(dice: &mut Dice, verbs: &[Verb]) -> Trouble {
     }
 }
 
-/// All members have an object that nobody wrote only among kinds that hold no data.
+/// All members have a foreign object only among kinds that hold no data.
 fn junk(dice: &mut Dice, member: usize, at: u64) -> Trouble {
     let junk = *dice.pick(&[Junk::Empty, Junk::Empty, Junk::Short, Junk::Noise]);
     if dice.below(3) == 0 {
