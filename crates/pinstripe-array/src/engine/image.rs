@@ -8,6 +8,7 @@ use pinstripe_kernel::parity::update;
 use super::Array;
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
+use crate::format::superblock::Consistency;
 use crate::geometry::RowMap;
 use crate::plan::Transfer;
 use crate::set::ShardSet;
@@ -64,7 +65,9 @@ impl Array {
         image
     }
 
-    /// Writes the right content of one block of a column. The caller occupies the row.
+    /// Writes the right content of one block of a column. The caller occupies the row. Under the
+    /// bitmap policy the regions are marked first: another member may have a mark that this one
+    /// lacks, and after a power cut the old checksum would make the new content a damaged block.
     pub(super) fn correct_block(&self, row: &RowImage, block: usize, blame: &Blame) -> Result<()> {
         let mended = match blame {
             Blame::Known(shard, bytes) => vec![(*shard, bytes.clone())],
@@ -73,7 +76,12 @@ impl Array {
         for (shard, bytes) in mended {
             let Some(member) = self.holder(&row.map, shard) else { continue };
             let start = row.map.place(shard).start + (block * BLOCK) as u64;
-            if member.write(start, &bytes).is_err()
+            let is_marked = match self.consistency() {
+                Consistency::Bitmap => member.mark_dirty(&[start..start + BLOCK_BYTES]),
+                Consistency::Log | Consistency::None => Ok(()),
+            };
+            if is_marked.is_err()
+                || member.write(start, &bytes).is_err()
                 || member.set_sums(start / BLOCK_BYTES, &[Sum::from_block(&bytes)]).is_err()
             {
                 self.fail(row.map.member(shard))?;

@@ -29,10 +29,11 @@ const FOUND: [(u64, &str); 2] = [
     (3_016_120, "a block that stayed was lost with one that was being written"),
 ];
 /// Seeds of pairs that failed once.
-const FOUND_PAIRS: [(u64, &str); 3] = [
+const FOUND_PAIRS: [(u64, &str); 4] = [
     (60_884, "a replacement kept a block of a write that a power cut interrupted, without a log"),
     (98_792, "what a resync wrote before a row was written again was lost with that write"),
     (4_021_892, "the same, when the resync had passed the row"),
+    (4_089_082, "a resync wrote to a member that had lost its mark, and the power went"),
 ];
 /// The same, drawn as stories were before they had ends.
 const FOUND_WITHOUT_ENDS: [(u64, &str); 4] = [
