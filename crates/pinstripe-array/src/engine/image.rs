@@ -76,8 +76,9 @@ impl Array {
         for (shard, bytes) in mended {
             let Some(member) = self.holder(&row.map, shard) else { continue };
             let start = row.map.place(shard).start + (block * BLOCK) as u64;
+            let written = start..start + BLOCK_BYTES;
             let is_marked = match self.consistency() {
-                Consistency::Bitmap => member.mark_dirty(&[start..start + BLOCK_BYTES]),
+                Consistency::Bitmap => member.mark_dirty(std::slice::from_ref(&written)),
                 Consistency::Log | Consistency::None => Ok(()),
             };
             if is_marked.is_err()
