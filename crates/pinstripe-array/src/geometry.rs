@@ -339,16 +339,16 @@ fn check_members(level: Level, members: usize, layout: Layout) -> Result<()> {
     if members < level.members_min() || members > SET_MAX {
         return Err(Error::new(
             Kind::Usage,
-            format!("this is not a possible number of members for {level}"),
+            format!("a {level} array cannot have this number of members"),
         )
-        .expected(format!("{} to {SET_MAX}", level.members_min()), members));
+        .expected(format!("{} to {SET_MAX} members", level.members_min()), members));
     }
     if let Layout::Copies(copies) = layout
         && !(2..=members).contains(&copies.count())
     {
         return Err(Error::new(
             Kind::Usage,
-            "this is not a possible number of copies for the number of members",
+            "an array with this number of members cannot have this number of copies",
         )
         .expected(format!("2 to {members} copies"), copies.count())
         .advice("choose fewer copies or more members"));
@@ -361,7 +361,7 @@ fn check_members(level: Level, members: usize, layout: Layout) -> Result<()> {
         // row.
         return Err(Error::new(
             Kind::Usage,
-            format!("the copies of layout {layout} would overlap"),
+            format!("with this number of members, the copies of layout {layout} would overlap"),
         )
         .expected(format!("a multiple of {near} members"), members)
         .advice("choose another number of members, or far copies"));

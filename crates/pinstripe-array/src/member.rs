@@ -38,7 +38,7 @@ use pinstripe_io::device::SharedDevice;
 /// Unchanged pages of the table of checksums that a member keeps in memory: 2 MiB.
 const PAGES_KEPT: usize = 512;
 /// The advice for a member whose map of regions cannot be trusted.
-const ANEW: &str = "add the member again: it is rebuilt from the other members";
+const ANEW: &str = "add the member again: its data is then rebuilt from the other members";
 /// The number of blocks whose checksums are looked up at once.
 const SUMS_AT_ONCE: usize = 64;
 
@@ -96,12 +96,13 @@ impl ArrayMember {
         (tables.regions, tables.checks) = (regions, checks);
         let check = tables.regions_check();
         if superblock.is_clean && !force && check != superblock.regions_check {
-            let what = "the region map of the member is not the one that was written last: the \
-                        device lost a write";
+            let what = "the region map of the member is older than the one that was written last: \
+                        the device lost a write";
             return Err(Error::corrupt(what, member.path())
                 .expected(superblock.regions_check, check)
                 .advice(format!(
-                    "{ANEW}; --force uses the member as it is, with blocks that may be stale"
+                    "{ANEW}; with --force, the member is used although some of its blocks may be \
+                     stale"
                 )));
         }
         Ok(member)

@@ -98,8 +98,8 @@ impl RmwLevel {
             0 => Ok(RmwLevel::Never),
             1 => Ok(RmwLevel::Fewer),
             2 => Ok(RmwLevel::FewerOrEqual),
-            _ => Err(Error::new(Kind::Usage, "this is not a value of rmw_level")
-                .expected("the value 0, 1 or 2", number)),
+            _ => Err(Error::new(Kind::Usage, "this is not a possible value of rmw_level")
+                .expected("0, 1 or 2", number)),
         }
     }
 }

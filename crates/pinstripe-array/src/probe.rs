@@ -6,7 +6,7 @@
 //! of each if they share one arm. The three measurements (first, second, both) take turns, so that
 //! other load on the disks affects all three equally.
 
-#![allow(clippy::disallowed_methods, reason = "measures two devices at once")]
+#![allow(clippy::disallowed_methods, reason = "this module measures two devices at the same time")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

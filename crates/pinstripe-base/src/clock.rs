@@ -1,7 +1,7 @@
 //! The only module that reads the clock: for times that are shown, and for deciding what a backup
 //! may trust.
 
-#![allow(clippy::disallowed_methods, reason = "the one place that asks for the time")]
+#![allow(clippy::disallowed_methods, reason = "only this module reads the clock")]
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

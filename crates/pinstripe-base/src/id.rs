@@ -109,9 +109,9 @@ pub fn find_by_name<'a, T, I: fmt::Display>(
     match (matching.next(), matching.next()) {
         (Some(found), None) if name.len() >= NAME_MIN_DIGITS => Ok(found),
         (Some(_), _) => {
-            Err(Error::new(Kind::Usage, format!("'{name}' is too short for one {what}")))
+            Err(Error::new(Kind::Usage, format!("'{name}' is too short to identify one {what}")))
         }
-        (None, _) => Err(Error::new(Kind::NotFound, format!("no {what} '{name}'"))),
+        (None, _) => Err(Error::new(Kind::NotFound, format!("there is no {what} '{name}'"))),
     }
 }
 
@@ -132,7 +132,7 @@ pub trait Names: Send + Sync {
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {
-        Error::new(Kind::Io, format!("the system gave no random bytes: {error}"))
+        Error::new(Kind::Io, format!("the system did not supply random bytes: {error}"))
     })?;
     Ok(bytes)
 }

@@ -132,9 +132,13 @@ impl Redundancy {
             count => format!("{count} packs have"),
         };
         match self.survives {
-            0 if self.parity == 0 => "the store has no parity: no member may be lost".to_owned(),
-            0 if self.thin_packs == 0 => "no further member may be lost".to_owned(),
-            0 => format!("no further member may be lost, because {packs} no parity left"),
+            0 if self.parity == 0 => {
+                "the store has no parity: the loss of any member loses data".to_owned()
+            }
+            0 if self.thin_packs == 0 => "the loss of one more member would lose data".to_owned(),
+            0 => format!(
+                "the loss of one more member would lose data, because {packs} no parity left"
+            ),
             1 => "every snapshot survives the loss of any 1 more member".to_owned(),
             count => format!("every snapshot survives the loss of any {count} more members"),
         }

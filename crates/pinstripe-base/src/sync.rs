@@ -4,7 +4,7 @@
 //! Invariant: a [`Stop`] that was set stays set, and every wait for it returns at once, both in a
 //! thread and in poll(2).
 
-#![allow(clippy::disallowed_methods, reason = "waits for events of this process")]
+#![allow(clippy::disallowed_methods, reason = "this module waits for events of its own process")]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -95,10 +95,8 @@ impl Stop {
     /// Fails with the errors of [`new`](Self::new).
     pub fn of_flag(flag: Arc<AtomicBool>) -> Result<Self> {
         // Nonblocking: `set` runs in signal handlers.
-        let event =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
-                Error::io("cannot be created", "the eventfd that stops threads", errno)
-            })?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::io("cannot be created", "eventfd that stops threads", errno))?;
         let stop = Stop { flag, event };
         if stop.is_set() {
             stop.set();
@@ -166,10 +164,8 @@ impl Wake {
     /// # Errors
     /// Fails with the errors of [`Stop::new`].
     pub fn new() -> Result<Self> {
-        let event =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
-                Error::io("cannot be created", "the eventfd that wakes threads", errno)
-            })?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::io("cannot be created", "eventfd that wakes threads", errno))?;
         Ok(Wake { event })
     }
 

@@ -20,7 +20,7 @@ pub const GIB: u64 = 1 << 30;
 pub fn parse_size(text: &str) -> Result<u64> {
     let bad = || {
         Error::new(Kind::Usage, format!("'{text}' is not a size"))
-            .advice("write a size as a number followed by K, M, G or T, as in 64K or 1M")
+            .advice("write a size as a number followed by K, M, G or T, for example 64K or 1M")
     };
     let lower = text.trim().to_ascii_lowercase();
     let number = lower.trim_end_matches("ib").trim_end_matches('b');

@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
         match usize::try_from(count) {
             Ok(count) if count <= most => Ok(count),
             _ => Err(self
-                .corrupt("a count is larger than the number of bytes that follow")
+                .corrupt("a count is too large for the number of bytes that follow")
                 .expected(format!("at most {most}"), count)),
         }
     }
@@ -157,7 +157,9 @@ impl<'a> Reader<'a> {
     pub fn finish(self) -> Result<()> {
         match self.remaining() {
             0 => Ok(()),
-            left => Err(self.corrupt("bytes are left over at the end").expected(0, left)),
+            left => {
+                Err(self.corrupt("there are more bytes than expected at the end").expected(0, left))
+            }
         }
     }
 }

@@ -75,24 +75,25 @@ fn connector(
     }
     let known = Certificate::from_pem_bundle(authorities).ok().filter(|known| !known.is_empty());
     let authorities = known.ok_or_else(|| {
-        Error::new(Kind::Usage, "the CA bundle has no certificate")
+        Error::new(Kind::Usage, "the CA bundle contains no certificate")
             .at(place.path())
-            .expected("certificates as PEM", "something else")
+            .expected("certificates in the PEM format", "something else")
             .advice("check the file named by AWS_CA_BUNDLE or by ca_bundle in the profile")
     })?;
     Ok(CountingConnector { counters, authorities })
 }
 
 fn unusable(place: &BucketPlace, error: &object_store::Error) -> Error {
-    Error::new(Kind::Usage, format!("cannot use this endpoint: {error}"))
+    Error::new(Kind::Usage, format!("this endpoint cannot be used: {error}"))
         .at(place.path())
         .advice("check the endpoint's URL and the credentials")
 }
 
 /// Parses the name of a credential option.
 fn option<K: FromStr>(name: &str) -> Result<K> {
-    K::from_str(name)
-        .map_err(|_| Error::new(Kind::Usage, format!("unknown option for credentials: {name}")))
+    K::from_str(name).map_err(|_| {
+        Error::new(Kind::Usage, format!("this is not a known option for credentials: {name}"))
+    })
 }
 
 /// Verifies that this program supports the protocol of a place.

@@ -106,7 +106,7 @@ impl Fault {
             Error::new(kind, format!("cannot {act} at {endpoint}: {why}")).at(place)
         };
         match self {
-            Fault::Missing => Error::new(Kind::NotFound, "no such extent").at(place),
+            Fault::Missing => Error::new(Kind::NotFound, "this extent does not exist").at(place),
             Fault::Exists => Error::new(Kind::Exists, "exists already").at(place),
             Fault::Contradicts => failed(
                 Kind::Io,
@@ -114,10 +114,10 @@ impl Fault {
                  it does not exist",
             )
             .advice(
-                "a server that was killed during a write may leave this state: have the provider \
-                 repair the key, or, while no program uses the store, use the provider's own tool \
-                 to write an empty object under this key and delete that object; stored data is \
-                 not affected",
+                "a server that was killed during a write may leave a key in this state: ask the \
+                 provider to repair the key; or, while no program uses the store, write an empty \
+                 object under this key with the provider's own tool, and then delete that object; \
+                 stored data is not affected",
             ),
             Fault::Refused(refusal) => {
                 let kind = if refusal.is_full() { Kind::NoSpace } else { Kind::Io };
@@ -127,7 +127,7 @@ impl Fault {
                 .advice("check the endpoint and the network; the request was tried several times"),
             Fault::Untrusted(why) => failed(Kind::Io, why).advice(
                 "set AWS_CA_BUNDLE, or ca_bundle in the profile, to a file with the CA \
-                 certificate; also check the endpoint's host name and this host's clock",
+                 certificate; also check the endpoint's host name and the clock of this host",
             ),
             Fault::Late => failed(Kind::Unanswered, "the endpoint did not answer in time")
                 .advice("check the endpoint and the network; the request was tried several times"),
@@ -136,9 +136,13 @@ impl Fault {
                  belong to a store: rename or delete it with the provider's own tool",
             ),
             Fault::ReadOnly => {
-                failed(Kind::Refused, "with --at the store is read-only").advice("leave out --at")
+                failed(Kind::Refused, "with --at, the store is read-only").advice("leave out --at")
             }
-            Fault::Unknown => failed(Kind::Unsupported, "the endpoint does not speak S3"),
+            Fault::Unknown => failed(
+                Kind::Unsupported,
+                "the endpoint does not support the S3 \
+                                                         protocol",
+            ),
             Fault::Odd(why) => failed(Kind::Io, why).advice(strange(place)),
         }
     }

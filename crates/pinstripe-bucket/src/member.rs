@@ -97,12 +97,12 @@ impl BucketMember {
             .map_err(|fault| session.error(&fault, "list", path))?;
         let Some(first) = listed.first() else { return Ok(()) };
         let advice = match self.len(ExtentName::Label).is_ok() {
-            true => "this prefix is already a member of a store; name another prefix",
-            false => "name another prefix, as in s3://BUCKET/NAME",
+            true => "this prefix is already a member of a store; give another prefix",
+            false => "give another prefix, for example s3://BUCKET/NAME",
         };
         Err(Error::new(Kind::Refused, "the prefix is not empty")
             .at(path)
-            .expected("nothing below it", format!("'{first}'"))
+            .expected("no object with this prefix", format!("'{first}'"))
             .advice(advice))
     }
 

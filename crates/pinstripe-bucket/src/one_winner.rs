@@ -44,9 +44,9 @@ impl Inner {
         let what = "versioning was enabled on this bucket after the member was created, and with \
                     versioning this endpoint lets several writers create the same object";
         Err(Error::new(Kind::NoOneWinner, what).at(self.place.path()).advice(
-            "backups of two writers could overwrite each other in this bucket: the store can still \
-             be read; move the member to a bucket without versioning (pinstripe member replace), \
-             or create a new store in such a bucket",
+            "backups of two writers could overwrite each other in this bucket, but the store can \
+             still be read; move the member to a bucket without versioning with 'pinstripe member \
+             replace', or create a new store in such a bucket",
         ))
     }
 

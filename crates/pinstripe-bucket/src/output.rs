@@ -127,11 +127,15 @@ impl BucketOutput {
             let Some(number) = number else {
                 return Err(Error::new(
                     Kind::Refused,
-                    "the prefix contains other objects than an output",
+                    "the prefix contains objects that do not belong to an output of 'pinstripe \
+                     split'",
                 )
                 .at(&self.path)
-                .expected("'head' and 'log-...'", format!("'{key}' of {bytes} bytes"))
-                .advice("name another prefix, as in s3://BUCKET/NAME"));
+                .expected(
+                    "only the objects 'head' and 'log-...'",
+                    format!("the object '{key}' of {bytes} bytes"),
+                )
+                .advice("give another prefix, for example s3://BUCKET/NAME"));
             };
             stored.insert(number, bytes);
         }
@@ -154,7 +158,7 @@ impl BucketOutput {
         match got {
             Ok(got) if got.bytes.len() as u64 == many => Ok(got.bytes),
             Ok(got) => Err(Error::corrupt(
-                "the output is shorter than before",
+                "the output became shorter while it was used",
                 self.path.join(name(number)),
             )
             .expected(many, got.bytes.len())),
@@ -228,9 +232,9 @@ impl BucketOutput {
         drop(state);
         self.sent.notify_all();
         put.map_err(|fault| match fault {
-            Fault::Exists => Error::new(Kind::Busy, "another program writes to this output")
+            Fault::Exists => Error::new(Kind::Busy, "another program is writing to this output")
                 .at(self.path.join(name(number)))
-                .advice("wait until the other program ends, or name another prefix"),
+                .advice("wait until the other program ends, or give another prefix"),
             fault => self.failed(&fault, "write", &name(number)),
         })
     }

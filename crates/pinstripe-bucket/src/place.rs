@@ -68,7 +68,7 @@ impl BucketPlace {
         let odd = |what: &str| Err(wrong(place, what));
         let Some(text) = place.to_str() else { return odd("this URL is not valid UTF-8") };
         if text.len() > PLACE_MAX_BYTES {
-            return odd("this place is too long");
+            return odd("this URL is too long");
         }
         let Some((scheme, rest)) = text.split_once("://") else { return odd("this is not a URL") };
         let (provider, protocol) = scheme.split_once('+').unwrap_or((scheme, ""));
@@ -76,16 +76,16 @@ impl BucketPlace {
             "s3" => Provider::S3,
             "gs" => Provider::Google,
             "az" => Provider::Azure,
-            _ => return odd("this URL scheme is unknown"),
+            _ => return odd("the scheme of this URL is unknown"),
         };
         let (named, rest) = match protocol {
-            "" if scheme.ends_with('+') => return odd("this URL scheme is unknown"),
+            "" if scheme.ends_with('+') => return odd("the scheme of this URL is unknown"),
             "" => (None, rest),
             "https" | "http" => {
                 let (host, rest) = rest.split_once('/').unwrap_or((rest, ""));
                 (Some((protocol == "https", host.to_ascii_lowercase())), rest)
             }
-            _ => return odd("this URL scheme is unknown"),
+            _ => return odd("the scheme of this URL is unknown"),
         };
         let (account, rest) = match provider {
             Provider::Azure => rest.split_once('/').unwrap_or((rest, "")),
@@ -99,7 +99,7 @@ impl BucketPlace {
             None => defaults.host(place, provider, account)?,
         };
         if !is_host(&host) {
-            return odd("this is not a valid endpoint host");
+            return odd("this is not a valid host name of an endpoint");
         }
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let prefix = prefix.trim_end_matches('/');
@@ -247,9 +247,12 @@ fn host_of(place: &Path, endpoint: &str) -> Result<(bool, String)> {
         "https" => true,
         "http" => false,
         _ => {
-            return Err(Error::new(Kind::Usage, "an endpoint begins with https:// or http://")
-                .at(place)
-                .expected("a URL such as https://s3.example.org", endpoint));
+            return Err(Error::new(
+                Kind::Usage,
+                "the URL of an endpoint must begin with https:// or http://",
+            )
+            .at(place)
+            .expected("a URL, for example https://s3.example.org", endpoint));
         }
     };
     Ok((is_secure, host.trim_end_matches('/').to_ascii_lowercase()))
@@ -257,8 +260,8 @@ fn host_of(place: &Path, endpoint: &str) -> Result<(bool, String)> {
 
 fn wrong(place: &Path, what: &str) -> Error {
     Error::new(Kind::Usage, what).at(place).advice(
-        "write s3://BUCKET/PREFIX with --endpoint URL, s3+https://HOST/BUCKET/PREFIX, \
-             gs://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX",
+        "write s3+https://HOST/BUCKET/PREFIX, gs://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX, \
+         or write s3://BUCKET/PREFIX together with --endpoint URL",
     )
 }
 

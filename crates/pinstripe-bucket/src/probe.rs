@@ -94,7 +94,8 @@ pub fn survey(member: &Inner, allows_one_writer: bool) -> Result<MemberFacts> {
 }
 
 fn no_one_winner(member: &Inner, raced: usize) -> Error {
-    let what = "this endpoint lets several writers create the same object (no create-if-absent)";
+    let what =
+        "this endpoint lets several writers create the same object (it lacks create-if-absent)";
     Error::new(Kind::NoOneWinner, what)
         .at(member.place.path())
         .expected(
@@ -111,20 +112,20 @@ fn no_ranges(member: &Inner) -> Error {
     let what = "this endpoint does not return the requested part of an object";
     Error::new(Kind::NoOneWinner, what)
         .at(member.place.path())
-        .expected("4 bytes of an object of 10", "another answer")
+        .expected("the requested 4 bytes of an object of 10 bytes", "another answer")
         .advice(
-            "backups there could not be restored: use another endpoint, or check the cache or proxy \
-             in front of it",
+            "backups at this endpoint could not be restored: use another endpoint, or check the \
+             cache or proxy in front of this endpoint",
         )
 }
 
 fn no_lists(member: &Inner, put: &Ability) -> Error {
-    let what = "this endpoint has no create-if-absent, and its listings lack objects that were \
-                just written";
+    let what = "this endpoint lacks create-if-absent, and its listings omit objects that were just \
+                written";
     Error::new(Kind::NoOneWinner, what)
         .at(member.place.path())
-        .expected("every written object in the next listing", &put.seen)
-        .advice("a writer could not detect another writer: use another endpoint")
+        .expected("every written object in the listing that follows", &put.seen)
+        .advice("at this endpoint, a writer could not detect another writer: use another endpoint")
 }
 
 /// Whether the bucket keeps versions; `None` if the endpoint does not report it.
@@ -190,7 +191,7 @@ pub fn run(member: &Inner) -> Result<ProbeReport> {
 }
 
 const RACED: &str = "create-if-absent with 8 concurrent writers";
-const LISTED: &str = "list after put";
+const LISTED: &str = "listings after a put";
 const PLAIN: &str = "ranges of an object";
 const ENDED: &str = "ranges counted from the end of an object";
 
@@ -257,8 +258,8 @@ impl<'a> Trial<'a> {
         let advice = error.advice_text().unwrap_or_default().to_owned();
         let count = left.len();
         error.advice_instead(format!(
-            "{advice}; objects of the probe that could not be removed stay in the bucket ({count}, \
-             as {first}): remove them"
+            "{advice}; test objects that the probe could not remove are still in the bucket \
+             ({count}, for example {first}): remove these objects"
         ))
     }
 
@@ -312,7 +313,7 @@ impl<'a> Trial<'a> {
             is_needed: true,
             seen: format!("{seen} of {of} listings were complete"),
         };
-        let mut deleted = ability("list after delete", seen_delete, looks);
+        let mut deleted = ability("listings after a delete", seen_delete, looks);
         if self.has_left() {
             deleted.seen = "not tested: deletion is not permitted".to_owned();
         }
@@ -334,10 +335,15 @@ impl<'a> Trial<'a> {
         }
         let is_plain = plain.is_ok_and(|got| got.bytes == b"2345" && got.object_bytes == 10);
         let is_ended = ended.is_ok_and(|got| got.bytes == b"6789" && got.object_bytes == 10);
-        let seen = if is_plain { "the requested bytes" } else { "other bytes, or no answer" };
+        let seen = if is_plain {
+            "the requested bytes were returned"
+        } else {
+            "the requested bytes were not returned"
+        };
         let plain =
             Ability { what: PLAIN, is_there: is_plain, is_needed: true, seen: seen.to_owned() };
-        let seen = if is_ended { "the end of an object in one request" } else { "refused" };
+        let seen =
+            if is_ended { "the end of an object was returned by one request" } else { "refused" };
         let ended =
             Ability { what: ENDED, is_there: is_ended, is_needed: false, seen: seen.to_owned() };
         Ok([plain, ended])

@@ -33,10 +33,10 @@ impl fmt::Display for Refusal {
             write!(f, ", {part}")?;
         }
         if self.is_page {
-            f.write_str(", a web page")?;
+            f.write_str(", and the answer is a web page")?;
         }
         if !self.sent_to.is_empty() {
-            write!(f, ", redirected to {}", self.sent_to)?;
+            write!(f, ", with a redirect to {}", self.sent_to)?;
         }
         if !self.request.is_empty() {
             write!(f, " (request {})", self.request)?;
@@ -100,8 +100,8 @@ impl Refusal {
             "NoSuchBucket" => "create the bucket first, or check its name and --endpoint",
             "ContainerNotFound" => "create the container first, or check its name and the account",
             "AuthenticationFailed" | "InvalidAuthenticationInfo" => {
-                "check AZURE_STORAGE_ACCOUNT_KEY, or the other variables, for this account, and \
-                 this host's clock"
+                "check AZURE_STORAGE_ACCOUNT_KEY, or the other variables with credentials, for \
+                 this account; also check the clock of this host"
             }
             "InvalidAccessKeyId"
             | "XAdminUserNotFound"
@@ -112,7 +112,8 @@ impl Refusal {
             }
             _ if self.is_expired() => "the session token has expired: get new credentials",
             "RequestTimeTooSkewed" | "RequestExpired" => {
-                "this host's clock differs too much from the endpoint's: correct this host's clock"
+                "the clock of this host differs too much from the clock of the endpoint: correct \
+                 the clock of this host"
             }
             "AuthorizationHeaderMalformed"
             | "PermanentRedirect"
@@ -134,18 +135,19 @@ impl Refusal {
     }
 
     fn other_region(&self, region: &str) -> String {
-        let name_it = "name the region with --region, or its endpoint with --endpoint";
+        let name_it =
+            "give the region with --region, or the endpoint of the region with --endpoint";
         if self.region.is_empty() && !self.sent_to.is_empty() {
             let host = &self.sent_to;
             return format!(
-                "redirects to another host are not followed: if {host} is the endpoint of the \
-                 bucket in another region, {name_it}; otherwise check for a login page or a proxy \
-                 in between"
+                "pinstripe does not follow redirects to another host: if {host} is the endpoint of \
+                 the bucket in another region, {name_it}; otherwise check whether a login page or \
+                 a proxy is between this host and the endpoint"
             );
         }
         let found = if self.region.is_empty() { "another one" } else { &self.region };
         format!(
-            "the request was signed for region {region}, and the bucket is in {found}: {name_it}"
+            "the request was signed for region {region}, but the bucket is in {found}: {name_it}"
         )
     }
 
@@ -153,20 +155,23 @@ impl Refusal {
     fn rights(&self, place: &Path) -> String {
         let needed = match scheme(place) {
             "gs" => {
-                "the credentials need storage.objects.get, create, list and delete on this bucket"
+                "the credentials need the permissions storage.objects.get, storage.objects.create, \
+                 storage.objects.list and storage.objects.delete on this bucket"
             }
             "az" => {
-                "the credentials need the rights to read, write, list and delete blobs of this \
-                 container, as the role Storage Blob Data Contributor has"
+                "the credentials need the permissions to read, write, list and delete blobs of \
+                 this container; the role Storage Blob Data Contributor has these permissions"
             }
             _ => {
-                "the key needs GetObject, PutObject and ListBucket on this prefix, and DeleteObject \
-                 for gc, forget and member remove"
+                "the access key needs the permissions GetObject, PutObject and ListBucket on this \
+                 prefix; 'pinstripe gc', 'forget' and 'member remove' also need DeleteObject"
             }
         };
         match self.right {
-            "" => format!("these credentials may not do this: {needed}"),
-            right => format!("these credentials may not do this ({right} was refused): {needed}"),
+            "" => format!("these credentials are not permitted to do this: {needed}"),
+            right => format!(
+                "these credentials are not permitted to do this ({right} was refused): {needed}"
+            ),
         }
     }
 }
@@ -175,12 +180,12 @@ impl Refusal {
 pub fn strange(place: &Path) -> &'static str {
     match scheme(place) {
         "gs" | "az" => {
-            "the answers of this server are not those of the provider: check the endpoint, and any \
-             proxies in between"
+            "the answers of this server do not follow the provider's protocol: check the endpoint, \
+             and any proxies between this host and the endpoint"
         }
         _ => {
-            "the answers of this server are not those of S3: check --endpoint, and any proxies in \
-             between"
+            "the answers of this server do not follow the S3 protocol: check --endpoint, and any \
+             proxies between this host and the endpoint"
         }
     }
 }
@@ -242,7 +247,7 @@ mod tests {
             (404, "NoSuchBucket", "create the bucket"),
             (403, "InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
             (400, "ExpiredToken", "new credentials"),
-            (403, "RequestTimeTooSkewed", "this host's clock"),
+            (403, "RequestTimeTooSkewed", "the clock of this host"),
             (403, "AccessDenied", "GetObject"),
             (301, "", "--region"),
             (400, "AuthorizationHeaderMalformed", "eu-west-1"),
@@ -271,13 +276,13 @@ mod tests {
             assert!(error.advice_text().unwrap().contains(advice), "{place} {code}");
         }
         let page = Refusal { status: 403, is_page: true, ..Refusal::default() };
-        assert!(page.advice("us-east-1", place).contains("proxies in between"));
+        assert!(page.advice("us-east-1", place).contains("proxies between"));
         let right = Refusal { status: 403, right: "DeleteObject", ..Refusal::default() };
         assert!(right.advice("us-east-1", place).contains("DeleteObject was refused"));
         let sent_to = "login.example".to_owned();
         let on = Refusal { status: 307, sent_to, ..Refusal::default() };
         assert!(on.advice("us-east-1", place).contains("login.example"));
-        assert_eq!(on.to_string(), "HTTP 307, redirected to login.example");
+        assert_eq!(on.to_string(), "HTTP 307, with a redirect to login.example");
         let full = Refusal { status: 507, ..Refusal::default() };
         let error = Fault::Refused(Box::new(full)).error("write", place, "http://h", "us-east-1");
         assert_eq!(error.kind(), Kind::NoSpace);

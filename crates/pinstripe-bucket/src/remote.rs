@@ -1,6 +1,9 @@
 //! Opens members in buckets, with a shared runtime and one window for each endpoint.
 
-#![allow(clippy::disallowed_methods, reason = "the runtime has threads of its own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module starts the runtime, which has its own threads"
+)]
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -189,7 +192,7 @@ impl Buckets {
             None => clients::open(place, access, &endpoint)?,
         };
         if self.past.is_some() && signed.is_none() {
-            let what = "--at needs a bucket with the S3 protocol";
+            let what = "--at works only with buckets that use the S3 protocol";
             return Err(Error::new(Kind::Unsupported, what).at(place.path()));
         }
         let past = self.past.map(|at| Past::new(at, place.prefix()));
@@ -223,12 +226,12 @@ impl Buckets {
 fn no_object_lock(place: &Path) -> Error {
     Error::new(
         Kind::Unsupported,
-        "objects cannot be retained in this bucket: it has no object lock",
+        "objects in this bucket cannot be retained, because the bucket has no object lock",
     )
     .at(place)
     .advice(
-        "create the bucket with object lock (aws s3api create-bucket \
-         --object-lock-enabled-for-bucket), if the provider offers it, or leave out --retain",
+        "create the bucket with object lock ('aws s3api create-bucket \
+         --object-lock-enabled-for-bucket') if the provider supports it, or leave out --retain",
     )
 }
 

@@ -105,7 +105,7 @@ impl Session {
         match &self.proxy {
             Some(proxy) if fault.is_silence() => error.advice_instead(format!(
                 "the request was tried several times through the proxy {proxy}: check this proxy \
-                 and the endpoint, or list the endpoint's host in NO_PROXY"
+                 and the endpoint, or add the endpoint's host to NO_PROXY"
             )),
             _ => error,
         }
@@ -330,7 +330,7 @@ impl Session {
         if bytes.len() as u64 == wanted {
             return Ok(bytes);
         }
-        let source = format!("a body of {} bytes instead of {wanted}", bytes.len()).into();
+        let source = format!("the answer has {} bytes instead of {wanted}", bytes.len()).into();
         Err(object_store::Error::Generic { store: "S3", source })
     }
 
@@ -359,7 +359,7 @@ impl Session {
 }
 
 fn exists(key: &Key) -> object_store::Error {
-    let source = "an earlier attempt or another writer made it".into();
+    let source = "an earlier attempt or another writer created the object".into();
     object_store::Error::AlreadyExists { path: key.to_string(), source }
 }
 

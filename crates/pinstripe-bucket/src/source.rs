@@ -55,9 +55,14 @@ impl BucketSource {
         let source = BucketSource { session, runtime, place, path, owner };
         match source.has_prefix("") {
             Ok(true) => Ok(source),
-            Ok(false) => Err(Error::new(Kind::NotFound, "no object has this prefix")
-                .at(&source.path)
-                .advice("name a bucket, or a prefix of keys in a bucket, as s3://BUCKET/PREFIX")),
+            Ok(false) => Err(Error::new(
+                Kind::NotFound,
+                "the key of no object begins with this prefix",
+            )
+            .at(&source.path)
+            .advice(
+                "give a bucket, or a prefix of keys in a bucket, in the form s3://BUCKET/PREFIX",
+            )),
             Err(fault) => Err(source.failed(&fault, "list", "")),
         }
     }
@@ -81,7 +86,7 @@ impl BucketSource {
     }
 
     fn nothing(&self, path: &str) -> Error {
-        Error::new(Kind::NotFound, "there is no such object").at(self.path.join(path))
+        Error::new(Kind::NotFound, "this object does not exist").at(self.path.join(path))
     }
 
     fn changed(&self, path: &str) -> Error {
@@ -151,7 +156,7 @@ impl BucketSource {
                 break;
             }
             if entries.len() > ENTRIES_MAX {
-                let what = "this listing does not end";
+                let what = "the endpoint sends a listing that does not end";
                 return Err(Error::new(Kind::Unsupported, what).at(self.path.join(path)));
             }
         }
@@ -183,7 +188,7 @@ fn text(path: &[u8]) -> Result<&str> {
     if !path.is_empty() {
         check_relative(path)?;
     }
-    let missing = |_| Error::new(Kind::NotFound, "no object can have such a name");
+    let missing = |_| Error::new(Kind::NotFound, "no object can have this name");
     std::str::from_utf8(path).map_err(missing)
 }
 

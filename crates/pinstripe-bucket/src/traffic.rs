@@ -194,7 +194,7 @@ impl HttpService for CountedService {
             && is_page(&parts.headers)
             && !is_empty(parts.status.as_u16(), &parts.headers)
         {
-            return Err(odd("the answer is a web page"));
+            return Err(odd("the server answered with a web page"));
         }
         if parts.status.is_success() && is_object {
             return Ok(HttpResponse::from_parts(parts, body));
@@ -210,7 +210,7 @@ impl HttpService for CountedService {
             let tags: [&[u8]; 3] =
                 [b"<ListBucketResult", b"<ListVersionsResult", b"<EnumerationResults"];
             if is_listing && !tags.iter().any(|tag| has_tag(&whole, tag)) {
-                return Err(odd("the answer is not a listing"));
+                return Err(odd("the server's answer is not a listing"));
             }
             return Ok(HttpResponse::from_parts(parts, whole.into()));
         }
@@ -311,7 +311,7 @@ async fn bounded(body: HttpResponseBody, most_bytes: usize) -> Result<Bytes, Htt
     while let Some(part) = stream.next().await {
         let part = part?;
         if whole.len() + part.len() > most_bytes {
-            return Err(odd("the answer is longer than any S3 answer"));
+            return Err(odd("the server's answer is longer than any answer of S3 can be"));
         }
         whole.extend_from_slice(&part);
     }

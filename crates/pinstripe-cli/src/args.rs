@@ -29,38 +29,42 @@ const MEMBER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of every verb")]
 pub struct Common {
-    /// The store: any one of its members (a directory or s3://BUCKET/PREFIX), or a name from the
-    /// config file
+    /// The store, given by any one of its members (a directory or s3://BUCKET/PREFIX), or by its
+    /// name in the config file
     ///
-    /// pinstripe finds the other members of the store through the named one. The option --store may
-    /// be given several times: each directory is tried until one opens the store, then the members
-    /// that this host remembers. A word without a slash is the name of a store if the config file
-    /// defines it. Default: the environment variable PINSTRIPE_STORE (directories separated by
-    /// ':'), then 'default-store' in the config file, then $XDG_DATA_HOME/pinstripe/store or
+    /// One member is enough for --store, because pinstripe finds the other members of the store
+    /// through this member. If --store is given several times, pinstripe tries each given
+    /// directory, and then the members that this host has recorded, until the store can be opened.
+    /// A value without a slash is the name of a store if the config file defines a store of this
+    /// name. Default: the environment variable PINSTRIPE_STORE (directories separated by ':'), or
+    /// else 'default-store' in the config file, or else $XDG_DATA_HOME/pinstripe/store or
     /// ~/.local/share/pinstripe/store.
     #[arg(long, global = true, value_name = "DIR|NAME", value_hint = clap::ValueHint::DirPath)]
     pub store: Vec<PathBuf>,
 
-    /// Open a store that is not encrypted although an encrypted one is expected
+    /// Open a store that is not encrypted, although an encrypted store is expected
     ///
-    /// Without this option, a store that is not encrypted is refused (exit code 19) if a password
-    /// or key file is given for it, or if this host has opened the same store encrypted, or another
-    /// encrypted store in the same place. An attacker who can write to the members could have put a
-    /// plain store there, to read the next backup. With this option, this host remembers that the
-    /// plain store was accepted.
+    /// Without --i-know-it-is-plain, pinstripe refuses an unencrypted store (exit code 19) in three
+    /// cases: a password or key file is given for the store; this host has opened the same store
+    /// when it was encrypted; or this host has opened another, encrypted store in the same place.
+    /// An attacker who can write to the members could replace an encrypted store by an unencrypted
+    /// store, in order to read the next backup. With --i-know-it-is-plain, this host records that
+    /// the user has accepted the unencrypted store.
     #[arg(long, global = true, hide_short_help = true)]
     pub i_know_it_is_plain: bool,
 
-    /// The config file
+    /// Path of the config file
     ///
-    /// Default: the environment variable PINSTRIPE_CONFIG, then
-    /// $XDG_CONFIG_HOME/pinstripe/config.toml or ~/.config/pinstripe/config.toml, if it exists.
+    /// Default: the path in the environment variable PINSTRIPE_CONFIG, or else
+    /// $XDG_CONFIG_HOME/pinstripe/config.toml or ~/.config/pinstripe/config.toml, if this file
+    /// exists.
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub config: Option<PathBuf>,
 
-    /// Read defaults of options from this file, as written by 'pinstripe lab tune'
+    /// Read default values of options from this file, which 'pinstripe lab tune' can create
     ///
-    /// Default: the file named by the key 'knobs' in the config file, if any.
+    /// Default: the file that the key 'knobs' in the config file names, if the config file has this
+    /// key.
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub knobs: Option<PathBuf>,
 
@@ -76,7 +80,7 @@ pub struct Common {
     /// Print only JSON lines on standard output
     ///
     /// Each line is one JSON object with the key "event"; the last line is the summary, even if the
-    /// run fails. Messages for people are still printed on standard error.
+    /// command fails. Human-readable messages are still printed on standard error.
     #[arg(long, global = true)]
     pub json: bool,
 
@@ -90,44 +94,44 @@ pub struct Common {
     #[arg(long, global = true)]
     pub no_progress: bool,
 
-    /// Memory for buffers and queues, as in 256M or 1G
+    /// Memory for buffers and queues, for example 256M or 1G
     ///
-    /// The minimum is 64M. More memory lets more processors work at once.
+    /// The minimum of --memory is 64M. With more memory, more processors can work at the same time.
     #[arg(long, global = true, value_name = "SIZE", value_parser = memory,
           default_value_t = Size(MEMORY_DEFAULT_BYTES))]
     pub memory: Size,
 
-    /// Threads that hash and compress [default: one per processor]
+    /// Number of threads that hash and compress data [default: one per processor]
     #[arg(long, global = true, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     pub threads: Option<u64>,
 
-    /// How long to wait for a member before it counts as failed, as in 30s or 2m
+    /// Time limit for each operation on a member, for example 30s or 2m; a member that exceeds it
+    /// counts as failed
     ///
-    /// The limit applies to each operation on a member; an operation that transfers data gets one
-    /// more second per MiB. A member that exceeds the limit is reported once, and is not used again
-    /// until the run ends.
+    /// The time limit of an operation that transfers data is one second longer for each MiB. A
+    /// member that exceeds the time limit is reported once, and the command does not use it again.
     #[arg(long, global = true, value_name = "TIME", value_parser = duration,
           default_value_t = Time(MEMBER_TIMEOUT_DEFAULT), hide_short_help = true)]
     pub member_timeout: Time,
 
-    /// Leave this member out as if it were absent; may be given more than once
+    /// Do not use member N, as if this member were absent; may be given more than once
     ///
-    /// N is the member's number, as 'pinstripe members' shows it. The directory of this member is
-    /// not accessed.
+    /// N is the number of the member, which 'pinstripe members' shows. The directory of the member
+    /// is not accessed.
     #[arg(long, global = true, value_name = "N", hide_short_help = true)]
     pub without_member: Vec<usize>,
 
-    /// Make members fail on purpose, to test a set-up
+    /// Make members or devices fail on purpose, to test how a system reacts to failures
     ///
     /// PLAN is a list of key=value pairs separated by commas. The keys of a PLAN are op, member,
     /// room, after, times, chance, seed, and one effect: error=EIO, delay=5ms, rate=50M, torn=SIZE,
-    /// lost=yes, flip=BITS, short=SIZE or hang=yes. For members of a store, the value of op is
-    /// create, append, seal, put, read, len, list, delete, sync or any. For devices, as in split,
-    /// join and array, the value of op is read, write, len, set_len, sync, discard or any. The
-    /// value of room is packs, index, snapshots, keys or label. To plan several faults, separate
-    /// them by ';' in one PLAN, or give --fault several times. Example: --fault
-    /// op=append,member=1,after=10,error=EIO
+    /// lost=yes, flip=BITS, short=SIZE or hang=yes. For members of a store, the key op has one of
+    /// the values create, append, seal, put, read, len, list, delete, sync and any. For the devices
+    /// of split, join and array, the key op has one of the values read, write, len, set_len, sync,
+    /// discard and any. The key room limits a fault to one kind of stored object: packs, index,
+    /// snapshots, keys or label. To plan several faults, separate them by ';' in one PLAN, or give
+    /// --fault several times. Example: --fault op=append,member=1,after=10,error=EIO
     #[arg(long = "fault", global = true, value_name = "PLAN", value_parser = plan,
           hide_short_help = true)]
     pub faults: Vec<Plan>,
@@ -152,11 +156,12 @@ impl Common {
         let Some(foreign) = plan.faults.iter().find(is_foreign).cloned() else { return Ok(plan) };
         let foreign = Plan { faults: vec![foreign] };
         let what = format!(
-            "the fault '{foreign}' never applies: this verb uses devices, not members of a store"
+            "the fault '{foreign}' can never occur, because this verb uses devices, not members of \
+             a store"
         );
         Err(Error::new(Kind::Usage, what).advice(
-            "faults of devices have the operations read, write, len, set_len, sync, discard and \
-             any; only members of a store have rooms",
+            "a fault of a device can have the operations read, write, len, set_len, sync, discard \
+             and any; only a fault of a member can have a room",
         ))
     }
 }
@@ -189,7 +194,7 @@ pub fn seconds_or_duration(text: &str) -> Result<Time, String> {
 /// as in `1.5s`.
 pub fn duration(text: &str) -> Result<Time, String> {
     let wrong = || {
-        "write a duration as a number with ms, s, m or h, as in 500ms, 1.5s, 30min or 1h30m"
+        "write a duration as a number with ms, s, m or h, for example 500ms, 1.5s, 30min or 1h30m"
             .to_owned()
     };
     let (mut rest, mut nanos) = (text, 0_u128);
@@ -243,7 +248,8 @@ impl ByteRange {
 
 /// Reads `A..B`, `A..` or `..B`, where A and B are sizes with the usual units.
 pub fn range(text: &str) -> Result<ByteRange, String> {
-    let wrong = || "write two sizes with '..' between them, as in 1G..2G or 4096..".to_owned();
+    let wrong =
+        || "write two sizes with '..' between them, for example 1G..2G or 4096..".to_owned();
     let (start, end) = text.split_once("..").ok_or_else(wrong)?;
     let bytes = |text: &str| parse_size(text).map_err(one_line);
     let start = if start.is_empty() { 0 } else { bytes(start)? };
@@ -260,7 +266,9 @@ const TAG_MAX_BYTES: usize = 255;
 pub fn tag(text: &str) -> Result<String, String> {
     let is_odd = |c: char| c.is_control() || c.is_whitespace() || c == ',';
     if text.is_empty() || text.len() > TAG_MAX_BYTES || text.chars().any(is_odd) {
-        return Err(format!("a tag is one word without commas, at most {TAG_MAX_BYTES} bytes"));
+        return Err(format!(
+            "a tag must be one word without commas, of at most {TAG_MAX_BYTES} bytes"
+        ));
     }
     Ok(text.to_owned())
 }

@@ -163,7 +163,7 @@ impl AwsSettings {
             .variable(AUTHORITIES[0])
             .or_else(|| profile.and_then(|it| it.get(AUTHORITIES[1])).map(str::to_owned));
         let Some(path) = named.map(PathBuf::from) else { return Ok(Vec::new()) };
-        let advice = "check AWS_CA_BUNDLE, or ca_bundle of the profile";
+        let advice = "check AWS_CA_BUNDLE, or ca_bundle in the profile";
         let bytes = read(&path)
             .map_err(|error| Error::io("cannot read the CA bundle", &path, error).advice(advice))?;
         // An authority behind the limit would be one that is not trusted, without a word.
@@ -185,9 +185,11 @@ impl AwsSettings {
             Error::new(Kind::Io, "there are no credentials for this endpoint")
                 .at(place.path())
                 .advice(match names.len() > AZURE_KEYS.len() {
-                    true => format!("set {first}, or another variable that doc/buckets.md names"),
+                    true => format!("set {first}, or another variable that doc/buckets.md lists"),
                     false => {
-                        format!("set {first}: at a custom endpoint, no other variable is used")
+                        format!(
+                            "set {first}: for a custom endpoint, pinstripe uses no other variable"
+                        )
                     }
                 })
         })?;
@@ -214,7 +216,7 @@ impl AwsSettings {
             None => Err(Error::new(Kind::Io, "there are no credentials for this endpoint")
                 .at(place.path())
                 .advice(
-                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile with \
+                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or choose a profile with \
                      AWS_PROFILE, or write a profile with this endpoint_url to ~/.aws/config",
                 )),
         }

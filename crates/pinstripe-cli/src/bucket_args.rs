@@ -19,24 +19,28 @@ const RETENTION_MAX: u32 = 100 * 365 * 86_400;
 #[derive(clap::Args, Clone, Default)]
 #[group(skip)]
 pub struct BucketArgs {
-    /// The endpoint of places that begin with s3://, as in https://s3.example.org
+    /// URL of the S3 endpoint for locations that begin with s3://, for example
+    /// https://s3.example.org
     ///
-    /// The endpoint is recorded with a new member, so that other verbs need no --endpoint. Default:
-    /// the variables AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL, then the profile, otherwise AWS.
-    /// Traffic is encrypted unless the endpoint begins with http://.
+    /// A store records the endpoint of each new member, so that later commands need no --endpoint.
+    /// Default: the environment variable AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, or else the
+    /// endpoint in the AWS profile, or else AWS itself. Traffic is encrypted unless the URL begins
+    /// with http://.
     #[arg(long, global = true, value_name = "URL", hide_short_help = true)]
     pub endpoint: Option<String>,
 
-    /// The region of buckets, if the endpoint does not determine it
+    /// Region of the buckets, if the endpoint does not determine it
     ///
-    /// Default: the variables AWS_REGION and AWS_DEFAULT_REGION, then the profile, then us-east-1.
+    /// Default: the environment variable AWS_REGION or AWS_DEFAULT_REGION, or else the region in
+    /// the AWS profile, or else us-east-1.
     #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
     pub region: Option<String>,
 
-    /// Limit uploads to each endpoint to this many bytes per second, as in 2M
+    /// Limit uploads to each endpoint to this many bytes per second, for example 2M
     ///
-    /// The limit is an average over several requests; a single request is sent at full speed.
-    /// Waiting for the limit does not count as silence of the endpoint.
+    /// The limit applies to the average of several requests; each single request is sent at full
+    /// speed. Time that a request waits because of the limit does not count towards
+    /// --member-timeout.
     #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
     pub bandwidth_up: Option<u64>,
 
@@ -44,21 +48,25 @@ pub struct BucketArgs {
     #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
     pub bandwidth_down: Option<u64>,
 
-    /// Show the store as it was in its buckets at this time: 2024-05-01, '2024-05-01 12:30:00' or
-    /// @SECONDS
+    /// Show the state of the store in its buckets at this time: 2024-05-01, '2024-05-01 12:30:00'
+    /// or @SECONDS (since 1970)
     ///
-    /// This works for buckets that keep versions, even after everything was deleted. Nothing is
-    /// written to the store; 'restore --at' restores the data of that time. Members that are
-    /// directories are shown as they are now.
+    /// --at needs buckets that keep versions of objects; it works even after all objects were
+    /// deleted. Commands with --at write nothing to the store; 'restore --at TIME' restores the
+    /// data that the store contained at TIME. Members that are directories have no versions, so
+    /// their present state is shown.
     #[arg(long, global = true, value_name = "TIME", value_parser = crate::time::parse,
           allow_hyphen_values = true, hide_short_help = true)]
     pub at: Option<i64>,
 
-    /// Cache index, trees and small objects of stores in buckets on this host, up to this size
+    /// Maximum size of the cache on this host for the index, trees and small objects of a store in
+    /// buckets
     ///
-    /// The cache is in $XDG_CACHE_HOME/pinstripe/STORE/sealed or ~/.cache, sealed as in the bucket,
-    /// and may be removed at any time. 'check', 'scrub', 'repair', 'gc' and 'member' never use it.
-    /// The minimum is 16M; 0 disables the cache. Default: 'cache-size' in the config file, then 1G.
+    /// The cache is the directory $XDG_CACHE_HOME/pinstripe/STORE/sealed, or the same directory
+    /// below ~/.cache, and may be removed at any time. Objects in the cache are encrypted in the
+    /// same way as in the bucket. 'check', 'scrub', 'repair', 'gc' and 'member' never use the
+    /// cache. The minimum size of the cache is 16M; the value 0 disables the cache. Default:
+    /// 'cache-size' in the config file, or else 1G.
     #[arg(long, global = true, value_name = "SIZE", value_parser = cache_size,
           hide_short_help = true)]
     pub cache_size: Option<Size>,
@@ -74,25 +82,29 @@ enum RetainMode {
 /// What new members in buckets are meant to do, and may lack.
 #[derive(clap::Args, Clone, Copy)]
 pub struct NewBucketArgs {
-    /// Lock objects in a bucket for this time, as in 30d: h, d, w, m of 30 days, y of 365
+    /// Lock each object in a bucket against deletion for this time, for example 30d; units are h,
+    /// d, w, m (30 days) and y (365 days)
     ///
-    /// The bucket must have object lock. Packs, snapshots, keys and the label cannot be deleted for
-    /// good before this time is over; 'gc' extends the locks of objects that are still needed when
-    /// half of the time has passed. Objects deleted meanwhile are hidden, and billed until the
-    /// bucket's lifecycle rule removes them.
+    /// S3 Object Lock must be enabled in the bucket. Packs, snapshots, keys and the label cannot be
+    /// deleted permanently while they are locked. If an object is still needed when half of its
+    /// lock time has passed, 'gc' extends its lock. An object that is deleted while it is locked
+    /// becomes hidden; its storage is billed until the lifecycle rule of the bucket removes the
+    /// object.
     #[arg(long, value_name = "TIME", value_parser = retention)]
     retain: Option<u32>,
 
-    /// Kind of lock: compliance (no account can lift it) or governance (accounts with a special right
-    /// can lift it)
+    /// Kind of lock: compliance (no account can remove the lock) or governance (accounts with a
+    /// special permission can remove it)
     #[arg(long, value_name = "MODE", requires = "retain", default_value = "compliance")]
     retain_mode: RetainMode,
 
-    /// Allow an endpoint without create-if-absent, for one writer at a time
+    /// Accept an endpoint without conditional writes (If-None-Match), and allow only one writer at
+    /// a time
     ///
-    /// Such an endpoint (Backblaze B2 is one) lets several writers create the same object. With
-    /// this option, only one process at a time can write to the store; a second writing process
-    /// ends with exit code 18. 'probe' shows what an endpoint supports.
+    /// An endpoint without conditional writes, for example Backblaze B2, lets several writers
+    /// create the same object. With --one-writer, only one process at a time can write to the
+    /// store; a second process that tries to write ends with exit code 18. 'pinstripe probe' shows
+    /// what an endpoint supports.
     #[arg(long)]
     one_writer: bool,
 }
@@ -129,7 +141,7 @@ fn retention(text: &str) -> std::result::Result<u32, String> {
     let seconds = crate::time::parse_span(text)?;
     match u32::try_from(seconds) {
         Ok(seconds @ 3600..=RETENTION_MAX) => Ok(seconds),
-        _ => Err("a retention between 1h and 100y".to_owned()),
+        _ => Err("the retention must be between 1h and 100y".to_owned()),
     }
 }
 
@@ -137,7 +149,7 @@ fn retention(text: &str) -> std::result::Result<u32, String> {
 pub fn cache_size(text: &str) -> std::result::Result<Size, String> {
     match size(text)? {
         size if size.0 == 0 || size.0 >= CACHE_MIN_BYTES => Ok(size),
-        _ => Err("a cache size of at least 16M, or 0 for no cache".to_owned()),
+        _ => Err("the size of the cache must be at least 16M, or 0 for no cache".to_owned()),
     }
 }
 

@@ -17,11 +17,12 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Backs up directories over many disks, with deduplication, compression and parity.
+/// Backs up directories to a store on many disks, with deduplication, compression and parity.
 ///
 /// A store is a set of members: directories on different disks. A backup saves files and
-/// directories as a new snapshot; data that the store already has is not stored again. With parity
-/// 1 any one member may be lost, with parity 2 any two, and everything can still be restored.
+/// directories as a new snapshot; data that the store already contains is not stored again. With
+/// parity 1, all data can still be restored after the loss of any one member; with parity 2, after
+/// the loss of any two members.
 #[derive(Parser)]
 #[command(
     name = "pinstripe",
@@ -76,7 +77,7 @@ pub fn empty_argument(words: &[OsString]) -> Option<clap::Error> {
         _ if word.is_empty() => format!("the argument after '{}'", before.to_string_lossy()),
         _ => format!("the value of '{}'", before.to_string_lossy().trim_end_matches('=')),
     };
-    let what = format!("{place} is empty: name a value, or omit it\n");
+    let what = format!("{place} is empty: give a value, or leave out the argument\n");
     Some(Cli::command().error(clap::error::ErrorKind::InvalidValue, what))
 }
 

@@ -36,7 +36,7 @@ const FILE_MAX_BYTES: u64 = 64 << 10;
 #[derive(clap::Args, Clone, Default)]
 #[group(skip)]
 pub struct CredentialArgs {
-    /// Read the password from this file, up to the end of its first line
+    /// Read the password from the first line of this file
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath,
           conflicts_with_all = ["password_command", "key_file"])]
     pub password_file: Option<PathBuf>,
@@ -48,19 +48,21 @@ pub struct CredentialArgs {
 
     /// Open the store with this key file
     ///
-    /// The file holds a random key; 'pinstripe init' and 'pinstripe key add' create it. Without any
-    /// of these options, the environment variables PINSTRIPE_PASSWORD, PINSTRIPE_PASSWORD_FILE,
-    /// PINSTRIPE_PASSWORD_COMMAND and PINSTRIPE_KEY_FILE are used, then the user's own key file of
-    /// the store, $XDG_CONFIG_HOME/pinstripe/keys/STORE or ~/.config/pinstripe/keys/STORE; then the
-    /// password is asked for at the terminal.
+    /// A key file contains a random key; 'pinstripe init' and 'pinstripe key add' create key files.
+    /// If no password option and no --key-file is given, pinstripe uses the first of the following
+    /// that exists: the environment variable PINSTRIPE_PASSWORD, PINSTRIPE_PASSWORD_FILE,
+    /// PINSTRIPE_PASSWORD_COMMAND or PINSTRIPE_KEY_FILE; the password or key file of the store in
+    /// the config file; the key file $XDG_CONFIG_HOME/pinstripe/keys/STORE or
+    /// ~/.config/pinstripe/keys/STORE. Otherwise, pinstripe asks for the password at the terminal.
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
 
-    /// Try only this key slot, named by its label or the beginning of its id
+    /// Try only the key slot with this label, or with an id that begins with this text
     ///
-    /// By default, a password is tried first on the slot that opened the store before, then on the
-    /// other slots, cheapest first, until their total cost exceeds a limit. A named slot is tried
-    /// at any cost, if there is enough memory for it.
+    /// By default, pinstripe tries a password on the key slot that opened the store last time, and
+    /// then on the other key slots. pinstripe begins with the key slots that need the least
+    /// computing time and memory, and stops when the total cost of all tries exceeds a limit. The
+    /// key slot of --key-slot is tried at any cost, if there is enough memory for it.
     #[arg(long, global = true, value_name = "SLOT", hide_short_help = true)]
     pub key_slot: Option<String>,
 }
@@ -202,8 +204,8 @@ pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
 /// The advice about a new key file.
 pub fn key_file_advice(file: &Path) -> String {
     format!(
-        "the key file is {}: keep a copy of the key file away from the members; without the key \
-         file nothing in the store can be read",
+        "the key file is {}: keep a copy of this file on a disk that has no member; without the \
+         key file, nothing in the store can be read",
         escape::path(file)
     )
 }
@@ -223,8 +225,8 @@ fn read_file(file: &Path, monitor: &Monitor) -> Result<Zeroizing<Vec<u8>>> {
     let opened = File::open(file).map_err(told)?;
     let about = opened.metadata().map_err(told)?;
     if let Some(what) = exposed(&about, system::owner().0) {
-        let advice = "chmod 600 this file, and chown it to the user who runs pinstripe; if others \
-                      may have read the file, run 'pinstripe key rotate'";
+        let advice = "run 'chmod 600' on this file, and make the user who runs pinstripe its \
+                      owner; if other users may have read the file, run 'pinstripe key rotate'";
         monitor.warning(file, Error::new(Kind::Usage, what).advice(advice));
     }
     // Growing would leave copies behind.

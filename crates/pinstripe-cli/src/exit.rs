@@ -50,18 +50,18 @@ Exit codes:
     0  done
     1  failed
     2  bad usage
-    3  finished with losses, each named on standard error
-    4  done, but degraded: a member was absent, failed or full, and was not written
-   10  damage, or an absent member, that 'pinstripe repair' can repair
+    3  finished with losses: standard error lists what was not saved, restored or verified
+    4  done, but degraded: a member that was absent, failed or full was not written
+   10  there is damage, or an absent member, that 'pinstripe repair' can repair
    11  no such store, snapshot or path
    12  wrong member: the member belongs to another store
-   13  written by a newer version of pinstripe
-   14  refused for safety; the message names the option that overrides it
-   15  more is lost than parity replaces
+   13  the data was written by a newer version of pinstripe
+   14  refused for safety; the message names the option that overrides the refusal
+   15  more members or outputs are lost than parity can replace
    16  the store is encrypted, and no password or key file was given
    17  wrong password or key file
    18  busy: another process must finish first; try again later
-   19  the store is not encrypted, and an encrypted one is expected here
+   19  the store is not encrypted, but an encrypted store is expected here
    20  unfit endpoint: the endpoint lets several writers create the same object
   130  interrupted (143: terminated); run the same command again to continue
   141  the reader of standard output closed the pipe";

@@ -29,7 +29,7 @@ impl Journal {
     pub fn open(path: &Path) -> Result<Self> {
         let told = |error| {
             Error::io("cannot write this log file", path, error)
-                .advice("use --log FILE with a file that can be written")
+                .advice("give a file that can be written with --log FILE")
         };
         if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
             fs::create_dir_all(above).map_err(told)?;

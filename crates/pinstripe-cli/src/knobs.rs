@@ -176,12 +176,18 @@ fn read(file: &Path, root: &Command) -> Result<Vec<FileSetting>> {
             if verb.get_ref() == "version" {
                 continue;
             }
-            let what = format!("the table '{}' belongs to no verb", verb.get_ref());
+            let what = format!(
+                "the key '{}' in the knobs file is not the table of a verb",
+                verb.get_ref()
+            );
             return Err(source.error(at, what).advice(ADVICE));
         };
         let known = known_options(root, verb.get_ref());
         let Some(known) = known else {
-            let what = format!("there is no verb '{}'", verb.get_ref());
+            let what = format!(
+                "the knobs file has settings for the verb '{}', which does not exist",
+                verb.get_ref()
+            );
             return Err(source.error(at, what).advice(ADVICE));
         };
         for (option, value) in options {
@@ -198,7 +204,9 @@ fn read(file: &Path, root: &Command) -> Result<Vec<FileSetting>> {
                 )));
             }
             let DeValue::String(value) = value.get_ref() else {
-                return Err(refuse(format!("the value of '{option}' is not a string")));
+                return Err(refuse(format!(
+                    "the value of '{option}' in the knobs file is not a string"
+                )));
             };
             settings.push(FileSetting { verb, option, value: value.to_string(), place });
         }

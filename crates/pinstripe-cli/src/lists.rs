@@ -94,7 +94,7 @@ fn read(source: impl Read, place: &Path) -> Result<Vec<u8>> {
     if bytes.len() as u64 > LIST_MAX_BYTES {
         return Err(Error::new(Kind::Usage, "the list is too long")
             .at(place)
-            .expected(format!("a list of at most {LIST_MAX_BYTES} bytes"), "more"));
+            .expected(format!("at most {LIST_MAX_BYTES} bytes"), "more"));
     }
     Ok(bytes)
 }

@@ -18,7 +18,7 @@
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "the program: its user's files, environment and terminal are its business"
+    reason = "this is the program itself, which uses files, the environment and the terminal"
 )]
 
 mod args;
@@ -81,19 +81,26 @@ fn main() -> ExitCode {
 fn run(Completed { cli: Cli { verb, common }, added }: Completed) -> ExitCode {
     let run = Run::new(common);
     if let Some((options, file)) = added {
-        run.screen.say(&format!("options from {}: {}", escape::path(&file), options.join(" ")));
+        run.screen.say(&format!(
+            "these options were read from {}: {}",
+            escape::path(&file),
+            options.join(" ")
+        ));
     }
     if let Some(zone) = time::unknown_zone() {
-        let what = "TZ names no time zone that is known here: times are in UTC";
+        let what = "the time zone in the variable TZ is unknown on this machine, so times are \
+                    shown in UTC";
         let error = Error::new(Kind::Usage, what).advice(
-            "name one of the tz database, such as TZ=Europe/Berlin, or write a rule as in \
-             TZ=CET-1CEST,M3.5.0,M10.5.0/3",
+            "set TZ to a time zone of the tz database, for example TZ=Europe/Berlin, or to a rule, \
+             for example TZ=CET-1CEST,M3.5.0,M10.5.0/3",
         );
         run.monitor.warning(&zone, error);
     }
     let work = || {
         let ended = catch_unwind(AssertUnwindSafe(|| verb.run(&run, Cli::command)));
-        let ended = ended.unwrap_or_else(|_| Err(Error::new(Kind::Io, "stopped by a bug")));
+        let ended = ended.unwrap_or_else(|_| {
+            Err(Error::new(Kind::Io, "the verb was stopped by a bug in pinstripe"))
+        });
         run.conclude(verb.name(), ended)
     };
     // The system hands a signal to the first thread, and one that waits for a disk or a file
@@ -151,7 +158,7 @@ fn report_bug(panic: &std::panic::PanicHookInfo<'_>) {
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let report = format!(
         "pinstripe: error: this is a bug in pinstripe {}: {} ({place})\n  what to do: run \
-         'pinstripe check', and report this line together with the command\n",
+         'pinstripe check', and report this message together with the command\n",
         env!("CARGO_PKG_VERSION"),
         escape::text(text),
     );

@@ -13,45 +13,46 @@ use crate::time;
 #[group(skip)]
 #[serde(rename_all = "kebab-case")]
 pub struct Rules {
-    /// Keep the newest N
+    /// Keep the newest N snapshots
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_last: Option<u64>,
 
-    /// Keep the newest of each of N hours
+    /// Keep the newest snapshot of each of the last N hours that have a snapshot
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_hourly: Option<u64>,
 
-    /// Keep the newest of each of N days
+    /// Keep the newest snapshot of each of the last N days that have a snapshot
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_daily: Option<u64>,
 
-    /// Keep the newest of each of N weeks
+    /// Keep the newest snapshot of each of the last N weeks that have a snapshot
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_weekly: Option<u64>,
 
-    /// Keep the newest of each of N months
+    /// Keep the newest snapshot of each of the last N months that have a snapshot
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_monthly: Option<u64>,
 
-    /// Keep the newest of each of N years
+    /// Keep the newest snapshot of each of the last N years that have a snapshot
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_yearly: Option<u64>,
 
-    /// Keep all with this tag; may be given more than once
+    /// Keep all snapshots with this tag; may be given more than once
     #[arg(long, value_name = "TAG")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep_tag: Vec<String>,
 
-    /// Keep all that are at most this much older than the newest, as in 36h, 30d, 8w, 6m, 2y
+    /// Keep all snapshots that are at most this much older than the newest snapshot, for example
+    /// 36h, 30d, 8w, 6m or 2y
     ///
-    /// m is 30 days, y is 365 days. The reference is the newest snapshot, not the time of this
-    /// machine.
+    /// The unit m is 30 days, and the unit y is 365 days. The age of a snapshot is measured from
+    /// the newest snapshot, not from the present time.
     #[arg(long, value_name = "SPAN")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_within: Option<TimeSpan>,

@@ -124,7 +124,7 @@ pub fn end_what_hangs(
         }
         complain(
             "pinstripe: error: interrupted while a member or device did not answer\n  what to do: \
-             run it again: it continues from the last checkpoint",
+             run the command again; it continues from the last checkpoint",
         );
         std::process::exit(exit_code().into());
     });

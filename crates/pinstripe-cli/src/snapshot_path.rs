@@ -16,9 +16,9 @@ pub fn parse(what: &OsStr) -> Result<(String, OsString)> {
         None => (bytes, &b""[..]),
     };
     let name = std::str::from_utf8(name).map_err(|_| {
-        Error::new(Kind::Usage, "this is not the name of a snapshot")
+        Error::new(Kind::Usage, "this does not identify a snapshot")
             .at(what)
-            .advice("write 'latest' or the beginning of an id, then ':' and a path")
+            .advice("write 'latest' or the beginning of a snapshot id, then ':' and a path")
     })?;
     Ok((name.to_owned(), OsString::from_vec(path.to_vec())))
 }

@@ -39,8 +39,9 @@ pub fn offset_seconds(seconds: i64) -> i32 {
 
 /// Reads a span as `36h`, `30d`, `8w`, `6m` (of 30 days) or `2y` (of 365 days), in seconds.
 pub fn parse_span(text: &str) -> Result<u64, String> {
-    let refuse =
-        || format!("'{text}' is not a time span; write a number with h, d, w, m or y, as in 30d");
+    let refuse = || {
+        format!("'{text}' is not a time span; write a number with h, d, w, m or y, for example 30d")
+    };
     let (unit_at, unit) = text.char_indices().next_back().ok_or_else(refuse)?;
     let hours = match unit {
         'h' => 1,
@@ -64,7 +65,8 @@ pub fn utc(seconds: i64, nanos: u32) -> Option<String> {
 /// Reads a local time in the form of options: `2024-05-01`, `2024-05-01 12:30:00`, or `@` and
 /// seconds since 1970.
 pub fn parse(text: &str) -> Result<i64, String> {
-    let bad = "write a time as 2024-05-01, as '2024-05-01 12:30:00', or as @SECONDS since 1970";
+    let bad = "write a time in the form 2024-05-01, '2024-05-01 12:30:00', or @SECONDS (seconds \
+               since 1970)";
     if let Some(seconds) = text.strip_prefix('@') {
         return seconds.parse().map_err(|_| bad.to_owned());
     }

@@ -30,7 +30,7 @@ fn number(name: &str, what: &str, file: &str, known: impl Fn() -> String) -> Res
         return if number < u32::MAX {
             Ok(number)
         } else {
-            Err(format!("no {what} has this number"))
+            Err(format!("no {what} can have this number"))
         };
     }
     let of_line = |line: &str| {
@@ -38,7 +38,7 @@ fn number(name: &str, what: &str, file: &str, known: impl Fn() -> String) -> Res
         (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
     };
     known().lines().find_map(of_line).ok_or_else(|| {
-        format!("no {what} '{name}' in {file}; write the number, as 'id {name}' shows it")
+        format!("{file} has no {what} '{name}'; write the number that 'id {name}' shows")
     })
 }
 

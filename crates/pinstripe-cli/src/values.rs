@@ -42,6 +42,6 @@ const RATE_MIN_BYTES: u64 = KIB;
 pub fn rate(text: &str) -> Result<u64, String> {
     match size(text)?.0 {
         bytes if bytes >= RATE_MIN_BYTES => Ok(bytes),
-        _ => Err("the rate must be at least 1K bytes per second".to_owned()),
+        _ => Err("the rate must be at least 1K (1024 bytes) per second".to_owned()),
     }
 }

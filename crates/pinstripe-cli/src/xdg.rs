@@ -16,8 +16,8 @@ use pinstripe_base::id::StoreId;
 /// Fails with [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
 pub fn default_store() -> Result<PathBuf> {
     let data = xdg("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
-        Error::new(Kind::NotFound, "no store was named, and HOME is not set")
-            .advice("name any member directory of the store with --store DIR")
+        Error::new(Kind::NotFound, "no store was given, and HOME is not set")
+            .advice("give any member directory of the store with --store DIR")
     })?;
     Ok(data.join("pinstripe/store"))
 }
@@ -29,8 +29,8 @@ pub fn default_store() -> Result<PathBuf> {
 /// Fails with [`Kind::NotFound`] when there is neither `XDG_CACHE_HOME` nor `HOME`.
 pub fn catalog(store: StoreId) -> Result<PathBuf> {
     let cache = xdg("XDG_CACHE_HOME", ".cache").ok_or_else(|| {
-        Error::new(Kind::NotFound, "there is no place for the catalog: HOME is not set")
-            .advice("name a file for the catalog with --catalog FILE")
+        Error::new(Kind::NotFound, "the path of the catalog is unknown, because HOME is not set")
+            .advice("give a file for the catalog with --catalog FILE")
     })?;
     Ok(cache.join("pinstripe").join(store.to_string()).join(CATALOG_FILE))
 }
@@ -56,7 +56,7 @@ fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
 pub fn state() -> Result<PathBuf> {
     let state = xdg("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
         Error::new(Kind::NotFound, "neither XDG_STATE_HOME nor HOME is set")
-            .advice("name a file with --log FILE")
+            .advice("give a file with --log FILE")
     })?;
     Ok(state.join("pinstripe"))
 }

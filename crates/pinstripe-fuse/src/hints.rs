@@ -20,7 +20,7 @@ pub(crate) const HINT_REQUEST: u64 =
 pub fn send_hint(file: &File, hint: &str) -> Result<()> {
     let mut text = [0_u8; HINT_BYTES];
     if hint.len() >= HINT_BYTES {
-        return Err(Error::new(Kind::Usage, "a hint must have less than 4096 bytes"));
+        return Err(Error::new(Kind::Usage, "a hint must be shorter than 4096 bytes"));
     }
     text[..hint.len()].copy_from_slice(hint.as_bytes());
     // SAFETY: the request says that it reads 4096 bytes, which `text` has; whatever the file is, the
@@ -31,7 +31,10 @@ pub fn send_hint(file: &File, hint: &str) -> Result<()> {
     }
     let error = std::io::Error::last_os_error();
     match error.raw_os_error() {
-        Some(libc::EINVAL) => Err(Error::new(Kind::Usage, "this is not a hint")),
-        _ => Err(Error::new(Kind::Unsupported, format!("this file takes no hints: {error}"))),
+        Some(libc::EINVAL) => Err(Error::new(Kind::Usage, "this is not a valid hint")),
+        _ => Err(Error::new(
+            Kind::Unsupported,
+            format!("hints cannot be given for this file: {error}"),
+        )),
     }
 }

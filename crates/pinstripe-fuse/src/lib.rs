@@ -5,7 +5,7 @@
 //! unmounted when serving ends, unless the process is killed. The threads that answer the kernel
 //! are those of the crate `fuser`. This crate does not know where the files come from.
 
-#![allow(clippy::disallowed_methods, reason = "mounts file systems")]
+#![allow(clippy::disallowed_methods, reason = "this crate mounts file systems")]
 
 mod attributes;
 mod hints;

@@ -112,12 +112,15 @@ fn unmount(mountpoint: &Path, ended: &Stop) -> Result<bool> {
         }
     }
     match rustix::mount::unmount(mountpoint, UnmountFlags::DETACH) {
-        Ok(()) => Err(Error::new(Kind::Busy, "a program still had a file of the mount open")
-            .at(mountpoint)
-            .advice(
-                "stop the programs that read from the mount before you unmount it; from now on, \
+        Ok(()) => Err(Error::new(
+            Kind::Busy,
+            "a program still had a file of the mount open when it was unmounted",
+        )
+        .at(mountpoint)
+        .advice(
+            "stop the programs that read from the mount before you unmount it; from now on, \
                  reads of these programs fail",
-            )),
+        )),
         Err(errno) => Err(Error::io("cannot unmount", mountpoint, errno)),
     }
 }
@@ -146,7 +149,7 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
         Error::new(Kind::Busy, "a file system is already mounted on this directory")
             .at(mountpoint)
             .advice(
-                "unmount that file system ('fusermount3 -u' or 'umount'), or name another \
+                "unmount that file system with 'fusermount3 -u' or 'umount', or give another \
                  directory",
             )
     };
@@ -175,9 +178,9 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
         return Err(if is_stale { stale() } else { busy() });
     }
     if std::fs::read_dir(mountpoint).map_err(refused)?.next().is_some() {
-        return Err(Error::new(Kind::Exists, "the directory is not empty")
-            .at(mountpoint)
-            .advice("name an empty directory: the mount would hide the content of this one"));
+        return Err(Error::new(Kind::Exists, "the directory is not empty").at(mountpoint).advice(
+            "give an empty directory, because the mount would hide the content of this one",
+        ));
     }
     mountpoint.canonicalize().map_err(refused)
 }

@@ -49,7 +49,8 @@ impl Passthrough {
         let offered = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(STACK_DEPTH).is_ok();
         if !offered {
-            let what = "this kernel does not support passthrough (FUSE_PASSTHROUGH, Linux 6.9)";
+            let what =
+                "this kernel does not support passthrough (FUSE_PASSTHROUGH, since Linux 6.9)";
             self.refuse(Error::new(Kind::Unsupported, what));
         }
     }
@@ -57,7 +58,7 @@ impl Passthrough {
     /// Stops passing files through; the reason is reported once.
     fn refuse(&self, error: Error) {
         if self.is_possible.swap(false, Ordering::Relaxed) {
-            (self.tell)(error.advice("reads go through this process, as without the option"));
+            (self.tell)(error.advice("the option has no effect: this process answers the reads"));
         }
     }
 
@@ -105,7 +106,7 @@ impl Passthrough {
                 let number = error.raw_os_error();
                 let cause = number.map_or(error.kind().into(), io::Error::from_raw_os_error);
                 return self.refuse(Error::io(
-                    "this file cannot be passed through",
+                    "the kernel cannot read this file directly",
                     "a file",
                     cause,
                 ));

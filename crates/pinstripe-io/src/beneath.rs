@@ -10,7 +10,10 @@
 //! file system is allowed. This module checks no permissions itself, and creates no parent
 //! directories.
 
-#![allow(clippy::disallowed_methods, reason = "opens paths, and never leaves the directory")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module opens paths, and never leaves the given directory"
+)]
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -228,7 +231,9 @@ pub fn failure(attempt: &str, path: &[u8], errno: Errno) -> Error {
     match errno {
         Errno::LOOP => Error::new(
             Kind::Refused,
-            format!("{attempt}: a symlink is in the way, and symlinks are not followed"),
+            format!(
+                "{attempt}: a component of the path is a symlink, and symlinks are not followed"
+            ),
         )
         .at(shown(path)),
         _ => Error::io(attempt, shown(path), errno),

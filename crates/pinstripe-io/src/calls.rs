@@ -9,7 +9,7 @@
 //! begun is never made; ending the threads does not wait for any of them. A thread counts as idle
 //! before its answer is available, so that the next call of the same caller finds it idle.
 
-#![allow(clippy::disallowed_methods, reason = "starts the threads that make the calls")]
+#![allow(clippy::disallowed_methods, reason = "this module starts the threads that make the calls")]
 
 use std::collections::VecDeque;
 use std::io;

@@ -8,7 +8,7 @@
 //! hold nothing for which other threads wait: work that is planned together opens at most its
 //! [`share`] of files.
 
-#![allow(clippy::disallowed_methods, reason = "waits until descriptors are free again")]
+#![allow(clippy::disallowed_methods, reason = "this module waits until descriptors are free again")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};

@@ -91,7 +91,7 @@ fn disk_of_device(by_number: &Path, major: u32, minor: u32) -> Disk {
     let own = |name| Disk { major, minor, name };
     // Major 0 is not a device: the number only distinguishes file systems.
     if major == 0 {
-        return own("file system without a device".to_owned());
+        return own("a file system without a device".to_owned());
     }
     let Ok(device) = fs::canonicalize(by_number.join(format!("{major}:{minor}"))) else {
         return own("device".to_owned());

@@ -55,7 +55,10 @@ pub struct LoadFailure(String);
 impl LoadFailure {
     /// The failure of a library that lacks a function.
     pub fn without(symbol: &CStr) -> Self {
-        LoadFailure(format!("the library has no function {}", symbol.to_string_lossy()))
+        LoadFailure(format!(
+            "the library does not contain the function {}",
+            symbol.to_string_lossy()
+        ))
     }
 }
 

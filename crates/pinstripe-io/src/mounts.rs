@@ -1,7 +1,7 @@
 //! Mounts: the kernel's table of mounts, `/proc/self/mountinfo` (proc(5)), and the mount through
 //! which an open file was reached.
 
-#![allow(clippy::disallowed_methods, reason = "reads the kernel's table of mounts")]
+#![allow(clippy::disallowed_methods, reason = "this module reads the kernel's table of mounts")]
 
 use std::borrow::Borrow;
 use std::fs;

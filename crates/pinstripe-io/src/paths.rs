@@ -3,7 +3,7 @@
 //! Verbs use this module, so that no other module asks the file system about a path. Symlinks are
 //! followed unless a function says otherwise. Not in this module: the content of files.
 
-#![allow(clippy::disallowed_methods, reason = "examines paths that a caller names")]
+#![allow(clippy::disallowed_methods, reason = "this module examines paths that its caller gives")]
 
 use std::fs::{self, Metadata};
 use std::io;

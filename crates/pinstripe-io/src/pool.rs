@@ -4,7 +4,7 @@
 //! Invariants: each item of a round is done once; a round ends only when no thread is in one of its
 //! steps. A job owns the data that it uses, so that no thread holds a reference to freed data.
 
-#![allow(clippy::disallowed_methods, reason = "starts the threads that work through a list")]
+#![allow(clippy::disallowed_methods, reason = "this module starts the threads that process a list")]
 
 use std::collections::VecDeque;
 use std::ops::Range;

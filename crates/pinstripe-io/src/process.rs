@@ -6,7 +6,7 @@
 //!
 //! This module does not know what a program is run for, or what its failure means.
 
-#![allow(clippy::disallowed_methods, reason = "waits for programs")]
+#![allow(clippy::disallowed_methods, reason = "this module waits for programs")]
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};

@@ -3,7 +3,7 @@
 //! Invariants: no symlink is followed; a file system that is mounted on the directory or in it is
 //! never touched, even if it is mounted during the removal.
 
-#![allow(clippy::disallowed_methods, reason = "removes what a caller names")]
+#![allow(clippy::disallowed_methods, reason = "this module removes paths that its caller gives")]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -176,21 +176,26 @@ impl<'de> Deserialize<'de> for Histogram {
         let mut nanos = 0_u64;
         for pair in kept.buckets_ns.chunks(2) {
             let [step, count] = *pair else {
-                return Err(de::Error::custom("a bucket of a histogram has no count"));
+                return Err(de::Error::custom(
+                    "the list of buckets of a histogram is incomplete: the last bucket lacks its \
+                     count",
+                ));
             };
             let next = nanos.checked_add(step).filter(|it| *it <= u64::MAX >> 1);
             nanos = next.ok_or_else(|| {
-                de::Error::custom("a bucket of a histogram is outside the range of buckets")
+                de::Error::custom("a bucket of a histogram has an impossible time")
             })?;
             let all = histogram.count().checked_add(count);
-            all.ok_or_else(|| de::Error::custom("the counts of a histogram are too large"))?;
+            all.ok_or_else(|| {
+                de::Error::custom("the sum of the counts of a histogram is too large")
+            })?;
             histogram.record_many(nanos, count);
         }
         if !histogram.is_empty() {
             let (low, high) = (histogram.least, histogram.most);
             if kept.min_ns > low || kept.max_ns < high || kept.sum_ns < 0.0 {
                 return Err(de::Error::custom(
-                    "a histogram contradicts its smallest and largest value",
+                    "the buckets of a histogram do not match its smallest and largest value",
                 ));
             }
             (histogram.least, histogram.most) = (kept.min_ns, kept.max_ns);

@@ -23,7 +23,7 @@
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "the lab measures: files, threads and clocks are its business"
+    reason = "the lab measures, so it uses files, threads and clocks"
 )]
 
 mod advice;

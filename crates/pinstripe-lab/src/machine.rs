@@ -54,7 +54,7 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_known() {
-            return f.write_str("The machine is not described.");
+            return f.write_str("The results do not describe the machine.");
         }
         let Machine { processor, cores, memory_bytes, kernel } = self;
         let memory = format_size(*memory_bytes);

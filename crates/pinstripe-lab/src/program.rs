@@ -33,7 +33,10 @@ pub fn run(command: &mut Command, live: &Live) -> Result<Ran> {
     // irrelevant.
     live.check()?;
     let stopped = || {
-        Error::new(Kind::Interrupted, "the program was killed by a stop that was later withdrawn")
+        Error::new(
+            Kind::Interrupted,
+            "the program was killed because of a request to stop that was later withdrawn",
+        )
     };
     Ok(Ran { status: ran.status.ok_or_else(stopped)?, out: ran.out, err: ran.err })
 }

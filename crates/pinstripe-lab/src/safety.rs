@@ -78,19 +78,17 @@ impl fmt::Display for Objection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Objection::NoBlockDevice => f.write_str("the path is not a block device"),
-            Objection::ReadOnly => f.write_str("it is read-only"),
-            Objection::InUse(holder) => write!(f, "it is {holder}"),
+            Objection::ReadOnly => f.write_str("the device is read-only"),
+            Objection::InUse(holder) => write!(f, "the device is {holder}"),
             Objection::HasParts(parts) => write!(f, "the device has the partitions {parts}"),
             Objection::WholeInUse(disk, holder) => {
                 write!(f, "the underlying device {disk} is {holder}")
             }
-            Objection::Carries(what) => write!(f, "it carries {what}"),
+            Objection::Carries(what) => write!(f, "the device contains {what}"),
             Objection::WholeCarries(disk, what) => {
-                write!(f, "the disk {disk} of the device carries {what}")
+                write!(f, "the disk {disk} of the device contains {what}")
             }
-            Objection::NoSerial => {
-                f.write_str("the device has no serial number that could be typed")
-            }
+            Objection::NoSerial => f.write_str("the device has no serial number"),
             Objection::Unknown(why) => write!(f, "the device cannot be examined: {why}"),
         }
     }
@@ -172,7 +170,7 @@ impl SafetyReport {
                 Some(name) => self.look_at_whole(&Path::new("/dev").join(name)),
                 None => self
                     .objections
-                    .push(Objection::Unknown("no disk belongs to the device".to_owned())),
+                    .push(Objection::Unknown("the disk of this partition is unknown".to_owned())),
             }
         }
     }
@@ -242,12 +240,12 @@ impl SafetyReport {
         match (consent.serial.map(str::trim), &self.serial) {
             (Some(typed), Some(serial)) if typed == serial.trim() => Ok(()),
             (Some(_), _) => self.refuse(
-                "this device has another serial number than the one typed",
-                "is this the intended device?",
+                "the serial number of this device differs from the given one",
+                "check whether this is the intended device",
             ),
             (None, _) => self.refuse(
-                "this device would be overwritten: its serial number must be typed",
-                "look the serial number up, as with 'lsblk -o NAME,SIZE,SERIAL', then give it with \
+                "this device would be overwritten, so its serial number must be given",
+                "look up the serial number with 'lsblk -o NAME,SIZE,SERIAL', and give it with \
                  --serial",
             ),
         }
@@ -257,15 +255,18 @@ impl SafetyReport {
         if !self.objections.is_empty() {
             let why: Vec<String> = self.objections.iter().map(ToString::to_string).collect();
             return self.refuse(
-                &format!("this device would be overwritten, but must not be: {}", why.join("; ")),
-                "name a device that is free and empty, or measure a directory with --dir",
+                &format!(
+                    "this device would be overwritten, but that is not permitted: {}",
+                    why.join("; ")
+                ),
+                "give a device that is unused and empty, or measure a directory with --dir",
             );
         }
         if let (Some(at), false) = (self.written_at, consent.overwrite_unknown) {
             return self.refuse(
                 &format!(
-                    "this device would be overwritten, but is not blank: there is data of no known \
-                     format at {}",
+                    "this device would be overwritten, but it is not blank: it contains data in an \
+                     unknown format at offset {}",
                     format_size(at)
                 ),
                 "if that data may be lost, add --overwrite-unknown to --serial; to make the device \
@@ -310,7 +311,7 @@ fn agreed(look: impl Fn() -> Option<Objection>) -> Option<Objection> {
 fn opened_now(major: u32, minor: u32) -> Option<Objection> {
     let openers = openers::openers(major, minor);
     let names: Vec<String> = openers.iter().map(ToString::to_string).collect();
-    (!names.is_empty()).then(|| Objection::InUse(format!("held open by {}", names.join(", "))))
+    (!names.is_empty()).then(|| Objection::InUse(format!("opened by {}", names.join(", "))))
 }
 
 /// An objection if the device is open exclusively by a user that no table shows: a mount in another
@@ -320,7 +321,7 @@ fn taken_now(path: &Path) -> Option<Objection> {
     let alone = options.read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
     let locked = match alone {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            let who = "in use: another process has opened it exclusively";
+            let who = "in use, because another process has opened it exclusively";
             return Some(Objection::InUse(who.to_owned()));
         }
         Err(error) => return Some(Objection::Unknown(error.to_string())),

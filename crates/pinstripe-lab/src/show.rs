@@ -119,7 +119,7 @@ fn note_lines(results: &Results) -> Vec<String> {
     let mut lines = [results.notes.clone(), tables::hump_lines(results)].concat();
     lines.extend(mood_text(results));
     if !results.is_complete {
-        lines.push("the measurement was interrupted: these are the results until then".to_owned());
+        lines.push("the measurement was interrupted, so the results are incomplete".to_owned());
     }
     lines.extend(hosts::host_lines(results));
     lines.extend(tables::disturbance_lines(results));

@@ -1,6 +1,6 @@
 //! The one suite that every member passes: each rule of the seam, said as a test.
 
-#![allow(clippy::disallowed_methods, reason = "tests race threads")]
+#![allow(clippy::disallowed_methods, reason = "these tests run threads in a race")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -49,10 +49,9 @@ impl MemoryShelf {
     }
 
     fn get(&self, name: ExtentName) -> Result<Arc<[u8]>> {
-        self.extents()
-            .get(&name)
-            .cloned()
-            .ok_or_else(|| Error::new(Kind::NotFound, "no such extent").at(self.path_of(name)))
+        self.extents().get(&name).cloned().ok_or_else(|| {
+            Error::new(Kind::NotFound, "this extent does not exist").at(self.path_of(name))
+        })
     }
 
     fn put(&self, name: ExtentName, bytes: Arc<[u8]>, replace: Replace) -> Result<()> {

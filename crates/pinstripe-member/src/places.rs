@@ -132,7 +132,10 @@ impl Places {
         })
     }
 
-    #[expect(clippy::disallowed_methods, reason = "stats the label of a member")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this function calls stat on the label of a member"
+    )]
     fn label_mark(&self, place: &Path) -> Result<Option<String>> {
         if is_remote(place) {
             return self.remote(place)?.label_mark(place);
@@ -150,7 +153,7 @@ impl Places {
                 "this build of pinstripe can use only directories as members",
             )
             .at(place)
-            .advice("use a pinstripe that was built with the feature 's3'")
+            .advice("use a build of pinstripe with the feature 's3'")
         })
     }
 }
@@ -170,7 +173,7 @@ pub fn refuse_inside_member(directory: &Path, place: &Path) -> Result<()> {
     let Some(member) = there.ancestors().find(is_member) else { return Ok(()) };
     Err(Error::new(Kind::Refused, "this directory is inside a member of a store")
         .at(place)
-        .advice(format!("name a directory outside {}", member.display())))
+        .advice(format!("give a directory outside {}", member.display())))
 }
 
 /// Returns the canonical form of a place: for a path, the path without symlinks; a remote place is

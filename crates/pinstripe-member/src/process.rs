@@ -5,7 +5,10 @@
 //! namespace, and there is no process with that PID, or one with another start time, or a zombie.
 //! In all other cases the process may be running. This module never guesses.
 
-#![allow(clippy::disallowed_methods, reason = "reads what the kernel reports about processes")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module reads what the kernel reports about processes"
+)]
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,6 +1,6 @@
 //! The addresses at which a server listens.
 
-#![allow(clippy::disallowed_methods, reason = "opens the sockets")]
+#![allow(clippy::disallowed_methods, reason = "this module opens the sockets")]
 
 use std::fmt;
 use std::fs;
@@ -32,12 +32,14 @@ impl FromStr for Address {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let refused = || {
-            Error::new(Kind::Usage, format!("'{text}' is not an address of an NBD server")).advice(
-                "write unix:PATH, tcp:HOST or tcp:HOST:PORT; an IPv6 address is written as in \
-                 tcp:[::1]:10809",
+        let refused =
+            || {
+                Error::new(Kind::Usage, format!("'{text}' is not a valid address for an NBD \
+                                                 server")).advice(
+                "write unix:PATH, tcp:HOST or tcp:HOST:PORT; write an IPv6 address in brackets, \
+                 for example tcp:[::1]:10809",
             )
-        };
+            };
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Address::Unix(path.into()));
         }

@@ -1,6 +1,6 @@
 //! One connection, from the greeting to the last reply.
 
-#![allow(clippy::disallowed_methods, reason = "starts the workers of a connection")]
+#![allow(clippy::disallowed_methods, reason = "this module starts the workers of a connection")]
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

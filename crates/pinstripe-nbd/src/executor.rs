@@ -78,7 +78,7 @@ impl RequestExecutor<'_> {
         let text = match number {
             protocol::error::EPERM => "the export is read-only",
             protocol::error::ENOSPC => "the request is beyond the end of the export",
-            _ => "the request is unknown, has invalid flags, or is outside of the export",
+            _ => "the request is unknown, has invalid flags, or is outside the export",
         };
         self.error(request, number, text, None)
     }

@@ -212,7 +212,7 @@ impl Export {
     pub(super) fn zero(&self, range: Range<u64>, space: Space) -> Result<()> {
         match &self.device {
             ExportTarget::Plain(device) => {
-                let what = "this device cannot zero ranges; zeros must be written";
+                let what = "this device cannot zero a range by a request: write zeros instead";
                 Err(Error::new(Kind::Unsupported, what).at(device.place()))
             }
             ExportTarget::Sparse(device) => device.zero(range, space),

@@ -147,7 +147,7 @@ impl<'a> ReceiveBuffer<'a> {
                 Ok(_) | Err(Errno::AGAIN) => {
                     return Err(Error::new(
                         Kind::Io,
-                        "a client disconnected in the middle of a message",
+                        "an NBD client disconnected in the middle of a message",
                     ));
                 }
                 // Between messages, a reset is as good as an orderly end.
@@ -159,5 +159,8 @@ impl<'a> ReceiveBuffer<'a> {
 }
 
 fn cut_off() -> Error {
-    Error::new(Kind::Interrupted, "the connection to a client was lost in the middle of a message")
+    Error::new(
+        Kind::Interrupted,
+        "the connection to an NBD client was lost in the middle of a message",
+    )
 }

@@ -4,7 +4,7 @@
 //! the stop or an error, it sets a flag of its own in the [`ServerContext`], after which no request
 //! is received.
 
-#![allow(clippy::disallowed_methods, reason = "starts a thread for each connection")]
+#![allow(clippy::disallowed_methods, reason = "this module starts a thread for each connection")]
 
 use std::collections::HashMap;
 use std::io;
@@ -51,7 +51,10 @@ impl Server {
     /// the system.
     pub fn bind(addresses: &[Address]) -> Result<Self> {
         if addresses.is_empty() {
-            return Err(Error::new(Kind::Usage, "there is no address to listen at"));
+            return Err(Error::new(
+                Kind::Usage,
+                "no address was given at which the NBD server can listen",
+            ));
         }
         let listeners = addresses.iter().map(Listener::bind).collect::<Result<Vec<_>>>()?;
         let found = listeners.iter().zip(addresses).map(|(it, asked)| it.address(asked)).collect();
@@ -160,7 +163,9 @@ fn admit(
             Some(Arc::new(socket))
         }
         Ok(_) => {
-            context.monitor.note("a client was refused: too many are connected");
+            context
+                .monitor
+                .note("an NBD client was refused, because too many clients are connected");
             None
         }
         // Gone again, or another process that has the listener was quicker.

@@ -93,7 +93,7 @@ impl Nodes {
     pub(crate) fn get(&self, number: u64) -> Result<Arc<SourceNode>> {
         let known = self.0.lock();
         let found = known.get(&number).map(|known| Arc::clone(&known.node));
-        found.ok_or_else(|| Error::new(Kind::NotFound, "there is no such file"))
+        found.ok_or_else(|| Error::new(Kind::NotFound, "this file does not exist"))
     }
 
     /// Removes mentions.

@@ -23,7 +23,8 @@ use crate::planner::Hint;
 pub fn parse(text: &[u8]) -> Result<(Hint, u64)> {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     let wrong = |what: String| Error::new(Kind::Usage, what);
-    let text = std::str::from_utf8(text).map_err(|_| wrong("a hint must be text".to_owned()))?;
+    let text = std::str::from_utf8(text)
+        .map_err(|_| wrong("a hint must be valid UTF-8 text".to_owned()))?;
     words(text).map_err(wrong)
 }
 
@@ -43,7 +44,9 @@ fn words(text: &str) -> Result<(Hint, u64), String> {
             let length = bytes(length)?;
             if distance == 0 || length == 0 || length > distance.unsigned_abs() {
                 return Err(
-                    "the length of a stride must be at least 1 and at most its distance".into()
+                    "the length of a stride must be at least 1, and at most the distance of the \
+                     stride"
+                        .into(),
                 );
             }
             Ok((Hint::Stride { length, distance: sign * distance }, at(rest.first())?))
@@ -58,8 +61,8 @@ fn words(text: &str) -> Result<(Hint, u64), String> {
             Ok((Hint::WillNeed(ranges?), 0))
         }
         _ => Err(format!(
-            "unknown hint '{text}': expected sequential, random, stride LENGTH DISTANCE, will-need \
-             OFFSET LENGTH..., dont-need"
+            "'{text}' is not a valid hint; the hints are sequential, random, stride LENGTH \
+             DISTANCE, will-need OFFSET LENGTH... and dont-need"
         )),
     }
 }

@@ -48,7 +48,7 @@ impl Cluster {
     /// [`Kind::NotFound`] for a missing file or key; other errors as the cluster reports them.
     pub fn connect(conf: &Path, user: &str, deadline: Duration) -> Result<Arc<Self>> {
         let library = Library::get()?;
-        let shown = format!("ceph cluster of {}", conf.display());
+        let shown = format!("Ceph cluster of {}", conf.display());
         let name = text(user)?;
         let mut handle = null_mut();
         // SAFETY: the texts end with a NUL and outlive the call, which fills the handle.
@@ -74,8 +74,8 @@ impl Cluster {
         let connected = unsafe { (library.connect)(handle) };
         check(connected, "cannot connect", &cluster.shown).map_err(|error| {
             let advice = format!(
-                "see 'ceph auth get {user}' for the key and rights of this user, and check that \
-                 the configuration names a keyring with this key"
+                "'ceph auth get {user}' shows the key and the permissions of this user; check that \
+                 the keyring file in the Ceph configuration contains this key"
             );
             if error.kind() == Kind::Unanswered { error } else { error.advice(advice) }
         })?;
@@ -116,12 +116,15 @@ impl Cluster {
         let made =
             unsafe { (self.library.ioctx_create)(self.handle, name.as_ptr(), &raw mut handle) };
         if made == -libc::ENOENT {
-            return Err(Error::new(Kind::NotFound, format!("there is no pool '{pool}'"))
-                .at(&shown)
-                .advice(format!(
-                    "'ceph osd pool ls' lists the pools; to create this pool, run 'ceph osd pool \
+            return Err(Error::new(
+                Kind::NotFound,
+                format!("the Ceph cluster has no pool '{pool}'"),
+            )
+            .at(&shown)
+            .advice(format!(
+                "'ceph osd pool ls' lists the pools; to create this pool, run 'ceph osd pool \
                      create {pool}'"
-                )));
+            )));
         }
         check(made, "cannot open the pool", &shown)?;
         // SAFETY: the context was just made and no other thread has it yet.
@@ -369,15 +372,15 @@ pub(crate) fn check(returned: c_int, what: &str, place: &str) -> Result<()> {
     if -returned == libc::ETIMEDOUT {
         let what = format!("{what}: the Ceph cluster did not answer in time");
         return Err(Error::new(Kind::Unanswered, what).at(place).advice(
-            "check 'ceph -s' on the cluster, and check that its addresses can be reached from this \
-             host",
+            "check the cluster with 'ceph -s', and check that this host can reach the addresses of \
+             the cluster",
         ));
     }
     let error = Error::io(what, place, std::io::Error::from_raw_os_error(-returned));
     Err(match -returned {
         libc::EPERM => error.advice(
-            "this Ceph user lacks rights: a member needs 'allow rw' on its namespace and on the \
-             namespaces below it; see 'ceph auth get'",
+            "this Ceph user lacks permissions: a member needs 'allow rw' on its namespace and on \
+             the namespaces below it; 'ceph auth get' shows the permissions",
         ),
         _ => error,
     })

@@ -95,7 +95,7 @@ impl Library {
                 .advice("install the package librados2 on each machine that uses Ceph")
         })?;
         Self::find(&loaded).map_err(|failure| {
-            let what = format!("cannot use this Ceph client library: {failure}");
+            let what = format!("this Ceph client library cannot be used: {failure}");
             Error::new(Kind::Unsupported, what).advice("install librados2 of Ceph 12 or newer")
         })
     }

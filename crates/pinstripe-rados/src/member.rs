@@ -82,7 +82,10 @@ impl Namespaces {
         let mut bytes = [0; MANIFEST_BYTES + 1];
         let read = pool.read(&object, 0, &mut bytes).map_err(self.at(name))?;
         if bytes[..read].starts_with(MAGIC) && read != MANIFEST_BYTES {
-            return Err(self.at(name)(Error::new(Kind::Corrupt, "a list of parts is damaged")));
+            return Err(self.at(name)(Error::new(
+                Kind::Corrupt,
+                "the list of the parts of an object is damaged",
+            )));
         }
         Ok(Manifest::decode(&bytes[..read]))
     }
@@ -159,7 +162,7 @@ impl RadosMember {
                 return Err(Error::new(Kind::Refused, "the namespace is not empty")
                     .at(place)
                     .expected("no objects", format!("'{first}'"))
-                    .advice("name another namespace, as in rados://POOL/NAMESPACE"));
+                    .advice("give another namespace, for example rados://POOL/NAMESPACE"));
             }
         }
         Ok(())

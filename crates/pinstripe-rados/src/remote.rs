@@ -45,7 +45,7 @@ pub fn is_pool(place: &Path) -> bool {
 impl<'p> PoolPlace<'p> {
     fn parse(place: &'p Path) -> Result<Self> {
         let wrong = || {
-            Error::new(Kind::Usage, "this is not a place in a Ceph pool")
+            Error::new(Kind::Usage, "this is not a valid URL of a namespace in a Ceph pool")
                 .at(place)
                 .advice("write rados://POOL/NAMESPACE or rados://USER@POOL/NAMESPACE")
         };

@@ -156,10 +156,10 @@ impl DirectoriesThere {
                 Some(frames) => format!("{} frames of this stream are", format_count(frames)),
                 None => "all frames of this stream are".to_owned(),
             };
-            (stream, format!("{what} missing from every attached directory"))
+            (stream, format!("{what} missing from all attached directories"))
         });
         let rest =
-            |more: &str| format!("frames of {more} are missing from every attached directory, too");
+            |more: &str| format!("frames of {more} are also missing from all attached directories");
         report_each(manifest, told, (&rest, &advice), monitor);
     }
 }
@@ -248,8 +248,8 @@ pub(crate) fn report_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, moni
         holes,
         (
             what,
-            "the data in the stream's files is complete; insert silence of that length between the \
-             files",
+            "the files of this stream are complete; to keep their position in time, insert silence \
+             of that length between the files",
         ),
         monitor,
     );
@@ -289,12 +289,20 @@ fn length(ranges: &[Range<u64>]) -> u64 {
 
 /// The error for a file whose first frame is not the same in its manifest and its journal.
 pub(crate) fn disputed(file: &str, by_journal: u64, by_manifest: u64) -> Error {
-    Error::new(Kind::Corrupt, format!("contradicts the journal about '{file}'"))
-        .expected(format!("frame {by_journal} first"), format!("frame {by_manifest}"))
-        .advice(
-            "restore take.json from a copy, or correct it: the journal has the checksums of the \
-             samples",
-        )
+    Error::new(
+        Kind::Corrupt,
+        format!(
+            "take.json and the journal contradict each other about the first frame of '{file}'"
+        ),
+    )
+    .expected(
+        format!("frame {by_journal}, according to the journal"),
+        format!("frame {by_manifest}"),
+    )
+    .advice(
+        "restore take.json from a copy, or correct it according to the journal, which has the \
+         checksums of the samples",
+    )
 }
 
 #[cfg(test)]

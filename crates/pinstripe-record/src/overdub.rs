@@ -6,7 +6,7 @@
 //! `raw:`) are aligned by counting frames: data that passes through other programs and returns
 //! keeps its place. RTP streams begin with their first packet.
 
-#![allow(clippy::disallowed_methods, reason = "plays in a thread of its own")]
+#![allow(clippy::disallowed_methods, reason = "this module plays in a separate thread")]
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ pub fn overdub(
         over.set();
         let played = playing.map(|it| {
             // A panic is reported where it happened.
-            it.join().unwrap_or_else(|_| Err(Error::new(Kind::Io, "playing ended early")))
+            it.join().unwrap_or_else(|_| Err(Error::new(Kind::Io, "the playback ended early")))
         });
         let played = played.unwrap_or_else(|| Ok(PlayOutcome::default()));
         let recorded = recorded?;

@@ -7,7 +7,10 @@
 //! stay aligned. A JACK server and a sound card have their own clocks. A pipe or file accepts
 //! samples as fast as it can, and is waited for.
 
-#![allow(clippy::disallowed_methods, reason = "reads and plays in threads, and waits for rings")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module reads and plays in threads, and waits for ring buffers"
+)]
 
 mod alsa;
 mod jack;
@@ -152,7 +155,10 @@ impl PreparedPlay {
                 Kind::Usage,
                 "the start position is beyond the end of the take",
             )
-            .expected(format!("less than {end:.1} s"), format!("{} s", plan.from.as_secs_f64())));
+            .expected(
+                format!("a position before {end:.1} s"),
+                format!("{} s", plan.from.as_secs_f64()),
+            ));
         }
         let played = (&chosen[..], from, most.unwrap_or(u64::MAX));
         files.report_absent(&folders, &manifest, played, monitor);
@@ -220,8 +226,9 @@ impl PreparedPlay {
             };
             over.store(true, Ordering::Release);
             // A panic is reported where it happened.
-            let read =
-                reading.join().unwrap_or_else(|_| Err(Error::new(Kind::Io, "reading ended early")));
+            let read = reading
+                .join()
+                .unwrap_or_else(|_| Err(Error::new(Kind::Io, "reading the take ended early")));
             (read, played)
         });
         let mut outcome = played?;
@@ -257,14 +264,14 @@ fn common_shape(manifest: &Manifest, chosen: &[usize]) -> Result<StreamShape> {
     let shape = |number: &usize| {
         manifest.streams.get(*number).map(|it| it.shape).ok_or_else(|| {
             Error::new(Kind::Usage, format!("the take has no stream {}", number + 1))
-                .expected(format!("1 to {}", manifest.streams.len()), number + 1)
+                .expected(format!("a stream from 1 to {}", manifest.streams.len()), number + 1)
         })
     };
     let shapes = chosen.iter().map(shape).collect::<Result<Vec<_>>>()?;
     let first = *shapes.first().ok_or_else(|| Error::new(Kind::Usage, "the take has no stream"))?;
     match shapes.iter().all(|it| *it == first) {
         true => Ok(first),
-        false => Err(Error::new(Kind::Usage, "the streams have different rates or formats")
+        false => Err(Error::new(Kind::Usage, "the streams have different sample rates or formats")
             .advice("select streams of the same rate and format with --stream")),
     }
 }

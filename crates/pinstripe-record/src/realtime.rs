@@ -1,7 +1,7 @@
 //! Priorities of threads, and their processor time: priorities are requested, and a refusal is
 //! reported.
 
-#![allow(clippy::disallowed_methods, reason = "asks for the processor time of a thread")]
+#![allow(clippy::disallowed_methods, reason = "this module reads the CPU time of a thread")]
 
 use std::io;
 use std::time::Duration;

@@ -85,8 +85,8 @@ impl Ring {
         let end = (offset as u64).checked_add(size);
         let is_inside = end.is_some_and(|end| end <= arena.bytes as u64);
         if !size.is_power_of_two() || !is_inside || frame_bytes == 0 || frame_bytes * 4 > size {
-            return Err(Error::new(Kind::Usage, "an impossible ring size")
-                .expected("a power of two, at least four frames", size));
+            return Err(Error::new(Kind::Usage, "a ring buffer cannot have this size")
+                .expected("a power of two, and at least four frames", size));
         }
         let tail =
             |number| CacheLine(AtomicU64::new(if number < consumers { 0 } else { DETACHED }));

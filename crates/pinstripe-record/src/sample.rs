@@ -61,8 +61,8 @@ impl FromStr for SampleFormat {
     fn from_str(text: &str) -> Result<Self, Error> {
         let found = NAMES.iter().find(|it| it.1 == text && it.0 != SampleFormat::Raw);
         found.map(|it| it.0).ok_or_else(|| {
-            Error::new(Kind::Usage, format!("'{text}' is not a sample format"))
-                .expected("format u8, s16, s24, s32 or f32", text)
+            Error::new(Kind::Usage, format!("'{text}' is not a known sample format"))
+                .expected("a sample format: u8, s16, s24, s32 or f32", text)
         })
     }
 }

@@ -332,7 +332,7 @@ impl CheckedFile {
         self.damages += 1;
         (self.damages <= NAMED && !self.is_missing).then(|| {
             let what = format!(
-                "{bytes} bytes from offset {at} of the payload on differ from the written bytes"
+                "{bytes} bytes of samples, beginning at offset {at}, differ from the recorded bytes"
             );
             Error::corrupt(what, &self.name)
         })

@@ -6,7 +6,10 @@
 //! `vm.dirty_bytes`), the writing thread has to wait for the disk. Direct I/O with several
 //! prioritized threads is then better.
 
-#![allow(clippy::disallowed_methods, reason = "asks the kernel how much may wait in its cache")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module asks the kernel how much data may wait in its page cache"
+)]
 
 use std::fmt;
 use std::path::Path;
@@ -67,8 +70,8 @@ impl FromStr for WriteChoice {
             "auto" => Ok(WriteChoice::Auto),
             "buffered" => Ok(WriteChoice::Given(WritePolicy::Buffered)),
             "direct" => Ok(WriteChoice::Given(WritePolicy::Direct)),
-            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a write policy"))
-                .expected("the policy buffered, direct or auto", text)),
+            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a known write policy"))
+                .expected("a write policy: buffered, direct or auto", text)),
         }
     }
 }
@@ -86,7 +89,7 @@ impl WriteChoice {
     /// The policy for `byte_rate` bytes per second of all streams together, and the reason for it.
     pub fn policy(self, byte_rate: u64) -> (WritePolicy, String) {
         match self {
-            WriteChoice::Given(policy) => (policy, "as asked for".to_owned()),
+            WriteChoice::Given(policy) => (policy, "this policy was requested".to_owned()),
             WriteChoice::Auto => fitting(byte_rate, freely_cached_bytes()),
         }
     }
@@ -97,17 +100,19 @@ impl WriteChoice {
 fn fitting(byte_rate: u64, cached: Option<u64>) -> (WritePolicy, String) {
     let needed = byte_rate.saturating_mul(CACHED_SECONDS);
     let Some(cached) = cached else {
-        let why = "the kernel does not report how many bytes may wait in its page cache".to_owned();
+        let why =
+            "the kernel does not report how much unwritten data its page cache can hold".to_owned();
         return (WritePolicy::Buffered, why);
     };
     let amounts = format!(
-        "at most {} of stream data wait in the page cache; the kernel lets {} wait there",
+        "the streams leave at most {} of unwritten data in the page cache; the kernel permits {} \
+         of unwritten data",
         format_size(needed),
         format_size(cached)
     );
     match needed <= cached {
         true => (WritePolicy::Buffered, amounts),
-        false => (WritePolicy::Direct, format!("{amounts} before it blocks writers")),
+        false => (WritePolicy::Direct, format!("{amounts} before it slows down writers")),
     }
 }
 
@@ -136,8 +141,8 @@ fn freely_cached(vmstat: &str, page_bytes: u64) -> Option<u64> {
 pub fn durability_warning(directory: &Path) -> Option<Error> {
     discards_at_once(&mounts::of_path(directory)?).then(|| {
         let what = "the file system is mounted with 'discard': while other programs write, syncs \
-                    wait until the disk has discarded freed blocks, and the durable lag grows";
-        let advice = "mount the file system without 'discard', and run fstrim once a week instead";
+                    wait until the disk has discarded freed blocks, so the durable lag grows";
+        let advice = "mount the file system without 'discard', and instead run fstrim once a week";
         Error::new(Kind::Io, what).advice(advice)
     })
 }
@@ -170,7 +175,7 @@ mod tests {
         assert_eq!(fitting(2 << 20, cached).0, WritePolicy::Direct);
         let (policy, why) = fitting(1 << 20, cached);
         assert_eq!(policy, WritePolicy::Buffered);
-        assert!(why.starts_with("at most 4.0 MiB of stream data"), "{why}");
+        assert!(why.starts_with("the streams leave at most 4.0 MiB of unwritten data"), "{why}");
         assert_eq!(fitting(u64::MAX, None).0, WritePolicy::Buffered);
     }
 

@@ -2,8 +2,12 @@
 //! functions of the C library in every program that links this crate, so only tests that play
 //! stories may link it. The crate is never part of a released program.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
-#![allow(missing_docs, reason = "helpers of tests")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "these are helpers of tests"
+)]
+#![allow(missing_docs, reason = "these are helpers of tests")]
 
 pub mod calls;
 pub mod schedule;

@@ -2,12 +2,16 @@
 //! of verbs, the stress test, the stories, and the hosts that write to buckets. The crate is never
 //! part of a released program.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
-#![allow(missing_docs, reason = "helpers of tests")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "these are helpers of tests"
+)]
+#![allow(missing_docs, reason = "these are helpers of tests")]
 #![allow(
     clippy::should_implement_trait,
     clippy::new_without_default,
-    reason = "these names are those of the tests, and there is no interface to keep"
+    reason = "the names are those that the tests use, and other crates need no stable interface"
 )]
 
 mod deletion;

@@ -250,7 +250,7 @@ impl Site {
     }
 
     /// Keeps the directory after the test; returns its path.
-    #[allow(dead_code, reason = "for tests whose stories are drawn")]
+    #[allow(dead_code, reason = "this is for tests with randomly generated stories")]
     pub fn keep(&mut self) -> PathBuf {
         self.dir.disable_cleanup(true);
         self.dir.path().to_path_buf()

@@ -4,7 +4,10 @@
 //! now or later, so that no thread has to poll for the end of the run. A stage that takes jobs from
 //! a queue needs no waking: the stage before it ends, and closes the queue.
 
-#![allow(clippy::disallowed_methods, reason = "the queue that wakes the stages of a run")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module creates the queue that wakes the stages of a run"
+)]
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -50,7 +53,7 @@ impl Abort {
         impl Drop for AbortGuard<'_> {
             fn drop(&mut self) {
                 if std::thread::panicking() {
-                    self.0.raise(Error::new(Kind::Io, "a worker thread of the run panicked"));
+                    self.0.raise(Error::new(Kind::Io, "a worker thread of this run panicked"));
                 }
             }
         }
@@ -102,7 +105,7 @@ impl Abort {
 
     /// Returns the reason why a queue ended.
     fn why_ended(&self) -> Error {
-        let early = || Error::new(Kind::Io, "a thread of the run ended early");
+        let early = || Error::new(Kind::Io, "a thread of this run ended early");
         self.check().err().unwrap_or_else(early)
     }
 }

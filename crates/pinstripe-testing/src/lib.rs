@@ -1,7 +1,11 @@
 //! What the tests of several crates share: tests that are skipped, seeds, content, mounts, ticks of the clock. Never
 //! part of what is shipped.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "these are helpers of tests"
+)]
 
 mod mounts;
 mod networks;

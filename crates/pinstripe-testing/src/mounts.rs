@@ -8,7 +8,7 @@ use crate::{is_root, skipped};
 /// Mounts below `at` for this thread and its children alone, on a thread that ends with them.
 pub fn in_own_mounts(test: &str, work: impl FnOnce() + Send) {
     if !is_root() {
-        return skipped(test, "only root may mount");
+        return skipped(test, "only root can mount file systems");
     }
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
@@ -18,7 +18,7 @@ pub fn in_own_mounts(test: &str, work: impl FnOnce() + Send) {
                 unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) };
             let private = || Command::new("mount").args(["--make-rprivate", "/"]).status();
             if left.is_err() || !private().is_ok_and(|status| status.success()) {
-                return skipped(test, "mounting is not allowed here");
+                return skipped(test, "mounting file systems is not permitted here");
             }
             work();
         });

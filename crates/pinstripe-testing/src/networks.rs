@@ -49,14 +49,17 @@ impl Network {
 /// 10.77.1.2, 10.77.2.2 and so on.
 pub fn in_own_networks(test: &str, count: usize, work: impl FnOnce(&[Network]) + Send) {
     if !is_root() {
-        return skipped(test, "only root may make networks");
+        return skipped(test, "only root can create networks");
     }
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
             let made = leave().and_then(|_| (1..=count).map(joined).collect::<Option<Vec<_>>>());
             match made {
                 Some(networks) => work(&networks),
-                None => skipped(test, "networks cannot be made here: ip(8) and veth are needed"),
+                None => skipped(
+                    test,
+                    "networks cannot be created here, because ip(8) and veth are needed",
+                ),
             }
         });
         done.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

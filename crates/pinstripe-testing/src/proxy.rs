@@ -195,7 +195,7 @@ impl ProxyShared {
         // A server that refuses by the head alone answers, and takes no body.
         let sent = server.write_all(&request.body);
         let mut reader = BufReader::new(server);
-        let cut = || sent.err().unwrap_or_else(|| std::io::Error::other("no answer came"));
+        let cut = || sent.err().unwrap_or_else(|| std::io::Error::other("no answer was received"));
         let head = read_head(&mut reader)?.ok_or_else(cut)?;
         let mut body = Vec::new();
         reader.read_to_end(&mut body)?;

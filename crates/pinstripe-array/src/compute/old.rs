@@ -57,7 +57,8 @@ pub fn rebuilt(
     let too_many = || {
         Error::new(
             Kind::TooManyLosses,
-            "this row cannot be rebuilt: too many of its chunks are lost",
+            "this row (a stripe of the array) cannot be rebuilt, because too many of its chunks \
+             are lost",
         )
     };
     if row.mirrors() {

@@ -88,10 +88,11 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
         && shape.geometry().level().parity() > 0
         && !options.force
     {
-        let what = "members are absent, and the parity that replaces them may be stale";
+        let what = "members are absent, and the parity from which their data would be rebuilt may \
+                    be stale";
         return Err(Error::new(Kind::Refused, what).advice(
-            "attach the absent members, or use --force: data that was being written at the stop \
-             may be wrong",
+            "attach the absent members, or use --force; with --force, data that was being written \
+             when the array stopped may be wrong",
         ));
     }
     array.note_changes(&superblock);
@@ -131,13 +132,16 @@ fn find(
             return Err(Error::new(Kind::WrongMember, what)
                 .at(device.place())
                 .expected(name_of(&other.own), name_of(&own))
-                .advice("name members of one array only"));
+                .advice("give only devices that are members of the same array"));
         }
         if let Some(other) = found.iter().find(|other| other.own.member == own.member) {
-            let what = format!("this is the same member as {}", other.device.place().display());
+            let what = format!(
+                "this device has the superblock of the same member as {}",
+                other.device.place().display()
+            );
             return Err(Error::new(Kind::WrongMember, what)
                 .at(device.place())
-                .advice("name only one of the two devices: the other is a copy"));
+                .advice("give only one of the two devices, because the other one is a copy"));
         }
         found.push(FoundDevice { device, own });
     }
@@ -174,8 +178,8 @@ fn newest(found: &[FoundDevice]) -> Result<Superblock> {
         Some(other) => {
             let place = newest.device.place().display();
             let what = format!(
-                "the state of this member diverged from that of {place}: each of the two was used \
-                 without the other"
+                "the states of this member and of {place} differ, because each of the two members \
+                 was used without the other"
             );
             Err(Error::new(Kind::Refused, what).at(other.device.place()).advice(
                 "assemble the array without one of the two members, then add that member again",
@@ -309,11 +313,14 @@ fn old(own: &Superblock, newest: &Superblock) -> String {
         "generations",
     );
     if went_its_own_way(own, newest) {
-        return format!("this member was used without the others; it is {behind} behind");
+        return format!(
+            "this member was used without the other members, and its superblock is {behind} older \
+             than the newest superblock"
+        );
     }
     format!(
-        "the data of this member is old: it is {behind} behind; add the member again to bring it \
-         up to date"
+        "the data of this member is old: its superblock is {behind} older than the newest \
+         superblock; add the member again to bring it up to date"
     )
 }
 
@@ -341,11 +348,14 @@ fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
     let members = array.geometry().members();
     let names = left_out.iter().map(|it| format!("{}: {}", it.path.display(), it.why));
     let advice = match left_out.is_empty() {
-        true => "name the devices of the other members of the array".to_owned(),
-        false => format!("not used: {}", names.collect::<Vec<_>>().join("; ")),
+        true => "also give the devices of the other members of the array".to_owned(),
+        false => format!("devices that were not used: {}", names.collect::<Vec<_>>().join("; ")),
     };
     Error::new(Kind::TooManyLosses, "too few members are present")
-        .expected(format!("enough of {members}"), members - array.absent().len())
+        .expected(
+            format!("enough of the {members} members to rebuild all data"),
+            members - array.absent().len(),
+        )
         .advice(advice)
 }
 
@@ -375,7 +385,7 @@ pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
         true => Ok(shape.moved_to(stretches)),
         false => Err(Error::new(
             Kind::Corrupt,
-            "the superblock records growth beyond the end of the array",
+            "the superblock records a reshape position beyond the end of the array",
         )),
     }
 }

@@ -73,9 +73,11 @@ pub(crate) fn create_with(
     let absent = slots.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
     let absent: crate::set::MemberSet = absent.collect();
     if !geometry.survives(absent) {
-        let what =
-            format!("{} cannot be created with this many devices missing", create_options.level);
-        return Err(Error::new(Kind::Usage, what).advice("name more devices"));
+        let what = format!(
+            "a {} array cannot be created with this many missing devices",
+            create_options.level
+        );
+        return Err(Error::new(Kind::Usage, what).advice("give more devices"));
     }
     let superblock = Superblock {
         array: ArrayId(random()?),

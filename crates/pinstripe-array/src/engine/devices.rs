@@ -77,12 +77,14 @@ impl Array {
             return Ok(());
         }
         if !self.survives(absent.with(slot)) {
-            let what = format!("the array cannot do without the member of slot {slot}");
-            return Err(Error::new(Kind::Refused, what).advice("add another member first"));
+            let what = format!("the array would lose data without the member of slot {slot}");
+            return Err(Error::new(Kind::Refused, what)
+                .advice("add another member before you remove this one"));
         }
         if self.has_unsure() {
             let what = format!(
-                "the array cannot do without the member of slot {slot} until the resync is done"
+                "until the resync is done, the array may lose data without the member of slot \
+                 {slot}"
             );
             return Err(Error::new(Kind::Refused, what).advice("wait until the resync is done"));
         }
@@ -102,7 +104,8 @@ impl Array {
             }
             DeviceRole::Spare | DeviceRole::Failed(_) => return Ok(()),
         };
-        Err(Error::new(Kind::Refused, what).advice("fail it first"))
+        Err(Error::new(Kind::Refused, what)
+            .advice("mark the device as failed (--fail) before you remove it"))
     }
 }
 
@@ -192,6 +195,6 @@ impl DeviceRole {
 
 /// The error for naming a member that has failed.
 pub(crate) fn not_used() -> Error {
-    Error::new(Kind::Usage, "this device has failed, and is no longer used")
+    Error::new(Kind::Usage, "this device has failed, and the array no longer uses it")
         .advice("nothing can be copied from the failed device: add the new device with --add")
 }

@@ -67,7 +67,10 @@ impl Log {
         executor: &dyn Executor,
     ) -> Result<MemberSet> {
         if head.span() > self.area_bytes / 2 {
-            return Err(Error::new(Kind::Usage, "a batch is too large for the log"));
+            return Err(Error::new(
+                Kind::Usage,
+                "a batch of array rows is too large for the array's log",
+            ));
         }
         let mut bytes = Vec::new();
         head.encode(&mut bytes);

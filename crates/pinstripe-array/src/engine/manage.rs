@@ -44,7 +44,7 @@ impl Flusher {
     pub fn set_granule(&mut self, bytes: Option<u32>) -> Result<()> {
         let is_served = |bytes: u32| bytes.is_power_of_two() && GRANULES.contains(&bytes);
         if let Some(bytes) = bytes.filter(|bytes| !is_served(*bytes)) {
-            return Err(Error::new(Kind::Usage, "this is not a stripe_size")
+            return Err(Error::new(Kind::Usage, "this is not a possible value of stripe_size")
                 .expected("a power of two from 4096 to 1048576", bytes));
         }
         self.rules.granule = bytes;
@@ -61,7 +61,7 @@ impl Flusher {
         let array = &self.logged.array;
         array.check_failing(slot, array.absent())?;
         if let Some(member) = array.member(slot) {
-            member.failure().set("it was marked as failed".to_owned());
+            member.failure().set("the member was marked as failed by a command".to_owned());
         }
         array.fail(slot)
     }
@@ -93,7 +93,8 @@ impl Flusher {
         self.check_slot(slot)?;
         if self.logged.array.member(slot).is_some() {
             let what = format!("the member of slot {slot} is in use");
-            return Err(Error::new(Kind::Refused, what).advice("fail it first"));
+            return Err(Error::new(Kind::Refused, what)
+                .advice("mark the member as failed (--fail) before you remove it"));
         }
         self.logged.array.members.forget_path(slot);
         Ok(())
@@ -149,7 +150,7 @@ impl Flusher {
             Some(slot) if !is_other(slot) => Ok(AddedAs::Rebuilding { slot }),
             _ => Err(Error::new(
                 Kind::Io,
-                "this device failed while it was being added, and is not used",
+                "this device failed while it was being added, and the array does not use it",
             )
             .at(device.place())
             .advice("add another device")),
@@ -238,8 +239,8 @@ impl Flusher {
         let slots = self.logged.array.geometry().members();
         match slot < slots {
             true => Ok(()),
-            false => Err(Error::new(Kind::Usage, "the array has no such slot")
-                .expected(format!("0 to {}", slots - 1), slot)),
+            false => Err(Error::new(Kind::Usage, "the array has no slot with this number")
+                .expected(format!("a slot from 0 to {}", slots - 1), slot)),
         }
     }
 }
@@ -276,5 +277,5 @@ fn own_of(device: &SharedDevice, superblock: &Superblock) -> Option<Superblock> 
 fn busy(device: &SharedDevice) -> Error {
     Error::new(Kind::Busy, "another rebuild, resync or reshape is running")
         .at(device.place())
-        .advice("wait until the running work is done")
+        .advice("wait until it is done")
 }

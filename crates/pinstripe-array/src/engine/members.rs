@@ -252,7 +252,8 @@ impl Members {
             // An array that cannot continue writes nothing more, so that it can be assembled in the
             // state that it had.
             if !survives() {
-                let what = "more members failed than parity or copies can replace";
+                let what =
+                    "more members failed than the parity or the copies of the array can replace";
                 return Err(Error::new(Kind::TooManyLosses, format!("{what}{}", self.failures()))
                     .advice("attach the missing members, and assemble the array again"));
             }

@@ -196,7 +196,7 @@ impl Array {
             return Ok(());
         }
         let what = format!(
-            "row {} of the array cannot be rebuilt: the parity of the row may be stale",
+            "row {} of the array (a stripe) cannot be rebuilt, because its parity may be stale",
             map.index()
         );
         Err(Error::new(Kind::TooManyLosses, what).advice("wait until the resync is done"))

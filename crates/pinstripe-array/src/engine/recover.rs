@@ -94,7 +94,7 @@ impl Array {
             };
             if sums.iter().zip(blocks).any(is_wrong) {
                 let what = format!(
-                    "row {} of the array cannot be rebuilt: the parity of the row is stale",
+                    "row {} of the array (a stripe) cannot be rebuilt, because its parity is stale",
                     map.index()
                 );
                 return Err(Error::new(Kind::TooManyLosses, what)

@@ -112,8 +112,8 @@ impl Salvage {
                     pinstripe_base::units::counted(blocks, "written block", "written blocks");
                 let what = format!("{blocks} could not be stored");
                 Err(Error::new(Kind::Corrupt, what).advice(
-                    "the rest of each such block is lost: write complete blocks of 4 KiB, or \
-                     restore the blocks from a backup",
+                    "the part of each such block that was not written is lost: write complete \
+                     blocks of 4 KiB, or restore the blocks from a backup",
                 ))
             }
         }

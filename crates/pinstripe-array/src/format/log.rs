@@ -161,7 +161,7 @@ impl RecordHeader {
             debug_assert_eq!(
                 piece.sums.len(),
                 piece.written.count_ones() as usize * piece.blocks(),
-                "a sum for each written block"
+                "the record has a checksum for each written block"
             );
             let PayloadKinds { p, q, data, own } = piece.has;
             let kinds = u8::from(p) | u8::from(q) << 1 | u8::from(own) << 2;
@@ -201,15 +201,18 @@ impl RecordHeader {
             return Err(r.corrupt("the checksum of the record does not match"));
         }
         if !(VERSION_WITHOUT_OWN..=VERSION).contains(&version) {
-            return Err(Error::new(Kind::Unsupported, "the array log has another version")
-                .expected(VERSION, version)
-                .advice("assemble the array with the version of pinstripe that wrote it"));
+            return Err(Error::new(
+                Kind::Unsupported,
+                "the array's log has a version that this program cannot read",
+            )
+            .expected(VERSION, version)
+            .advice("assemble the array with the version of pinstripe that wrote it"));
         }
         let (of, at) = (ArrayId(r.array()?), (r.u64()?, r.u64()?));
         let (head_bytes, count, span) = (r.u32()?, r.u32()? as usize, r.u64()?);
         r.take(8)?;
         if (of, at) != (array, (sequence, position)) {
-            return Err(r.corrupt("the record is an older one, or belongs to another array"));
+            return Err(r.corrupt("the record is older than expected, or belongs to another array"));
         }
         if head_bytes as usize != bytes.len() || members > MEMBERS_MAX {
             return Err(r.corrupt("impossible sizes"));
@@ -218,20 +221,20 @@ impl RecordHeader {
             .map(|_| Ok(PayloadCheck { bytes: r.u32()?, check: r.u32()? }))
             .collect::<Result<Vec<_>>>()?;
         if count > r.remaining() / PIECE_BYTES {
-            return Err(r.corrupt("the record has more pieces than it has room for"));
+            return Err(r.corrupt("the record lists more pieces than fit into it"));
         }
         let pieces = (0..count).map(|_| piece(&mut r)).collect::<Result<Vec<_>>>()?;
         let head = RecordHeader { array, sequence, position, kept, pieces };
         if r.remaining() >= BLOCK_BYTES as usize || r.rest().iter().any(|byte| *byte != 0) {
             return Err(Error::new(
                 Kind::Corrupt,
-                "a record of the array's log has an unknown end",
+                "a record of the array's log ends with unknown bytes",
             ));
         }
         match head.span() == span {
             true => Ok(head),
             false => {
-                Err(Error::new(Kind::Corrupt, "a record of the array's log has another length")
+                Err(Error::new(Kind::Corrupt, "a record of the array's log has a wrong length")
                     .expected(head.span(), span))
             }
         }
@@ -245,7 +248,7 @@ fn piece(r: &mut Reader<'_>) -> Result<LogPiece> {
     let is_padded = r.array::<7>()? == [0; 7];
     let end = start.checked_add(len);
     let (Some(end), true) = (end, has < 8 && is_padded) else {
-        return Err(r.corrupt("an impossible piece"));
+        return Err(r.corrupt("a piece of the record has impossible values"));
     };
     let is_cut = |at: u32| at.is_multiple_of(BLOCK_BYTES as u32);
     if !is_cut(start) || !is_cut(len) || len == 0 || written == 0 {
@@ -253,7 +256,7 @@ fn piece(r: &mut Reader<'_>) -> Result<LogPiece> {
     }
     let blocks = u64::from(len) / BLOCK_BYTES * u64::from(written.count_ones());
     if blocks > r.remaining() as u64 / 4 {
-        return Err(r.corrupt("the record has more checksums than it has room for"));
+        return Err(r.corrupt("the record lists more checksums than fit into it"));
     }
     let sums = (0..blocks).map(|_| r.u32().map(Sum::from_bits)).collect::<Result<Vec<_>>>()?;
     let has = PayloadKinds { p: has & 1 > 0, q: has & 2 > 0, data, own: has & 4 > 0 };

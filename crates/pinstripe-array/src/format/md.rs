@@ -203,7 +203,7 @@ impl MdSuperblock {
         let mut reader = Reader::new(bytes, "md superblock");
         if bytes.len() < SUPERBLOCK_BYTES {
             return Err(reader
-                .corrupt("the superblock is cut off")
+                .corrupt("the superblock is incomplete")
                 .expected(SUPERBLOCK_BYTES, bytes.len()));
         }
         let magic = reader.u32()?;
@@ -224,7 +224,7 @@ impl MdSuperblock {
                 .advice("the array was made by a newer Linux: use a newer version of pinstripe"));
         }
         if reader.u32()? != 0 {
-            return Err(unsupported("the padding of the md superblock is in use"));
+            return Err(unsupported("the padding of the md superblock is not zero"));
         }
         let array = MdArrayInfo::read(features, &mut reader)?;
         let device = MdDeviceInfo::read(&mut reader)?;
@@ -246,7 +246,7 @@ impl MdSuperblock {
         let bytes = offset.checked_add(sectors).and_then(|end| end.checked_mul(SECTOR_BYTES));
         let wrong = match () {
             () if bytes.is_none() => "the data area of the member ends at an impossible offset",
-            () if sectors < 10 => "the member has no room for data",
+            () if sectors < 10 => "the member has no space for data",
             // Metadata 1.0 is after the data, the others before it.
             () if bytes.is_some_and(|end| end > place)
                 && offset * SECTOR_BYTES < place.saturating_add(len as u64) =>
@@ -254,17 +254,17 @@ impl MdSuperblock {
                 "the data area of the member would overlap its superblock"
             }
             () if has(FEATURE_RAID0_LAYOUT) && self.array.level != 0 => {
-                "the superblock has a layout of level 0, but another level"
+                "the superblock has a layout of level 0, but its level is not 0"
             }
             () if has(ppl) && has(FEATURE_BITMAP | FEATURE_JOURNAL) => {
                 "the superblock has a partial parity log together with a bitmap or a journal"
             }
             () if features & ppl == ppl => "the superblock has partial parity logs of two kinds",
             () if has(FEATURE_BAD_BLOCKS) && device.bad_blocks_offset_sectors == 0 => {
-                "the superblock has a bad block list without an offset"
+                "the superblock says that a bad block list exists, but not at which offset"
             }
             () if device.bad_blocks_shift >= 64 => {
-                "the superblock has an impossible size of bad blocks"
+                "the superblock has an impossible block size for its list of bad blocks"
             }
             () if u64::from(device.bad_blocks_sectors) * SECTOR_BYTES
                 > BAD_BLOCKS_BYTES_MAX as u64 =>
@@ -372,7 +372,7 @@ fn check_sum(bytes: &[u8]) -> Result<usize> {
     let (stored, devices) = (reader.u32()?, reader.u32()?);
     if devices as usize > DEVICES_MAX {
         return Err(Error::new(Kind::Corrupt, "md superblock: too many devices")
-            .expected(format!("at most {DEVICES_MAX}"), devices));
+            .expected(format!("at most {DEVICES_MAX} devices"), devices));
     }
     let len = HEAD_BYTES + 2 * devices as usize;
     let computed = checksum(&bytes[..len]);

@@ -267,7 +267,7 @@ impl Superblock {
                     format!("version {VERSION}"),
                     format!("{version}, features {features:#x}"),
                 )
-                .advice("assemble the array with that version, or a newer one"));
+                .advice("assemble the array with that version of pinstripe, or with a newer one"));
         }
         let consistency = Consistency::from_byte(consistency)
             .ok_or_else(|| r.corrupt("the superblock has an unknown consistency policy"))?;
@@ -275,7 +275,7 @@ impl Superblock {
         let name = name(&mut r)?;
         let (count, slot) = (usize::from(r.u16()?), r.u16()?);
         if count > SLOTS_MAX || (slot != SPARE && usize::from(slot) >= count) {
-            return Err(r.corrupt("the superblock names a slot that does not exist"));
+            return Err(r.corrupt("the superblock has the number of a slot that does not exist"));
         }
         let (chunk_bytes, data_bytes) = (r.u32()?, r.u64()?);
         let areas = Areas::decode(&mut r)?;
@@ -339,7 +339,7 @@ impl Superblock {
         match device_bytes >= needed {
             true => Ok(()),
             false => {
-                Err(Error::new(Kind::Corrupt, "the device is shorter than its superblock says")
+                Err(Error::new(Kind::Corrupt, "the device is shorter than its superblock requires")
                     .expected(format!("a length of {needed} bytes or more"), device_bytes)
                     .advice(
                         "restore the full length of the device, or add it again as a new device",

@@ -206,13 +206,13 @@ impl Layout {
                     ROTATIONS.iter().find(|(.., name, word)| text == *name || text == *word);
                 let rotation = found.map(|(rotation, ..)| *rotation);
                 let rotation = rotation.filter(|rotation| rotation.suits(level));
-                let words = "la, ra, ls, rs, parity-first, parity-last, or a DDF layout for level \
-                             6";
+                let words =
+                    "la, ra, ls, rs, parity-first or parity-last; for level 6, also a DDF layout";
                 rotation.map(Layout::Parity).ok_or_else(|| bad(words))
             }
-            Level::Raid10 => Copies::parse(text)
-                .map(Layout::Copies)
-                .ok_or_else(|| bad("n2, f2, o2 or another number of copies")),
+            Level::Raid10 => Copies::parse(text).map(Layout::Copies).ok_or_else(|| {
+                bad("n, f or o (near, far or offset), and the number of copies, for example n2")
+            }),
         }
     }
 }

@@ -69,7 +69,8 @@ impl Shape {
             _ => !before.level().mirrors(),
         };
         if !is_served {
-            let what = format!("{} with layout {} cannot grow", before.level(), before.layout());
+            let what =
+                format!("a {} array with layout {} cannot grow", before.level(), before.layout());
             return Err(Error::new(Kind::Unsupported, what).advice(
                 "only near copies can be moved; create a new array, and copy the data to the new \
                  array",

@@ -89,11 +89,12 @@ impl ArrayGeometry {
             Layout::Fixed => format!("{} of {} members", self.level, self.members),
             layout => format!("{} {layout} of {} members", self.level, self.members),
         };
-        let what = format!("{what} cannot become {level} without moving data");
+        let what = format!("an array with {what} cannot change to {level} without moving data");
         Error::new(Kind::Unsupported, what).advice(
-            "level 0 can become 4 or 5; levels 4 and 5 can become 6; level 6 with a -6 layout or \
-             parity-last can become 5; levels 4 and 5 with parity-last can become 0; level 1 with \
-             two members can become 5. For any other change, copy the data to a new array",
+            "level 0 can change to 4 or 5; levels 4 and 5 can change to 6; level 6 with a -6 \
+             layout or parity-last can change to 5; levels 4 and 5 with parity-last can change to \
+             0; level 1 with two members can change to 5. For any other change, copy the data to a \
+             new array",
         )
     }
 }

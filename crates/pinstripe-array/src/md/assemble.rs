@@ -49,8 +49,8 @@ pub struct MdAssembly {
 }
 
 /// The advice about a device that does not belong to the same array as the others.
-const LEAVE_OUT: &str = "do not name this device, or run 'pinstripe array assemble NAME DEVICE... \
-                         --force' to ignore it";
+const LEAVE_OUT: &str =
+    "leave out this device, or run 'pinstripe array assemble NAME DEVICE... --force' to ignore it";
 
 /// Finds an md array on devices in any order.
 ///
@@ -80,8 +80,9 @@ pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Resul
         }
     }
     let newest = found.iter().map(|(_, it)| it).max_by_key(|it| it.state.events).cloned();
-    let newest =
-        newest.ok_or_else(|| Error::new(Kind::Usage, "no member of the md array is named"))?;
+    let newest = newest.ok_or_else(|| {
+        Error::new(Kind::Usage, "none of the given devices is a member of an md array")
+    })?;
     let place = found[0].0.place().to_path_buf();
     check_features(&newest, options).map_err(|error| error.at(&place))?;
     let mut set = MembersByRole::new(&newest, strangers, options.force)?;
@@ -167,7 +168,8 @@ impl<'s> MembersByRole<'s> {
         let is_stranger = superblock.array.set_uuid != newest.array.set_uuid;
         if is_stranger && !self.force {
             return Err(wrong(format!(
-                "this is a member of '{}', but the newest member is of '{}'",
+                "this device is a member of the array '{}', but the device with the newest \
+                 superblock is a member of '{}'",
                 superblock.name(),
                 newest.name()
             ))
@@ -189,8 +191,8 @@ impl<'s> MembersByRole<'s> {
         if events + 1 < newest.state.events {
             let newest = newest.state.events;
             return leave(format!(
-                "the member is old: its event count is {events}, that of the newest member is \
-                 {newest}"
+                "the member is old: its event count is {events}, and the event count of the newest \
+                 member is {newest}"
             ));
         }
         let role = match newest.role_of(superblock.device.number) {
@@ -201,7 +203,9 @@ impl<'s> MembersByRole<'s> {
         };
         let is_replacement = superblock.has(FEATURE_REPLACEMENT);
         let Some(slot) = self.members.get_mut(role) else {
-            return Err(wrong(format!("role {role} does not exist in this array")));
+            return Err(wrong(format!(
+                "the device has role {role}, which does not exist in this array"
+            )));
         };
         match slot {
             Some(_) if is_replacement => {
@@ -214,7 +218,7 @@ impl<'s> MembersByRole<'s> {
                 *slot = Some(MdMember::open(device, superblock)?);
                 Ok(())
             }
-            Some(_) => Err(wrong(format!("member {role} is present twice"))),
+            Some(_) => Err(wrong(format!("two of the given devices are member {role}"))),
             None => {
                 *slot = Some(MdMember::open(device, superblock)?);
                 Ok(())
@@ -307,7 +311,7 @@ fn equal_bytes(members: &[Option<MdMember>], chunk_bytes: u64) -> Result<u64> {
             let what = "level 0 on members of unequal size is not supported";
             Err(Error::new(Kind::Unsupported, what)
                 .at(other.device.place())
-                .expected(format!("{first} bytes, as the other members have"), bytes(other)))
+                .expected(format!("{first} bytes, the size of the other members"), bytes(other)))
         }
     }
 }
@@ -328,11 +332,12 @@ impl MdArray {
             let (all, there) = (self.members.len(), self.members.len() - absent.len());
             return Err(Error::new(Kind::TooManyLosses, "too few members are present")
                 .at(&self.place)
-                .expected(format!("enough of {all}"), there));
+                .expected(format!("enough of the {all} members to rebuild all data"), there));
         }
         let is_dirty = !self.superblock.is_clean();
         if is_dirty && !absent.is_empty() && self.geometry.level().parity() > 0 && !options.force {
-            let what = "the array is dirty and degraded: missing data may be rebuilt incorrectly";
+            let what =
+                "the array is dirty and degraded, so missing data may be rebuilt incorrectly";
             return Err(Error::new(Kind::Refused, what).at(&self.place).advice(
                 "attach all members; 'pinstripe array assemble NAME DEVICE... --force' reads the \
                  array anyway",
@@ -355,10 +360,12 @@ impl MdArray {
                 "the array has metadata 0.90"
             }
             () if has(FEATURE_JOURNAL) => "the array has a journal",
-            () if has(FEATURE_PPL | FEATURE_MULTIPLE_PPLS) => "the array logs partial parity",
+            () if has(FEATURE_PPL | FEATURE_MULTIPLE_PPLS) => {
+                "the array has a partial parity log (PPL)"
+            }
             () => return Ok(()),
         };
-        Err(Error::new(Kind::Refused, format!("pinstripe cannot write this md array: {why}"))
+        Err(Error::new(Kind::Refused, format!("pinstripe cannot write to this md array: {why}"))
             .at(&self.place)
             .advice("the array can be read; to write to the array, assemble it with mdadm"))
     }

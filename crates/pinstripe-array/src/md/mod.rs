@@ -131,10 +131,10 @@ impl MdArray {
         if map.mirrors() || end <= self.parity_bytes {
             return Ok(());
         }
-        let what = "part of the array can only be rebuilt from parity that was never synced";
+        let what = "a part of the array can be rebuilt only from parity that was never synced";
         Err(Error::new(Kind::TooManyLosses, what).at(&self.place).advice(
             "let md resync the array with all members; 'pinstripe array assemble NAME DEVICE... \
-             --force' reads the data as it is, possibly wrong",
+             --force' reads data that may be wrong",
         ))
     }
 
@@ -206,13 +206,15 @@ impl Sparse for MdArray {
     fn run(&self, range: Range<u64>) -> Result<Run> {
         match range.end <= self.geometry.capacity() && !range.is_empty() {
             true => Ok(Run { bytes: range.end - range.start, is_hole: false }),
-            false => Err(Error::corrupt("ends too early", &self.place)
-                .expected(format!("{} bytes or more", range.end), self.geometry.capacity())),
+            false => Err(Error::corrupt("the array ends before this range", &self.place).expected(
+                format!("an array of {} bytes or more", range.end),
+                self.geometry.capacity(),
+            )),
         }
     }
 
     fn zero(&self, _: Range<u64>, _: Space) -> Result<()> {
-        let what = "this device cannot zero ranges; zeros must be written";
+        let what = "this device cannot zero a range by a request: write zeros instead";
         Err(Error::new(Kind::Unsupported, what).at(&self.place))
     }
 }

@@ -248,7 +248,12 @@ fn a_failed_write_leaves_the_set_dirty() {
     let bytes = vec![1; 3 * CHUNK as usize];
     assert_eq!(array.write_at(0, &bytes).unwrap_err().kind(), Kind::Io);
     let again = array.write_at(0, &bytes).unwrap_err();
-    assert!(again.to_string().contains("the array is read-only now"), "{again}");
+    assert!(
+        again
+            .to_string()
+            .contains("the array is read-only, because a member failed during a write"),
+        "{again}"
+    );
     array.finish().unwrap();
     let state = assemble(set.shared(), READ).unwrap().array.superblock().state.clone();
     assert_eq!(state.resync_sectors, 0);
@@ -356,7 +361,8 @@ fn devices_that_are_no_members_are_left_out_or_refused() {
     let old = changed(&|it| it[1].state.events = 18);
     assert_eq!(
         left_out(&old),
-        "disk1: the member is old: its event count is 18, that of the newest member is 20"
+        "disk1: the member is old: its event count is 18, and the event count of the newest member \
+         is 20"
     );
     let failed = changed(&|it| it.iter_mut().for_each(|it| it.roles[3] = 0xfffe));
     assert_eq!(left_out(&failed), "disk3: it failed");
@@ -367,7 +373,7 @@ fn devices_that_are_no_members_are_left_out_or_refused() {
     assert_eq!(refusal(foreign.shared(), READ).0, Kind::WrongMember);
     let twice = changed(&|it| it[2].device.number = 1);
     let (kind, what) = refusal(twice.shared(), READ);
-    assert!(kind == Kind::WrongMember && what.contains("present twice"), "{what}");
+    assert!(kind == Kind::WrongMember && what.contains("two of the given devices"), "{what}");
     let damaged = set();
     damaged.devices[1].write_at(md::SUPERBLOCK_OFFSET + 100, &[1]).unwrap();
     assert_eq!(refusal(damaged.shared(), READ).0, Kind::Corrupt);

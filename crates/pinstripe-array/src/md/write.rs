@@ -55,9 +55,12 @@ impl Writing {
 impl MdArray {
     pub(super) fn write(&self, writing: &Writing, offset: u64, bytes: &[u8]) -> Result<()> {
         if writing.has_failed.load(Ordering::Relaxed) {
-            return Err(Error::new(Kind::Io, "a member failed; the array is read-only now")
-                .at(&self.place)
-                .advice("assemble the array with mdadm, which resyncs it"));
+            return Err(Error::new(
+                Kind::Io,
+                "the array is read-only, because a member failed during a write",
+            )
+            .at(&self.place)
+            .advice("assemble the array with mdadm, which resyncs the array"));
         }
         self.mark_dirty(writing)?;
         let mut cache = Cache::new(Shape::from_geometry(self.geometry));

@@ -54,13 +54,17 @@ fn is_absent(path: &Path, error: &Error, entry: &Entry) -> bool {
 
 /// Reports a device at a registered path that is not used.
 pub(crate) fn report_absent(path: &Path, error: &Error, entry: &Entry, monitor: &Monitor) {
-    let told = Error::new(error.kind(), format!("counts as absent: {}", reason_of(error)));
+    let told =
+        Error::new(error.kind(), format!("this device counts as absent: {}", reason_of(error)));
     let advice = match entry.metadata {
-        Metadata::Md => "the array continues without it; manage its members with mdadm".to_owned(),
+        Metadata::Md => {
+            "the array runs without this device; manage the members of the array with mdadm"
+                .to_owned()
+        }
         Metadata::Pinstripe => format!(
-            "the array continues without it; to rebuild a device there: 'pinstripe array manage \
-             {name} --add {path}'; to forget the path: 'pinstripe array manage {name} --remove \
-             {path}'",
+            "the array runs without this device; to rebuild a device at this path, run 'pinstripe \
+             array manage {name} --add {path}'; to forget the path, run 'pinstripe array manage \
+             {name} --remove {path}'",
             name = entry.name,
             path = path.display()
         ),
@@ -95,10 +99,10 @@ pub(crate) fn refuse_name_of_other(known: Option<&Entry>, array: &str) -> Result
     match known.filter(|known| known.array != array) {
         None => Ok(()),
         Some(known) => {
-            let what = format!("another array is registered as '{}'", known.name);
+            let what = format!("another array is registered with the name '{}'", known.name);
             Err(Error::new(Kind::Exists, what).expected(&known.array, array).advice(format!(
-                "choose another name: 'pinstripe array assemble NAME DEVICE...'; or forget the \
-                 other array first: 'pinstripe array forget {}'",
+                "choose another name with 'pinstripe array assemble NAME DEVICE...', or first \
+                 remove the other array from the register with 'pinstripe array forget {}'",
                 known.name
             )))
         }
@@ -114,7 +118,10 @@ fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
     match newest.filter(|newest| *newest < entry.generation) {
         None => Ok(()),
         Some(newest) => {
-            let what = format!("the members of '{}' that were written last are absent", entry.name);
+            let what = format!(
+                "the members of the array '{}' that have the newest data are absent",
+                entry.name
+            );
             Err(Error::new(Kind::Refused, what)
                 .expected(format!("generation {}", entry.generation), newest)
                 .advice(format!(
@@ -164,7 +171,7 @@ pub fn assemble(
     }
     if opened.is_empty() {
         return Err(Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"))
-            .advice("attach the devices, or name their present paths"));
+            .advice("attach the devices, or give their present paths"));
     }
     if let Some(entry) = known.as_ref().filter(|_| !force) {
         refuse_older(&opened, entry)?;

@@ -83,8 +83,8 @@ impl ArrayController {
     ) -> Result<()> {
         let is_it = |it: &&Path| register::is_same(it, device);
         if ahead.taken.iter().any(is_it) {
-            let error = Error::new(Kind::Usage, "is named twice").at(device);
-            return Err(error.advice("name each device once"));
+            let error = Error::new(Kind::Usage, "this device is given twice").at(device);
+            return Err(error.advice("give each device only once"));
         }
         ahead.taken.push(device);
         // A device that is failed first is still open here, and was large enough.
@@ -92,9 +92,9 @@ impl ArrayController {
             return Ok(());
         }
         let opened = self.open(device, force).map_err(|error| match error.kind() {
-            Kind::NotFound => {
-                error.advice("name a device that exists; --size SIZE creates a file as the device")
-            }
+            Kind::NotFound => error.advice(
+                "give a device that exists, or create a file as the device with --size SIZE",
+            ),
             _ => error,
         })?;
         if only_again {

@@ -158,7 +158,7 @@ impl ArrayController {
             entry.settings.insert(name.to_owned(), value.to_owned());
             self.register.write(&entry)?;
         }
-        Ok(done(format!("{name} is {value}")))
+        Ok(done(format!("{name} is now {value}")))
     }
 
     fn rule(&self, change: impl FnOnce(&mut Rules) + Send) -> Result<()> {
@@ -205,12 +205,15 @@ impl ControlHandler for ArrayController {
             Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
             Request::Set { name, value } => self.set(name, value),
             Request::Check { acts } => {
-                self.check(acts).map(|()| done("the devices can be used".to_owned()))
+                self.check(acts).map(|()| done("the array can use the devices".to_owned()))
             }
             Request::Manage { act } => self.manage(act).map(done),
             Request::Scrub { repair } => {
                 self.turn(Knob::Scrub(*repair))?;
-                Ok(done(format!("{} has started", if *repair { "repair" } else { "check" })))
+                Ok(done(format!(
+                    "the {} of the array has started",
+                    if *repair { "repair" } else { "check" }
+                )))
             }
             Request::Grow { raid_devices, add, force } => {
                 self.grow(*raid_devices, add.as_deref(), *force).map(done)
@@ -221,7 +224,7 @@ impl ControlHandler for ArrayController {
             Request::GrowSize => self.grow_size().map(done),
             Request::Cancel => {
                 self.turn(Knob::Idle)?;
-                Ok(done("the running work on the array was stopped".to_owned()))
+                Ok(done("the check or repair of the array was stopped".to_owned()))
             }
             Request::Events | Request::Stop { .. } => {
                 Err(Error::new(Kind::Unsupported, "this array is not served"))

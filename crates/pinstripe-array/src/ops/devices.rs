@@ -79,7 +79,9 @@ impl SeenDevices {
         let own = identity(path)?;
         if let Some((_, other)) = self.0.iter().find(|(known, _)| *known == own) {
             let what = format!("this is the same device as {}", other.display());
-            return Err(Error::new(Kind::Usage, what).at(path).advice("name each device once"));
+            return Err(Error::new(Kind::Usage, what)
+                .at(path)
+                .advice("give each device only once"));
         }
         self.0.push((own, path.to_path_buf()));
         Ok(())
@@ -140,9 +142,9 @@ pub(crate) fn open_blank(
 pub(crate) fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> {
     match signature(device)? {
         Some(found) if !force => {
-            let error = Error::new(Kind::Refused, format!("the device carries {found}"));
+            let error = Error::new(Kind::Refused, format!("the device contains {found}"));
             let error = error.at(device.place());
-            Err(error.advice("name another device, or overwrite this one with --force"))
+            Err(error.advice("give another device, or overwrite this one with --force"))
         }
         _ => Ok(()),
     }

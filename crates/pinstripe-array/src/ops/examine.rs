@@ -72,7 +72,7 @@ pub fn find(device: &dyn Device) -> Result<FoundSuperblock> {
         Ok(superblock) => Ok(FoundSuperblock::Md(Box::new(superblock))),
         Err(error) if error.kind() != Kind::NotFound => Err(error),
         Err(_) => {
-            let carries = signature(device)?.map(|it| format!(": it carries {it}"));
+            let carries = signature(device)?.map(|it| format!(": it contains {it}"));
             let what =
                 format!("this device is not a member of an array{}", carries.unwrap_or_default());
             Err(Error::new(Kind::NotFound, what).at(device.place()))

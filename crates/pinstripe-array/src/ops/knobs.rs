@@ -54,7 +54,7 @@ impl Knob {
     /// Fails with [`Kind::Usage`] for an unknown or read-only name, or an invalid value.
     pub fn parse(name: &str, value: &str) -> Result<Self> {
         let bad = |expected: &str| {
-            Error::new(Kind::Usage, format!("the knob {name} cannot have the value '{value}'"))
+            Error::new(Kind::Usage, format!("the setting {name} cannot have the value '{value}'"))
                 .expected(expected, value)
         };
         match name {
@@ -65,12 +65,12 @@ impl Knob {
                     bytes.is_power_of_two() && (GRANULE_MIN..=GRANULE_MAX).contains(&bytes);
                 match is_granule {
                     true => Ok(Knob::Granule(Some(bytes as u32))),
-                    false => Err(bad("the value auto, or a power of two from 4K to 1M")),
+                    false => Err(bad("auto, or a power of two from 4K to 1M")),
                 }
             }
             "stripe_cache_size" => Ok(Knob::CacheBytes(parse_size(value)?)),
             "rmw_level" => {
-                let number = value.parse().map_err(|_| bad("the value 0, 1 or 2"))?;
+                let number = value.parse().map_err(|_| bad("0, 1 or 2"))?;
                 RmwLevel::from_number(number).map(Knob::Rmw)
             }
             "sync_speed_min" => speed(value).map(Knob::SpeedMin),
@@ -83,14 +83,14 @@ impl Knob {
                 "check" => Ok(Knob::Scrub(false)),
                 "repair" => Ok(Knob::Scrub(true)),
                 "idle" | "frozen" => Ok(Knob::Idle),
-                _ => Err(bad("the value check, repair or idle")),
+                _ => Err(bad("check, repair or idle")),
             },
             _ if READ_ONLY.contains(&name) => {
-                Err(Error::new(Kind::Usage, format!("{name} is read-only"))
-                    .advice(format!("settable knobs: {NAMES}")))
+                Err(Error::new(Kind::Usage, format!("the setting {name} is read-only"))
+                    .advice(format!("the settings that can be changed are {NAMES}")))
             }
-            _ => Err(Error::new(Kind::Usage, format!("there is no knob '{name}'"))
-                .advice(format!("known knobs: {NAMES}"))),
+            _ => Err(Error::new(Kind::Usage, format!("there is no setting '{name}'"))
+                .advice(format!("the settings that can be changed are {NAMES}"))),
         }
     }
 
@@ -142,8 +142,8 @@ pub fn check_name(name: &str) -> Result<()> {
     if READ_ONLY.contains(&name) || NAMES.split(", ").any(|known| known == name) {
         return Ok(());
     }
-    Err(Error::new(Kind::Usage, format!("there is no knob '{name}'")).advice(format!(
-        "the settable knobs are {NAMES}; the read-only knobs are {}",
+    Err(Error::new(Kind::Usage, format!("there is no setting '{name}'")).advice(format!(
+        "the settings that can be changed are {NAMES}; the read-only settings are {}",
         READ_ONLY.join(", ")
     )))
 }

@@ -1,6 +1,6 @@
 //! Files created for devices that will join an array.
 
-#![allow(clippy::disallowed_methods, reason = "removes files that it made")]
+#![allow(clippy::disallowed_methods, reason = "this module removes files that it created itself")]
 
 use std::fs;
 use std::path::PathBuf;

@@ -27,7 +27,7 @@ impl ArrayController {
                 let removed = self.volume.with(|it| it.remove_device(&is_it));
                 self.or_left_out(device, removed)?;
                 self.note(Some(device), None)?;
-                Ok(format!("{} is removed", device.display()))
+                Ok(format!("{} is removed from the array", device.display()))
             }
             ManageAction::Add { device, force, only_again } => {
                 self.add(device, *force, *only_again)
@@ -40,7 +40,11 @@ impl ArrayController {
                     return Err(not_used().at(device));
                 }
                 self.note(None, Some(with))?;
-                Ok(format!("{} is being copied to {}", device.display(), with.display()))
+                Ok(format!(
+                    "the data of {} is being copied to {}, which will replace it",
+                    device.display(),
+                    with.display()
+                ))
             }
         }
     }
@@ -56,12 +60,14 @@ impl ArrayController {
                 let slot = report.slot.unwrap_or_default();
                 self.volume.keep_report(report);
                 format!(
-                    "{place} is marked as failed: the replacement of the member of slot {slot} is \
-                     cancelled"
+                    "{place} is marked as failed, so the replacement of the member of slot {slot} \
+                     is cancelled"
                 )
             }
             Some(FailedAs::Already) => format!("{place} has failed already"),
-            None => format!("{place} is not in use: the device has already failed or was replaced"),
+            None => format!(
+                "{place} is not in use, because the device has already failed or was replaced"
+            ),
         })
     }
 
@@ -90,8 +96,10 @@ impl ArrayController {
                     "{place} is again the member of slot {slot}, and is being brought up to date"
                 )
             }
-            AddedAs::Rebuilding { slot } => format!("{place} is being rebuilt for slot {slot}"),
-            AddedAs::Spare => format!("{place} is a spare"),
+            AddedAs::Rebuilding { slot } => {
+                format!("the data of slot {slot} is being rebuilt on {place}")
+            }
+            AddedAs::Spare => format!("{place} is now a spare"),
         })
     }
 
@@ -146,7 +154,7 @@ impl ArrayController {
         let change =
             format!("the level of the array changed to {level}; it was {}", before.level());
         Ok(match after.members().cmp(&before.members()) {
-            Ordering::Less => format!("{change}; the last member is a spare"),
+            Ordering::Less => format!("{change}; the former last member is now a spare"),
             Ordering::Equal => change,
             Ordering::Greater => format!("{change}; the new member is being filled with parity"),
         })
@@ -161,7 +169,7 @@ impl ArrayController {
         self.volume.with(|it| it.grow_size())?;
         let after = self.volume.array().capacity();
         Ok(format!(
-            "the array now has a size of {}; before, its size was {}",
+            "the size of the array is now {}; it was {}",
             format_size(after),
             format_size(before)
         ))
@@ -193,7 +201,7 @@ impl ArrayController {
         };
         Err(Error::new(Kind::Exists, format!("this device is already a {role} of this array"))
             .at(device)
-            .advice("name a device that is not in use"))
+            .advice("give a device that the array does not use"))
     }
 
     /// Refuses a device that is not a failed member of this array.

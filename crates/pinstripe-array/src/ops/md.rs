@@ -124,8 +124,8 @@ fn opened_to_read(entry: &Entry) -> Result<Vec<SharedDevice>> {
 fn none_present(entry: &Entry) -> Error {
     let what = format!("no device of '{}' is present", entry.name);
     Error::new(Kind::TooManyLosses, what).advice(format!(
-        "attach the devices, or assemble the array from their present paths; if the array is gone \
-         for good, run 'pinstripe array forget {}'",
+        "attach the devices, or assemble the array from their present paths; if the array no \
+         longer exists, run 'pinstripe array forget {}'",
         entry.name
     ))
 }

@@ -5,7 +5,10 @@
 //!
 //! Invariants: a file is complete or unchanged; a name is one component of a path and nothing else.
 
-#![allow(clippy::disallowed_methods, reason = "the register is a directory of small files")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module reads and writes the register, which is a directory of small files"
+)]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -122,12 +125,12 @@ pub fn check_name(name: &str) -> Result<()> {
     if let Some(node) = node.filter(|node| check_name(node).is_ok()) {
         return Err(error.advice(format!(
             "an array of pinstripe has no device node: use its name, '{node}'; programs access the \
-             array by NBD or as a file, see 'pinstripe array serve'"
+             array by NBD or as a file: see 'pinstripe array serve --help'"
         )));
     }
     Err(error.advice(format!(
-        "use letters, digits, '.', '_' and '-', at most {NAME_BYTES_MAX}, with a letter or digit \
-            first"
+        "use at most {NAME_BYTES_MAX} letters, digits, '.', '_' and '-', and begin the name with a \
+         letter, a digit or '_'"
     )))
 }
 
@@ -186,7 +189,7 @@ impl Register {
             )
             .at(&path)
             .expected(VERSION, entry.version)
-            .advice("use that version, or assemble the array again"));
+            .advice("use that version of pinstripe, or assemble the array again"));
         }
         Ok(entry)
     }
@@ -205,7 +208,7 @@ impl Register {
         if let Some(odd) = odd {
             return Err(Error::new(Kind::Usage, "the path of a device must be UTF-8")
                 .at(odd)
-                .advice("name the device through a symlink whose path is UTF-8"));
+                .advice("give the path of a symlink to the device, and let that path be UTF-8"));
         }
         let text = serde_json::to_vec_pretty(entry).expect("an entry is plain text");
         make_directory(&self.state)?;

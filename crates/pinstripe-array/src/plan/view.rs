@@ -76,11 +76,12 @@ impl View {
         let lost = self.sources(segment).lost;
         let most = if self.mirrors { self.data.len() - 1 } else { self.parity.len() };
         let what = format!(
-            "row {} of the array has lost more chunks than its parity or copies can replace",
+            "row {} of the array (a stripe) has lost more chunks than its parity or its copies can \
+             replace",
             self.row
         );
         Error::new(Kind::TooManyLosses, what)
-            .expected(format!("at most {most} lost chunks of the row"), lost.len())
+            .expected(format!("at most {most} lost chunks in this row"), lost.len())
             .advice("attach an absent member")
     }
 }

@@ -22,7 +22,7 @@ pub(super) const KNOWN: &[(usize, &[u8], &str)] = &[
     (32, b"NXSB", "an APFS file system"),
     (4096 - 10, b"SWAPSPACE2", "swap space"),
     (4096 - 10, b"SWAP-SPACE", "swap space"),
-    (4096 - 10, b"S1SUSPEND", "swap space with a suspended system"),
+    (4096 - 10, b"S1SUSPEND", "swap space with a hibernated system"),
     // On systems with larger pages.
     (8192 - 10, b"SWAPSPACE2", "swap space"),
     (16384 - 10, b"SWAPSPACE2", "swap space"),
@@ -72,7 +72,7 @@ pub(super) const KNOWN: &[(usize, &[u8], &str)] = &[
     (0, b"HM\x01\0", "an LVM physical volume (version 1)"),
     (0, b"HM\x02\0", "an LVM physical volume (version 1)"),
     (0, b"SnAp", "a snapshot of the device mapper"),
-    (0, b"verity\0\0", "the hashes of a verified volume"),
+    (0, b"verity\0\0", "the hash tree of a verified volume (dm-verity)"),
     (0, b"integrt\0", "a volume with checksums (dm-integrity)"),
     (16, b"DRBDdlh*", "a log of a DRBD proxy"),
     (0, b"$DRBDmgr=q", "a control volume of DRBD"),
@@ -108,7 +108,7 @@ pub(super) const FAR: &[(u64, &[u8], &str)] = &[
 /// Magic bytes near the end of a device, each with its distance from the end of the last whole
 /// sector.
 pub(super) const AT_THE_END: &[(u64, &[u8], &str)] = &[
-    (512, b"EFI PART", "the copy of a partition table (GPT)"),
+    (512, b"EFI PART", "the backup copy of a partition table (GPT)"),
     (512, &[0xde, 0x11, 0xde, 0x11], "a member of a firmware RAID (DDF)"),
     (1024, b"Intel Raid ISM Cfg Sig. ", "a member of a firmware RAID (Intel)"),
     (1024, b"NVIDIA", "a member of a firmware RAID (NVIDIA)"),

@@ -44,7 +44,7 @@ fn what_is_well_known_is_named() {
         (&[(32768, b"JFS1")], "a JFS file system"),
         (&[(65588, b"ReIsEr2Fs")], "a Reiser file system"),
         (&[(16374, b"SWAPSPACE2")], "swap space"),
-        (&[(BYTES - 512, b"EFI PART")], "the copy of a partition table (GPT)"),
+        (&[(BYTES - 512, b"EFI PART")], "the backup copy of a partition table (GPT)"),
         (&[(BYTES - 1024, b"Intel Raid ISM Cfg Sig. ")], "a member of a firmware RAID (Intel)"),
     ];
     for (pieces, what) in cases {

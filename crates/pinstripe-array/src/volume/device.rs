@@ -17,7 +17,7 @@ impl Device for Volume {
         }
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > capacity) {
             let end = u128::from(offset) + buf.len() as u128;
-            return Err(Error::corrupt("ends too early", self.place())
+            return Err(Error::corrupt("the array ends before this range", self.place())
                 .expected(format!("an array of {end} bytes or more"), capacity));
         }
         self.shared.counts.read(buf.len());
@@ -119,7 +119,7 @@ impl Sparse for Volume {
             .expected(format!("an end at byte {capacity} at most"), range.end));
         }
         if !self.has_hole(range.clone())? {
-            let what = "this device cannot zero ranges; zeros must be written";
+            let what = "this device cannot zero a range by a request: write zeros instead";
             return Err(Error::new(Kind::Unsupported, what).at(self.place()));
         }
         let mut at = range.start;

@@ -21,7 +21,7 @@
 //!
 //! This module does not write rows to the members; the engine does (`array/engine`).
 
-#![allow(clippy::disallowed_methods, reason = "starts the threads of an array")]
+#![allow(clippy::disallowed_methods, reason = "this module starts the threads of an array")]
 
 mod counters;
 mod device;

@@ -37,17 +37,18 @@ impl Default for VolumeSettings {
 impl VolumeSettings {
     pub(super) fn check(&self) -> Result<()> {
         if self.cache_bytes < CACHE_BYTES_MIN {
-            return Err(Error::new(Kind::Usage, "too little memory for an array's cache")
+            return Err(Error::new(Kind::Usage, "the cache of an array needs more memory")
                 .expected(
                     format!("{} or more", format_size(CACHE_BYTES_MIN)),
                     format_size(self.cache_bytes),
                 ));
         }
         if self.speed_limit_min == 0 || self.speed_limit_max < self.speed_limit_min {
-            return Err(Error::new(Kind::Usage, "impossible speed limits").expected(
-                "0 < speed_limit_min <= speed_limit_max",
-                format!("{} and {}", self.speed_limit_min, self.speed_limit_max),
-            ));
+            return Err(Error::new(Kind::Usage, "the speed limits of the array are impossible")
+                .expected(
+                    "0 < speed_limit_min <= speed_limit_max",
+                    format!("{} and {}", self.speed_limit_min, self.speed_limit_max),
+                ));
         }
         Ok(())
     }

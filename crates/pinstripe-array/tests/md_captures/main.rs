@@ -164,7 +164,7 @@ fn a_device_that_does_not_belong_there_is_left_out_by_force_only() {
         let devices = || [members("10-raid5"), vec![stranger()]].concat();
         let (found, what, advice) = refusal(assemble_md_members(devices(), READ));
         assert_eq!(found, kind, "{what}");
-        assert!(advice.contains("do not name this device"), "{advice}");
+        assert!(advice.contains("leave out this device"), "{advice}");
         let forced = assemble_md_members(devices(), FORCE);
         // Of two arrays the one with more events is meant, which may be either.
         if kind == Kind::NotFound {

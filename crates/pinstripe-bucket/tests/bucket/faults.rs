@@ -177,9 +177,9 @@ fn what_an_endpoint_refuses_is_named_with_what_to_do() {
     let Some(site) = Site::new("what_an_endpoint_refuses_is_named") else { return };
     let error = |code: &str| format!("<Error><Code>{code}</Code><Message>no</Message></Error>");
     for (status, body, says) in [
-        (403, error("AccessDenied"), "the key needs"),
+        (403, error("AccessDenied"), "the access key needs"),
         (400, error("ExpiredToken"), "session token"),
-        (403, error("RequestTimeTooSkewed"), "this host's clock"),
+        (403, error("RequestTimeTooSkewed"), "the clock of this host"),
         (301, error("PermanentRedirect"), "--region"),
         (404, error("NoSuchBucket"), "create the bucket"),
         (403, "<html>Forbidden by the firewall</html>".to_owned(), "HTTP 403"),

@@ -70,7 +70,7 @@ fn a_place_without_objects_is_said_to_be_empty() {
     let Some(site) = Site::new("a_place_without_objects_is_said_to_be_empty") else { return };
     let error = site.buckets.source(&site.fresh_place(), (0, 0)).err().unwrap();
     assert_eq!(error.kind(), Kind::NotFound);
-    assert!(error.to_string().contains("no object has this prefix"), "{error}");
+    assert!(error.to_string().contains("the key of no object begins with this prefix"), "{error}");
 }
 
 /// A long listing has pages; of an object and a prefix of one name the object is shown.

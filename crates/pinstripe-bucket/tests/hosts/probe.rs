@@ -28,5 +28,5 @@ fn listings_that_are_late_are_found_out_and_lost_answers_are_none_of_the_endpoin
         stale.list_stale();
         [missing(&strange), missing(&stale)]
     });
-    assert_eq!(found, [None, Some("list after put")]);
+    assert_eq!(found, [None, Some("listings after a put")]);
 }

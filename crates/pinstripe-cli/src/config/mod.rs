@@ -157,7 +157,7 @@ impl Config {
         config.default_store = table.string("default-store")?;
         let check = |name: &Option<String>, table: &Table<'_>, key: &str| match name {
             Some(name) if !config.stores.contains_key(name) => {
-                let error = table.error(key, format!("no store is named '{name}'"));
+                let error = table.error(key, format!("the config file has no store '{name}'"));
                 Err(error.advice(config.advice_for_store(name)))
             }
             _ => Ok(()),
@@ -168,10 +168,10 @@ impl Config {
             let other = &config.prices[&name].currency;
             if other != first {
                 let error = inner.error("currency", "prices of two currencies cannot be added up");
-                let found = format!("'{other}', the default of a table without a currency");
+                let found = format!("'{other}', the default of a price table without a currency");
                 let found = if inner.has("currency") { format!("'{other}'") } else { found };
                 return Err(error.expected(
-                    format!("the same currency in all price tables, such as '{first}'"),
+                    format!("the same currency in all price tables, for example '{first}'"),
                     found,
                 ));
             }
@@ -189,7 +189,7 @@ impl Config {
     /// Fails with [`Kind::NotFound`], with the most similar name.
     pub fn store(&self, name: &str) -> Result<&StoreEntry> {
         self.stores.get(name).ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("the config file names no store '{name}'"))
+            Error::new(Kind::NotFound, format!("the config file has no store '{name}'"))
                 .advice(self.advice_for_store(name))
         })
     }
@@ -227,7 +227,7 @@ impl Config {
     pub fn backup(&self, name: &str) -> Result<&BackupEntry> {
         let names: Vec<_> = self.backups.keys().map(String::as_str).collect();
         self.backups.get(name).ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("the config file names no backup '{name}'"))
+            Error::new(Kind::NotFound, format!("the config file has no backup '{name}'"))
                 .advice(advice("backup", name, &names))
         })
     }
@@ -240,9 +240,9 @@ impl Config {
 
 fn advice(what: &str, name: &str, names: &[&str]) -> String {
     match nearest(name, names) {
-        Some(near) => format!("the nearest name is '{near}'"),
-        None if names.is_empty() => format!("write a table [{what}.{name}] in the config file"),
-        None => format!("the config file has the names: {}", names.join(", ")),
+        Some(near) => format!("the most similar name is '{near}'"),
+        None if names.is_empty() => format!("add a table [{what}.{name}] to the config file"),
+        None => format!("the config file has these names: {}", names.join(", ")),
     }
 }
 
@@ -304,8 +304,8 @@ fn store_entry(mut table: Table<'_>) -> Result<StoreEntry> {
         return Err(table.error("password-file", what));
     }
     if entry.members.is_empty() {
-        let what = "a store needs the key 'member': the directory of any one member, or a list of \
-                    member directories";
+        let what = "a store needs the key 'member', which gives the directory of any one member, \
+                    or a list of member directories";
         return Err(table.error("member", what));
     }
     table.finish()?;
@@ -324,7 +324,8 @@ fn backup_entry(mut table: Table<'_>) -> Result<BackupEntry> {
         host: table.string("host")?,
     };
     if entry.paths.is_empty() {
-        return Err(table.error("paths", "a backup needs the key 'paths': the paths to back up"));
+        return Err(table
+            .error("paths", "a backup needs the key 'paths', which lists the paths to back up"));
     }
     for tag in &entry.tags {
         crate::args::tag(tag).map_err(|what| table.error("tags", what))?;

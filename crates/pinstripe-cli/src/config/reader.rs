@@ -99,7 +99,7 @@ impl<'a> Table<'a> {
         {
             return Ok(Some(number));
         }
-        self.wrong(key, "a whole number from 0", value)
+        self.wrong(key, "a whole number that is not negative", value)
     }
 
     /// A number that is not negative, whole or not.
@@ -112,7 +112,7 @@ impl<'a> Table<'a> {
         };
         match number {
             Some(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
-            _ => self.wrong(key, "a number from 0", value),
+            _ => self.wrong(key, "a number that is not negative", value),
         }
     }
 
@@ -126,7 +126,7 @@ impl<'a> Table<'a> {
         for item in items {
             match item.get_ref() {
                 DeValue::String(text) if !text.is_empty() => strings.push(text.to_string()),
-                _ => return self.wrong(key, "a list of strings, none empty", item),
+                _ => return self.wrong(key, "a list of strings that are not empty", item),
             }
         }
         Ok(strings)
@@ -258,10 +258,11 @@ impl<'a> Table<'a> {
             "" => String::new(),
             table => format!(" in [{table}]"),
         };
-        let error = self.source.error(name.span().start, format!("unknown key '{name}'{within}"));
+        let error =
+            self.source.error(name.span().start, format!("the key '{name}'{within} is unknown"));
         Err(match nearest(name.get_ref(), &self.known) {
-            Some(near) => error.advice(format!("the nearest known key is '{near}'")),
-            None => error.advice(format!("known keys are: {}", self.known.join(", "))),
+            Some(near) => error.advice(format!("the most similar known key is '{near}'")),
+            None => error.advice(format!("the known keys are: {}", self.known.join(", "))),
         })
     }
 }

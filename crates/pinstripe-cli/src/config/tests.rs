@@ -45,16 +45,19 @@ fn prices_are_found_by_the_endpoint_and_have_one_currency() {
     assert_eq!(config.prices_of("https://far").unwrap().gb_month, Money(1_000_000_000));
     assert!(parse("").unwrap().prices_of("https://far").is_none());
     let two = refused("[price.a]\ncurrency='EUR'\n[price.b]\nput=1\n");
-    assert!(two.contains("two currencies") && two.contains("the default of a table"), "{two}");
+    assert!(
+        two.contains("two currencies") && two.contains("the default of a price table"),
+        "{two}"
+    );
     let two = refused("[price.a]\nput=1\n[price.b]\nget=1\ncurrency='EUR'\n");
     assert!(two.contains(":5") && two.contains("'EUR'"), "{two}");
     for (wrong, says) in [
-        ("put = -1", "a number from 0"),
-        ("put = 'cheap'", "a number from 0"),
-        ("put = nan", "a number from 0"),
+        ("put = -1", "a number that is not negative"),
+        ("put = 'cheap'", "a number that is not negative"),
+        ("put = nan", "a number that is not negative"),
         ("put = 1e12", "not a possible price"),
         ("endpoint = 'near'", "a URL"),
-        ("puts = 1", "the nearest known key is 'put'"),
+        ("puts = 1", "the most similar known key is 'put'"),
     ] {
         let said = refused(&format!("[price.a]\n{wrong}\n"));
         assert!(said.contains("c.toml:2") && said.contains(says), "{said}");
@@ -66,9 +69,10 @@ fn what_is_unknown_is_refused_with_its_line_and_the_nearest_key() {
     let text = "[backup.x]\npaths = ['/a']\nexlude = ['b']\n";
     assert_eq!(
         refused(text),
-        "c.toml:3: unknown key 'exlude' in [backup.x] | the nearest known key is 'exclude'"
+        "c.toml:3: the key 'exlude' in [backup.x] is unknown | the most similar known key is \
+         'exclude'"
     );
-    assert!(refused("\n[stores.a]\nmember = '/a'\n").starts_with("c.toml:2: unknown key 'stores'"));
+    assert!(refused("\n[stores.a]\nmember = '/a'\n").starts_with("c.toml:2: the key 'stores'"));
     let text = "[store.a]\nmember = '/a'\nfrobnicate = 1\n";
     assert!(refused(text).contains("known keys are: member, password-file"));
 }
@@ -103,13 +107,13 @@ fn what_makes_no_sense_is_refused() {
         ("[store.a]\nmember = 'rel'", "not an absolute path"),
         ("[store.a]\n", "needs the key 'member'"),
         ("[store.a]\nmember='/a'\nkey-file='/k'\npassword-file='/p'", "may be given"),
-        ("[backup.a]\nstore='nowhere'\npaths=['/a']", "no store is named 'nowhere'"),
+        ("[backup.a]\nstore='nowhere'\npaths=['/a']", "the config file has no store 'nowhere'"),
         ("[backup.a]\npaths=[]", "needs the key 'paths'"),
         ("[backup.a]\npaths=['/a']\ntags=['a b']", "one word"),
         ("[backup.a]\npaths=['/a']\nexclude=['[x']", "exclude pattern"),
         ("[retention]\nkeep-last=1\nkeep-within='3'", "c.toml:3: '3' is not a time span"),
         ("[retention]\nkeep-tag=['a b']", "one word"),
-        ("default-store = 'a'", "no store is named 'a'"),
+        ("default-store = 'a'", "the config file has no store 'a'"),
         ("[store.a\n", "not valid TOML"),
         ("[store.a]\nmember='/a'\nmember='/b'", "not valid TOML"),
         ("[store.'a/b']\nmember='/a'", "not contain /"),
@@ -127,10 +131,10 @@ fn names_that_are_not_there_bring_the_nearest() {
     assert_eq!(config.stores["home"].members, [Path::new("/home/me/s")]);
     assert_eq!(config.backups["docs"].paths, [Path::new("/home/me")]);
     let advice = |error: Error| error.advice_text().unwrap().to_owned();
-    assert_eq!(advice(config.store("hmoe").unwrap_err()), "the nearest name is 'home'");
+    assert_eq!(advice(config.store("hmoe").unwrap_err()), "the most similar name is 'home'");
     assert_eq!(
         advice(config.backup("photographs").unwrap_err()),
-        "the config file has the names: docs"
+        "the config file has these names: docs"
     );
     assert_eq!(parse("").unwrap(), Config::default());
 }

@@ -66,14 +66,14 @@ impl Run {
         let dir = xdg::sealed_cache(store).filter(|_| bytes > 0)?;
         let monitor = Arc::clone(&self.monitor);
         let tell = move |_: &Path, error| {
-            monitor.note(&format!("the verb continues without a cache: {error}"))
+            monitor.note(&format!("this run continues without a cache: {error}"))
         };
         match SealedCache::open(&dir, bytes, store, tell) {
             Ok(cache) => Some(cache),
             Err(error) => {
                 // Said once, however often the run opens the store.
                 self.may_use_cache.store(false, Ordering::Relaxed);
-                self.monitor.note(&format!("the verb continues without a cache: {error}"));
+                self.monitor.note(&format!("this run continues without a cache: {error}"));
                 None
             }
         }

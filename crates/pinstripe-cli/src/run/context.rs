@@ -220,7 +220,7 @@ impl Run {
         let limit = limit.unwrap_or(self.common.member_timeout.0);
         let monitor = Arc::clone(&self.monitor);
         let tell_return = move |place: &Path| {
-            monitor.note(&format!("{}: the member answers again", place.display()))
+            monitor.note(&format!("the member at {} answers again", place.display()))
         };
         let silence = report_silence(&self.monitor);
         let patience = Deadlines::of_reader(limit, signals::flag(), silence, tell_return);
@@ -289,7 +289,7 @@ impl Run {
                         return Err(error);
                     }
                     self.monitor
-                        .note("the verb starts again without the member that does not answer");
+                        .note("this run starts again without the member that does not answer");
                 }
                 done => return done,
             }
@@ -364,18 +364,19 @@ impl Run {
         if code == exit::LOSSES && !self.common.quiet {
             let losses = self.count(Counter::Losses);
             self.screen.complain(&format!(
-                "pinstripe: finished with losses: {losses} named above (exit code {code})"
+                "pinstripe: finished with losses; number of losses listed above: {losses} (exit \
+                 code {code})"
             ));
         }
         if code == exit::DEGRADED && !self.common.quiet {
             // What a recorder writes to are directories, and they took part until they failed.
             let (one, many, did) = match verb {
                 "record" => ("directory", "directories", "failed"),
-                _ => ("member", "members", "took no part"),
+                _ => ("member", "members", "did not take part in the complete run"),
             };
             let members = match self.count(Counter::DegradedMembers) {
-                1 => format!("1 {one}, named above, {did}"),
-                count => format!("{count} {many}, named above, {did}"),
+                1 => format!("1 {one}, listed above, {did}"),
+                count => format!("{count} {many}, listed above, {did}"),
             };
             let left = match self.monitor.redundancy() {
                 Some(redundancy) => redundancy.describe(),

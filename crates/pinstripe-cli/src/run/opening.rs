@@ -76,7 +76,8 @@ impl Run {
         let store = open(self, places)?;
         for (number, old) in &store.moved {
             self.monitor.note(&format!(
-                "member {number} is now at {}, not at {}; 'pinstripe repair' records the new place",
+                "member {number} is now at {}, and no longer at {}; 'pinstripe repair' records the \
+                 new location",
                 store.member_slots[*number].place.display(),
                 old.display()
             ));
@@ -100,12 +101,12 @@ impl Run {
                 many => format!("{many} snapshots that this half of the store lacks"),
             };
             let what = format!(
-                "this member belongs to the other half of a divided store; the other half has \
-                 {has}"
+                "this member belongs to the other half of a divided store, and that half has {has}"
             );
             let advice = format!(
-                "the store was divided, and its halves were used independently; to import the \
-                 snapshots of the other half, run 'pinstripe member merge {}'",
+                "the members of the store were divided into two halves that were used \
+                 independently; to import the snapshots of the other half, run 'pinstripe member \
+                 merge {}'",
                 escape::path(&places[0])
             );
             let error = Error::new(Kind::Changed, what).advice(advice);
@@ -173,7 +174,7 @@ fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
         failed.retain(|it| it.place != place);
         let known = expected.as_ref().map_or("another one", KnownStore::short);
         run.monitor.note(&format!(
-            "store {} is at {}, where this host knew store {known}",
+            "store {} is now at {}, where this host has seen store {known} before",
             store.config.store.short(),
             escape::path(&place)
         ));
@@ -197,15 +198,15 @@ fn expected(memory: &KnownStores, named: &[PathBuf]) -> Result<Option<KnownStore
         None => Ok(Some(expected.clone())),
         Some((place, other)) => {
             let what = format!(
-                "the named places belong to different stores: this host knew {} as a member of \
-                 store {}",
+                "the given members belong to different stores: this host has seen {} as a member \
+                 of store {}",
                 escape::path(first),
                 expected.short()
             );
             Err(Error::new(Kind::WrongMember, what)
                 .at(place)
                 .expected(expected.short(), other.short())
-                .advice("name members of one store"))
+                .advice("give members of only one store"))
         }
     }
 }
@@ -264,26 +265,26 @@ fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) ->
     let why = if run.common.key.is_given() {
         "a password or key file was given for this store".to_owned()
     } else if run.config()?.key_of(&member_slots).is_given() {
-        "the config file names a password or key file for this store".to_owned()
+        "the config file has a password or key file for this store".to_owned()
     } else if let Some(other) = was_here {
-        format!("this host knows the encrypted store {} in this place", other.short())
+        format!("this host has seen the encrypted store {} at this location", other.short())
     } else if is_accepted {
         return Ok(());
     } else if known.is_some_and(|known| known.encrypted) {
         "this host has opened this store as an encrypted one".to_owned()
     } else if let Some(variable) = credential::variable_at_hand() {
-        format!("{variable} is set")
+        format!("the variable {variable} is set")
     } else if let Some(file) = credential::own_key_file(id).filter(|file| file.exists()) {
-        format!("there is a key file for this store, {}", escape::path(&file))
+        format!("the key file {} exists for this store", escape::path(&file))
     } else {
         return Ok(());
     };
     Err(Error::new(Kind::NotEncrypted, format!("this store is not encrypted, but {why}"))
         .at(place)
         .advice(
-            "an attacker may have replaced the encrypted store by this one, to read the next \
-             backup: attach the disk of the encrypted store; if this store is meant to be readable \
-             without a key, confirm it once with --i-know-it-is-plain",
+            "an attacker may have replaced the encrypted store by this one, in order to read the \
+             next backup: attach the disk of the encrypted store; if this store is meant to be \
+             readable without a key, confirm this once with --i-know-it-is-plain",
         ))
 }
 
@@ -300,8 +301,8 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
         TELLING.iter().position(|kind| *kind == it.error.kind()).unwrap_or(TELLING.len())
     };
     let Some(worst) = failed.iter().min_by_key(rank) else {
-        return Error::new(Kind::Usage, "no place of the store was named")
-            .advice("name a member directory of the store with --store DIR");
+        return Error::new(Kind::Usage, "no member of the store was given")
+            .advice("give a member directory of the store with --store DIR");
     };
     let error = worst.error.duplicate();
     if rank(&worst) < TELLING.len() && error.advice_text().is_some() {
@@ -310,7 +311,7 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
     let error = error.at(&worst.place);
     match expected {
         None if error.kind() == Kind::NotFound => error.advice_instead(
-            "name a member directory of a store, or create a store with 'pinstripe init --member \
+            "give a member directory of a store, or create a store with 'pinstripe init --member \
              DIR'",
         ),
         None => error,
@@ -323,8 +324,8 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
                 .map(|it| format!("member {} at {}", it.member, escape::path(&it.place.path())))
                 .collect();
             error.advice_instead(format!(
-                "this host knows store {} in this place, but no member of that store can be \
-                 opened: attach their disks ({})",
+                "this host has seen store {} at this location, but no member of that store can be \
+                 opened: attach the disks of its members ({})",
                 expected.short(),
                 places.join(", ")
             ))
@@ -341,12 +342,12 @@ fn warn(run: &Run, store: &Store, failed: Vec<FailedPlace>) {
         let number = store.member_slots.iter().position(is_it);
         let advice = match number {
             Some(number) if store.member_slots[number].member.is_none() => format!(
-                "the store was opened through another member; this is member {number}: attach the \
-                 disk of this member, or replace the member with 'pinstripe member replace \
-                 {number} --to DIR'"
+                "the store was opened through another member, and this one is member {number}: \
+                 attach the disk of this member, or replace the member with 'pinstripe member \
+                 replace {number} --to DIR'"
             ),
             Some(number) => format!(
-                "the store was opened through another member; this is member {number}, and \
+                "the store was opened through another member, and this one is member {number}; \
                  'pinstripe repair' repairs its label"
             ),
             None => "the store was opened through another member; 'pinstripe members' lists its \
@@ -371,8 +372,8 @@ pub fn made(run: &Run, members: &[PathBuf]) {
         && let Some(place) = members.iter().find(is_taken)
     {
         run.monitor.note(&format!(
-            "this host knows an encrypted store at {}: the first verb that opens the new store \
-             needs --i-know-it-is-plain",
+            "this host has seen an encrypted store at {}, so the first command that opens the new \
+             store needs the option --i-know-it-is-plain",
             escape::path(place)
         ));
     }

@@ -115,12 +115,13 @@ pub fn existing(common: &Common, config: &Config, memory: &KnownStores) -> Resul
     if !is_store(&place) && memory.at(&place).is_none() {
         return Err(Error::new(
             Kind::NotFound,
-            "no store was named, and there is no default store yet",
+            "no store was given, and the default store does not exist yet",
         )
         .at(place)
         .advice(
-            "name any member of a store with --store DIR or PINSTRIPE_STORE; to create a store, \
-             run 'pinstripe init --member DIR', or 'pinstripe backup PATH' for the default store",
+            "give any member of a store with --store DIR or PINSTRIPE_STORE; to create a store, \
+             run 'pinstripe init --member DIR'; to create the default store, run 'pinstripe backup \
+             PATH'",
         ));
     }
     Ok(vec![place])

@@ -87,7 +87,9 @@ impl Run {
                 0 => String::new(),
                 _ => format!("; the config file has no prices for {}", unknown.join(", ")),
             };
-            self.screen.complain(&format!("pinstripe: price of these requests: {shown}{besides}"));
+            self.screen.complain(&format!(
+                "pinstripe: price of the requests of this run: {shown}{besides}"
+            ));
         }
         let summary = summary.with_some("request_price", currency.is_some().then(|| price.value()));
         let summary = summary.with_some("price_currency", currency);
@@ -120,8 +122,8 @@ impl Run {
             return Ok(Event::default());
         };
         self.screen.say(&format!(
-            "at most about {once} {currency} for requests and traffic, and {monthly} {currency} a \
-             month for stored data ({} added, {} removed)",
+            "expected cost: at most about {once} {currency} for requests and traffic, and \
+             {monthly} {currency} per month for stored data ({} added, {} removed)",
             format_size(plan.written_bytes / data * members),
             format_size(plan.deleted_bytes),
         ));

@@ -50,7 +50,7 @@ impl EachKind {
         #[cfg(not(feature = "s3"))]
         Err(Error::new(Kind::Unsupported, "this program was built without support for buckets")
             .at(place)
-            .advice("use a pinstripe that was built with the feature 's3'"))
+            .advice("use a build of pinstripe with the feature 's3'"))
     }
 }
 
@@ -94,8 +94,9 @@ fn refuse_remote_of_others(place: &Path) -> Result<()> {
     )
     .at(place)
     .advice(format!(
-        "name a directory, s3://BUCKET/PREFIX or rados://POOL/NAMESPACE; mount any other remote \
-         file system first; for a directory with this name, write ./{shown}"
+        "give a directory, s3://BUCKET/PREFIX or rados://POOL/NAMESPACE; to use any other remote \
+         file system, mount it and give its directory; if this is the name of a directory, write \
+         ./{shown}"
     )))
 }
 
@@ -174,7 +175,7 @@ impl Run {
         #[cfg(feature = "s3")]
         if let Some(requests) = self.asked_buckets().filter(|requests| requests.hidden > 0) {
             self.screen.say(&format!(
-                "{} that were deleted stay in buckets as old versions, until the retention has \
+                "{} that were deleted stay in buckets as old versions until their retention has \
                  ended and the bucket's lifecycle rule removes them",
                 crate::message::counted(requests.hidden, "object")
             ));
@@ -190,8 +191,8 @@ impl Run {
             if !self.common.quiet && !self.common.json {
                 // Not on standard output: that may be content.
                 self.screen.complain(&format!(
-                    "pinstripe: requests: {puts} put, {gets} get, {lists} list, {deletes} delete, \
-                     {retries} sent again; {} up, {} down",
+                    "pinstripe: requests to buckets: {puts} put, {gets} get, {lists} list, \
+                     {deletes} delete, {retries} sent again; {} sent, {} received",
                     format_size(up),
                     format_size(down),
                 ));

@@ -47,12 +47,14 @@ pub fn find(run: &Run, store: &Store) -> Result<Findings> {
     }
     let table = &store.table;
     if table.generation < known.table_generation {
-        let error =
-            Error::new(Kind::Changed, "the table of members is older than this host has seen")
-                .expected(
-                    format!("generation {} or a later generation", known.table_generation),
-                    table.generation,
-                );
+        let error = Error::new(
+            Kind::Changed,
+            "this host has already seen a newer version of the store's table of members",
+        )
+        .expected(
+            format!("generation {} or a later generation", known.table_generation),
+            table.generation,
+        );
         found.older.push(error.advice(ADVICE));
     }
     let is_older = !found.older.is_empty();
@@ -63,15 +65,15 @@ pub fn find(run: &Run, store: &Store) -> Result<Findings> {
     Ok(found)
 }
 
-const ADVICE: &str = "the members that are present were reset to an earlier state, or another host \
-                      removed the snapshot: attach the absent members; if this state is intended, \
-                      run 'pinstripe check --accept-older'";
+const ADVICE: &str = "the present members were reset to an earlier state, or another host removed \
+                      the snapshot: attach the absent members; if this state is intended, run \
+                      'pinstripe check --accept-older'";
 
 fn gone(seen: &SeenSnapshot, newest: Option<&SeenSnapshot>) -> Error {
     let at = |seen: &SeenSnapshot| format!("{} of {}", seen.id.short(), time::date(seen.created.0));
     let what = format!(
-        "the store is older than this host has seen it: snapshot {} is missing, and no 'pinstripe \
-         forget' on this host removed it",
+        "this host has already seen a newer state of the store: snapshot {} is missing, and no \
+         'pinstripe forget' on this host removed it",
         at(seen)
     );
     let error = Error::new(Kind::Changed, what).advice(ADVICE);
@@ -142,7 +144,7 @@ pub fn accept(run: &Run, store: &Store) -> Result<()> {
         known.older_since_seconds = None;
         known.table_generation = store.table.generation;
     });
-    run.screen.say("this host now accepts the present state of the store as the newest state");
+    run.screen.say("this host now treats the present state of the store as the newest state");
     Ok(())
 }
 

@@ -19,9 +19,9 @@ use crate::system;
 const TRIES: usize = 3;
 
 /// What a verb that checks cannot do without the secrets.
-pub const CHECKS_SKIPPED: &str = "checks that need the key are skipped";
+pub const CHECKS_SKIPPED: &str = "pinstripe skips all checks that need the key";
 /// What a verb that shows information cannot do without the secrets.
-pub const SHOWS_LESS: &str = "only information that needs no key is shown";
+pub const SHOWS_LESS: &str = "pinstripe shows only information that needs no key";
 
 /// Unlocks a store's secrets. `lack` says what the verb cannot do without the secrets; `None` means
 /// that it cannot work without them.
@@ -87,7 +87,7 @@ fn unlock_sealed(
     }
     if !is_terminal() {
         let lack = lack.ok_or_else(locked_error)?;
-        run.monitor.note(&format!("the store is encrypted and no key was given: {lack}"));
+        run.monitor.note(&format!("the store is encrypted, but no key was given, so {lack}"));
         return Ok(None);
     }
     for tries in 1..=TRIES {
@@ -103,7 +103,7 @@ fn unlock_sealed(
         match try_slots(run, store, &credential) {
             Ok(slot) => return Ok(Some((credential, slot))),
             Err(error) if error.kind() == Kind::WrongKey && tries < TRIES => {
-                run.screen.complain("pinstripe: no key slot opens with this password");
+                run.screen.complain("pinstripe: this password does not open any key slot");
             }
             Err(error) => return Err(error),
         }
@@ -123,8 +123,8 @@ fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u
     };
     let opened = store.unlock_within(credential, &limits, &mut |error| {
         let place = error.place().map(Path::to_path_buf).unwrap_or_default();
-        let advice = "add another key slot with 'pinstripe key add', then remove this one with \
-                      'pinstripe key remove'";
+        let advice = "add another key slot with 'pinstripe key add', then remove this key slot \
+                      with 'pinstripe key remove'";
         run.monitor.warning(place, error.advice(advice));
     })?;
     Ok(opened.expect("an encrypted store is opened by a slot").slot)

@@ -19,13 +19,13 @@ use crate::run::{Ending, Run};
 use crate::system;
 use crate::table::{self, Side};
 
-/// Show what dedup would save on files that are not backed up
+/// Show how much space deduplication would save for files that are not backed up
 ///
-/// Reads everything at and below PATH once, and compares deduplication of whole files (equal by
-/// name, size and content, or by content alone), of blocks of fixed length, and of content-defined
-/// chunks. Also shows how well distinct chunks compress, measured on a part of them. Nothing is
-/// stored. In large trees, the amount of distinct content is estimated from a sample; estimated
-/// numbers are marked with '~'.
+/// Reads PATH and everything below it once. Compares three kinds of deduplication: of whole files
+/// (equal in name, size and content, or in content alone), of blocks of fixed length, and of
+/// content-defined chunks. Also shows the compression ratio of distinct chunks, which is measured
+/// on a sample of them. No data is stored. In large trees, the amount of distinct content is
+/// estimated from a sample; estimated numbers are marked with '~'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,16 +33,16 @@ Examples:
   pinstripe analyze /srv/images --memory 1G
   pinstripe analyze . --exclude '*.tmp' --json")]
 pub struct AnalyzeArgs {
-    /// A directory or file
+    /// The directory or file to analyze
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
 
-    /// Exclude entries that match this pattern, as in 'pinstripe backup'; may be given more than
-    /// once
+    /// Exclude entries that match this pattern, which is written as for 'pinstripe backup
+    /// --exclude'; may be given more than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
-    /// Do not enter mounted file systems
+    /// Do not enter other file systems that are mounted below PATH
     #[arg(long)]
     one_file_system: bool,
 }
@@ -72,7 +72,7 @@ impl AnalyzeArgs {
         drop(ticker);
         note_unmet(run, &exclude, &self.exclude);
         run.screen.say(&format!(
-            "{} with {} of data",
+            "analyzed {} with {} of data",
             pinstripe_base::units::counted(survey.by_content.items, "file", "files"),
             format_size(survey.by_content.bytes)
         ));
@@ -81,7 +81,7 @@ impl AnalyzeArgs {
         show(run, &methods)?;
         if survey.tried_bytes > 0 {
             run.screen.say(&format!(
-                "new chunks of 64 KiB compress to {:.1} % (tried on {})",
+                "new chunks of 64 KiB can be compressed to {:.1} % of their size (tried on {})",
                 percent(survey.compressed_bytes, survey.tried_bytes),
                 format_size(survey.tried_bytes),
             ));

@@ -35,9 +35,10 @@ use crate::xdg;
 
 /// Back up files and directories as a new snapshot
 ///
-/// Data that the store already has is not stored again; files that did not change since the last
-/// snapshot of the same paths are not read at all. If no store is named, a default store with one
-/// member is created in your data directory.
+/// Data that the store already contains is not stored again. Files that have not changed since the
+/// last snapshot of the same paths are not read. If no store is given or configured, a default
+/// store with one member is created in $XDG_DATA_HOME/pinstripe/store or
+/// ~/.local/share/pinstripe/store.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Patterns of --exclude follow the rules of .gitignore, and are matched against absolute paths:
@@ -47,7 +48,7 @@ Patterns of --exclude follow the rules of .gitignore, and are matched against ab
   'target/debug'   the end of any path
   '**'             any number of directories
 
-Sizes are in KiB, MiB, GiB (powers of 1024); MB/s is millions of bytes per second.
+Sizes are shown in KiB, MiB and GiB (powers of 1024); MB/s means millions of bytes per second.
 
 Examples:
   pinstripe backup ~/Documents
@@ -68,28 +69,30 @@ pub struct BackupArgs {
           value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
 
-    /// Back up what the config file defines under this name
+    /// Make the backup that the config file defines under this name
     ///
-    /// Paths and store are those of the entry [backup.NAME] in the config file; --store overrides
-    /// the store. Excludes and tags of the entry and of the command line are combined.
+    /// The paths and the store are those of the entry [backup.NAME] in the config file; --store
+    /// overrides the store. Exclude patterns and tags of the config file and of the command line
+    /// are combined.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "files_from"])]
     named: Option<String>,
 
-    /// Back up the paths listed in this file, one per line; - is standard input
+    /// Back up the paths that are listed in this file, one per line; - means standard input
     ///
-    /// --files-from may be given more than once, and together with PATHs.
+    /// --files-from may be given more than once, and may be combined with PATHs.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files_from: Vec<PathBuf>,
 
-    /// Names in --files-from end with a NUL byte, as 'find -print0' writes them
+    /// Paths in the file of --files-from end with a NUL byte, as 'find -print0' writes them
     #[arg(long, requires = "files_from")]
     from0: bool,
 
-    /// Back up standard input as a file of this name, in a snapshot of its own
+    /// Back up standard input as a file of this name, in a separate snapshot
     ///
-    /// This is useful for dumps of databases. Restore the stream with 'pinstripe restore ID:/NAME
-    /// --to FILE'. If the stream cannot be read to its end, no snapshot is made. A failure of the
-    /// program that writes to the pipe is not detected: use 'set -o pipefail'.
+    /// --stdin is useful for database dumps. To restore the file, run 'pinstripe restore ID:/NAME
+    /// --to FILE'. If standard input cannot be read to its end, no snapshot is created. pinstripe
+    /// does not detect that the program that writes to the pipe has failed; in a script, use 'set
+    /// -o pipefail' to detect it.
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["paths", "files_from", "named", "dry_run", "exclude",
                                 "exclude_file", "exclude_caches", "one_file_system"])]
@@ -101,35 +104,39 @@ pub struct BackupArgs {
 
     /// Exclude entries that match a pattern in this file, which has one pattern per line
     ///
-    /// Empty lines and lines that begin with # are skipped.
+    /// Empty lines of the file, and lines that begin with #, are ignored.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     exclude_file: Vec<PathBuf>,
 
-    /// Exclude the content of directories with a CACHEDIR.TAG
+    /// Exclude the content of directories that contain a file CACHEDIR.TAG
     ///
-    /// The tag must have the signature that bford.info/cachedir specifies. The directory itself and
-    /// its CACHEDIR.TAG are backed up. The content of a PATH is always backed up, even if the PATH
-    /// has a tag.
+    /// The file CACHEDIR.TAG must begin with the signature that bford.info/cachedir specifies. An
+    /// excluded directory itself and its CACHEDIR.TAG are still backed up. The content of a PATH is
+    /// always backed up, even if PATH contains a CACHEDIR.TAG.
     #[arg(long)]
     exclude_caches: bool,
 
     /// Do not enter other file systems that are mounted below a PATH
     ///
-    /// A mount point is backed up if it is itself given as a PATH, as in 'backup -x / /home'.
+    /// A mount point is backed up if it is itself given as a PATH, for example by 'backup -x /
+    /// /home'.
     #[arg(long, short = 'x')]
     one_file_system: bool,
 
-    /// Tag of the snapshot, one word, for listings and 'forget'; may be given more than once
+    /// Tag of the snapshot: one word, which listings show and 'forget --keep-tag' uses; may be
+    /// given more than once
     #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
     tags: Vec<String>,
 
-    /// Host name in the snapshot [default: this machine's]
+    /// Host name that is stored in the snapshot [default: the name of this machine]
     ///
-    /// Unchanged files are reused from the latest snapshot of the same host and PATHs.
+    /// Unchanged files are taken from the latest snapshot with the same host name and the same
+    /// PATHs.
     #[arg(long, value_name = "NAME")]
     host: Option<OsString>,
 
-    /// Only show how much would be read; no file is read, and nothing is written or created
+    /// Only show how much data would be read; no file content is read, and nothing is written or
+    /// created
     #[arg(long, short = 'n')]
     dry_run: bool,
 }
@@ -203,7 +210,8 @@ impl BackupArgs {
         let input = std::io::stdin();
         if input.is_terminal() {
             return Err(Error::new(Kind::Usage, "standard input is a terminal").advice(
-                "use --stdin with a pipe or a file, as in: pg_dump mydb | pinstripe backup ...",
+                "use --stdin with a pipe or a file, for example: pg_dump mydb | pinstripe backup \
+                 --stdin mydb.sql",
             ));
         }
         let store = self.store(run, &BackupEntry::default(), &[])?;
@@ -253,16 +261,17 @@ impl BackupArgs {
             // A backup that cannot begin should not leave a store behind.
             let looked = paths.iter().map(|path| {
                 std::fs::symlink_metadata(path)
-                    .map_err(|error| Error::io("cannot back this path up", path, error))
-                    .map_err(|error| error.advice("name files and directories that exist"))
+                    .map_err(|error| Error::io("cannot back up this path", path, error))
+                    .map_err(|error| error.advice("give files and directories that exist"))
             });
             looked.reduce(Result::or).transpose()?;
             let key_file = make_default(run, &place)?;
             let shown = escape::path(&place);
-            run.monitor.note(&format!("created the default store at {shown}, on one disk only"));
+            run.monitor
+                .note(&format!("created the default store at {shown}, which is on only one disk"));
             run.monitor.note(
-                "to survive the loss of a disk, create a store over several disks with 'pinstripe \
-                 init --member DIR --member DIR --member DIR --parity 1', and name this store with \
+                "to survive the loss of a disk, create a store on several disks with 'pinstripe \
+                 init --member DIR --member DIR --member DIR --parity 1', and give that store with \
                  --store or PINSTRIPE_STORE",
             );
             if let Some(file) = key_file {
@@ -296,7 +305,7 @@ fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
         Some(given) => (given, None),
         None => {
             let file = own_key_file(store).ok_or_else(|| {
-                Error::new(Kind::NotFound, "there is no place for a key file: HOME is not set")
+                Error::new(Kind::NotFound, "a key file cannot be created, because HOME is not set")
                     .advice("set HOME, or create a store with 'pinstripe init'")
             })?;
             let credential = Credential::generate()?;
@@ -334,7 +343,8 @@ fn survey(run: &Run, store: &Store, options: &backup::BackupOptions) -> Result<E
     })?;
     let unchanged = format_count(run.count(Counter::UnchangedFiles));
     let (shown, size) = (counted(files, "file"), format_size(bytes));
-    run.screen.say(&format!("a backup would read {shown}, {size}; unchanged files: {unchanged}"));
+    run.screen
+        .say(&format!("a backup would read {shown} with {size}; unchanged files: {unchanged}"));
     let plan =
         PackPlan { written_bytes: bytes, requests_beside: REQUESTS_BESIDE, ..PackPlan::default() };
     let cost = run.say_cost(store, &plan)?;
@@ -372,7 +382,8 @@ fn say(run: &Run, store: &Store, snapshot: &Snapshot) {
         _ => "with parity",
     };
     say(&format!(
-        "stored {} after dedup, {} after compression, {} written ({protection})",
+        "new data: {} after deduplication, {} after compression, {} written to members \
+         ({protection})",
         size(Counter::DedupedBytes),
         size(Counter::CompressedBytes),
         size(Counter::WrittenBytes),

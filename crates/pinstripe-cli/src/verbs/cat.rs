@@ -18,14 +18,14 @@ use crate::run::{Ending, Run};
 use crate::snapshot_path;
 use crate::system;
 
-/// Write the content of files of a snapshot, or a part of a split source, to standard output
+/// Write files of a snapshot, or a part of the source of a split, to standard output
 ///
-/// With --range, the arguments are outputs of 'pinstripe split', in any order; only the blocks of
-/// the range are read.
+/// With --range, the arguments are the outputs of one 'pinstripe split', in any order. With
+/// --range, only the blocks that contain the range are read.
 ///
 /// Several files are written one after the other; holes are written as zeros. Missing or damaged
-/// data is rebuilt from parity. If data cannot be rebuilt, the command ends with an error before it
-/// writes any wrong data.
+/// data is rebuilt from parity. If data cannot be rebuilt, the command fails; it never writes wrong
+/// data.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,16 +34,17 @@ Examples:
   pinstripe cat latest:/images/disk.img --offset 1G --length 512 | xxd
   pinstripe cat /mnt/?/disk.img.split-* --range 1G..1025M | xxd")]
 pub struct CatArgs {
-    /// 'latest' or the beginning of a snapshot's id, and the path of a file in the snapshot; or
-    /// outputs of a split
+    /// A file of a snapshot, as 'latest' or the beginning of the id of a snapshot, a colon, and the
+    /// path of the file; or, with --range, an output of a split
     #[arg(value_name = "SNAPSHOT:PATH|OUT", required = true)]
     files: Vec<OsString>,
 
-    /// Write only these bytes of the split source, the end excluded, as in 1G..2G or 4096..
+    /// Write only the bytes from A to B (B excluded) of the source of the split, for example 1G..2G
+    /// or 4096..
     #[arg(long, value_name = "A..B", value_parser = range, conflicts_with_all = ["offset", "length"])]
     range: Option<ByteRange>,
 
-    /// Start each file at this byte, as in 512 or 1G
+    /// Skip this many bytes at the beginning of each file, for example 512 or 1G
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(0))]
     offset: Size,
 
@@ -66,9 +67,11 @@ impl CatArgs {
         let parse = |what: &OsString| {
             let (snapshot, path) = snapshot_path::parse(what)?;
             if path.is_empty() {
-                return Err(Error::new(Kind::Usage, "no file of the snapshot is named")
+                return Err(Error::new(Kind::Usage, "no file of the snapshot was given")
                     .at(what)
-                    .advice("write 'latest' or the beginning of an id, then ':' and a path"));
+                    .advice(
+                        "write 'latest' or the beginning of a snapshot id, then ':' and a path",
+                    ));
             }
             Ok((snapshot, path.as_bytes().to_vec()))
         };

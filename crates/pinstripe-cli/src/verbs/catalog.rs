@@ -14,11 +14,12 @@ use crate::run::{Ending, Run};
 use crate::time;
 use crate::xdg;
 
-/// Rebuild the catalog of all snapshots, or show its status
+/// Rebuild the catalog (an index of the paths in all snapshots), or show its status
 ///
-/// 'find' and 'history' search the catalog. The catalog is a file outside the store, built from the
-/// snapshots and updated by each search; backup and restore do not need it. The catalog contains
-/// names in clear text, and only the owner of the file can read it.
+/// 'find' and 'history' search the catalog. The catalog is a file outside the store. The catalog is
+/// built from the snapshots, and each search updates the catalog. Backup and restore do not need
+/// the catalog. The catalog contains file names in clear text; only the user who owns the catalog
+/// file can read it.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -44,10 +45,10 @@ enum CatalogVerb {
 /// Option for the place of the catalog.
 #[derive(clap::Args)]
 pub struct CatalogFile {
-    /// The catalog's file
+    /// Path of the catalog file
     ///
-    /// Default: $XDG_CACHE_HOME/pinstripe/STORE/catalog.sqlite, or the same below ~/.cache; STORE
-    /// is the store's id.
+    /// Default: $XDG_CACHE_HOME/pinstripe/STORE/catalog.sqlite, or the same file below ~/.cache;
+    /// STORE is the id of the store.
     #[arg(long, value_name = "FILE", global = true, value_hint = clap::ValueHint::FilePath)]
     catalog: Option<PathBuf>,
 }
@@ -103,14 +104,14 @@ impl CatalogArgs {
         let size = &status.size;
         run.screen.say(&format!("the catalog {} has {}", place.display(), format_size(size.bytes)));
         run.screen.say(&format!(
-            "{} of {}, {} of paths in {}",
+            "it lists {} of {}, and {} of paths in {}",
             counted(size.snapshots, "snapshot"),
             sets(size.series),
             counted(size.versions, "version"),
             pinstripe_base::units::counted(size.directories, "directory", "directories"),
         ));
         if matches!(self.what, CatalogVerb::Rebuild) {
-            run.screen.say(&format!("rebuilt in {}", time::span(run.elapsed())));
+            run.screen.say(&format!("the catalog was rebuilt in {}", time::span(run.elapsed())));
         } else {
             run.screen.say(&truth(status.missing, status.gone));
         }
@@ -139,5 +140,5 @@ fn truth(missing: u64, gone: u64) -> String {
 }
 
 fn sets(series: u64) -> String {
-    format!("{} of sources", counted(series, "set"))
+    format!("{} of backed-up paths", counted(series, "set"))
 }

@@ -17,27 +17,29 @@ use crate::time;
 
 /// Check that the store is complete, and report what is missing or damaged
 ///
-/// Without options, the small objects (snapshots, keys, labels and others) of every member, and the
-/// beginning and the end of every extent are read. Damage that parity or another copy can repair is
-/// a warning and gives exit code 10. Losses are reported with the affected snapshots and paths, and
-/// give exit code 3.
+/// Without options, 'check' reads the small objects (snapshots, keys, labels and others) of every
+/// member, and the beginning and the end of every extent (a file that contains stored data or index
+/// entries). Damage that can be repaired from parity or from another copy is reported as a warning,
+/// with exit code 10. Data that is lost is reported with the affected snapshots and paths, with
+/// exit code 3.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe check
   pinstripe check --read-data --store /mnt/a/store")]
 pub struct CheckArgs {
-    /// Read every byte on every member, and decode every record of the packs
+    /// Read every byte on every member, and decode all stored data
     #[arg(long)]
     read_data: bool,
 
-    /// Accept the present state of the store as the newest, although this host has seen a later one
+    /// Accept the present state of the store, although this host has seen a later state
     ///
-    /// A host remembers the newest snapshot and the newest table of members that it has seen. If a
-    /// store lacks the newest snapshot that this host has seen, the store was reset to an earlier
-    /// state, unless this host forgot the snapshot, or a later snapshot shows that it was removed
-    /// properly. 'check' reports a loss (exit code 3) for a store that was reset, until the missing
-    /// snapshot is back or --accept-older is given.
+    /// Each host records the newest snapshot and the newest table of members that it has seen in a
+    /// store. If the newest snapshot that this host has seen is missing, pinstripe assumes that the
+    /// store was reset to an earlier state. pinstripe does not assume a reset if the snapshot was
+    /// removed by 'forget' on this host, or if a later snapshot shows that it was removed properly.
+    /// For a store that was reset, 'check' reports a loss (exit code 3) until the missing snapshot
+    /// is present again or --accept-older is given.
     #[arg(long)]
     accept_older: bool,
 }
@@ -104,30 +106,30 @@ fn say(run: &Run, store: &Store, outcome: &check::CheckOutcome) {
         let how = match store.absent().count() {
             0 => "pinstripe repair",
             _ => {
-                "'pinstripe repair' (first attach an absent member, or replace it with 'pinstripe \
-                 member replace N --to DIR')"
+                "'pinstripe repair' (before that, attach the absent member, or replace it with \
+                 'pinstripe member replace N --to DIR')"
             }
         };
-        say(format!("{parts} can be repaired with: {how}"));
+        say(format!("{parts} can be repaired; to do this, run {how}"));
     }
     if outcome.strays > 0 {
         let strays = counted(outcome.strays, "stray object");
-        say(format!("{strays} found and ignored; 'pinstripe repair' sets strays aside"));
+        say(format!("{strays} found and ignored; 'pinstripe repair' sets stray objects aside"));
     }
     if outcome.lost > 0 || outcome.hurt_snapshots > 0 {
         say(format!(
-            "{} cannot be repaired; affected: {} in {}",
+            "{} cannot be repaired; this affects {} in {}",
             counted(outcome.lost, "damaged part"),
             counted(outcome.hurt_paths, "path"),
             counted(outcome.hurt_snapshots, "snapshot"),
         ));
     }
     if outcome.without_key {
-        say("without the key, only checksums were verified; whether the snapshots have all their \
-             data was not checked"
+        say("no key was given, so only checksums were verified; it was not checked whether the \
+             snapshots have all their data"
             .to_owned());
     } else if outcome.repairable + outcome.strays == 0 && run.count(Counter::Losses) == 0 {
-        say("everything is there".to_owned());
+        say("no damage was found".to_owned());
     }
     run.say_redundancy();
 }

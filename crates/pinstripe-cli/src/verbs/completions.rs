@@ -8,7 +8,7 @@ use pinstripe_base::error::Result;
 use crate::args::refuse_option;
 use crate::run::{Ending, Run};
 
-/// Print completions for a shell
+/// Print the completion script for a shell
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -16,7 +16,7 @@ Examples:
   pinstripe completions zsh > ~/.zfunc/_pinstripe
   pinstripe completions fish > ~/.config/fish/completions/pinstripe.fish")]
 pub struct CompletionsArgs {
-    /// The shell
+    /// The shell that uses the completion script
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }

@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::message::counted;
 use crate::run::{Ending, Run};
 
-/// Check the config file, or show it as parsed
+/// Check the config file, or show its parsed content
 ///
 /// The config file defines stores, backups, and the rules of 'forget'; doc/config.md lists its
 /// keys.
@@ -28,7 +28,7 @@ pub struct ConfigArgs {
 enum ConfigVerb {
     /// Check the config file for errors
     Check,
-    /// Print the config as parsed
+    /// Print the parsed content of the config file
     Show,
 }
 
@@ -42,7 +42,7 @@ impl ConfigArgs {
         let (config, file) = Config::load(&run.common)?;
         let Some(file) = file else {
             return Err(Error::new(Kind::NotFound, "there is no config file").advice(
-                "write ~/.config/pinstripe/config.toml, or name a config file with --config or \
+                "create ~/.config/pinstripe/config.toml, or give a config file with --config or \
                  PINSTRIPE_CONFIG",
             ));
         };
@@ -60,7 +60,9 @@ impl ConfigArgs {
                 false => "retention",
             };
             let file = escape::path(&file);
-            run.screen.say(&format!("{file} is understood: {stores}, {backups}, {rules}"));
+            run.screen.say(&format!(
+                "the config file {file} is valid; it has {stores}, {backups}, {rules}"
+            ));
         }
         let facts = Event::default().with("stores", config.stores.len());
         Ok(Ending::done(facts.with("backups", config.backups.len())))

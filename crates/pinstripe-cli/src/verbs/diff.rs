@@ -13,12 +13,13 @@ use crate::message::counted;
 use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 
-/// Show what differs between two snapshots
+/// Show the differences between two snapshots
 ///
-/// Prints one line for each path that differs, with a letter: A if the path is only in the second
-/// snapshot, D if it is only in the first, M if the content or link target differs, T if the type
-/// differs, m if only owner, mode, times or attributes differ. Parts of the tree that are equal in
-/// both snapshots are not read, so the run time depends on the number of changes.
+/// Prints one line for each path that differs. Each line begins with a letter: A if the path is
+/// only in the second snapshot, D if it is only in the first snapshot, M if the content or the link
+/// target differs, T if the type differs, and m if only the owner, mode, times or attributes
+/// differ. Directories that are equal in both snapshots are not read, so the duration depends on
+/// the number of changes.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -29,7 +30,7 @@ pub struct DiffArgs {
     #[arg(value_name = "A")]
     old: String,
 
-    /// The second snapshot
+    /// The second snapshot: 'latest', or the beginning of its id
     #[arg(value_name = "B")]
     new: String,
 }
@@ -108,12 +109,12 @@ fn summary(totals: &Totals, is_all: bool) -> String {
     if [added, deleted, retyped, modified, metadata].iter().all(|count| **count == 0) {
         return match is_all {
             true => "no difference".to_owned(),
-            false => "no difference in the readable parts of both snapshots".to_owned(),
+            false => "the readable parts of both snapshots do not differ".to_owned(),
         };
     }
     format!(
-        "{} added, {deleted} deleted, {modified} modified, {retyped} of another type, {metadata} \
-         with changed metadata only; the size changed from {} to {}",
+        "{} added, {deleted} deleted, {modified} modified, {retyped} with a changed type, \
+         {metadata} with only changed metadata; the size changed from {} to {}",
         counted(*added, "path"),
         format_size(*old_bytes),
         format_size(*new_bytes),

@@ -19,11 +19,11 @@ use crate::time;
 
 /// Write a snapshot, or a part of it, to standard output as a tar archive
 ///
-/// The archive has pax headers, so it can contain any file name, nanoseconds, extended attributes
-/// (among them ACLs and capabilities), sparse files, hard links and devices; owners are stored as
-/// numbers. To unpack everything with GNU tar, run: tar --xattrs --xattrs-include='*'
-/// --numeric-owner -xpf. Names in the archive are the names that 'pinstripe restore' creates below
-/// its target: full paths, or, with :PATH, paths relative to PATH.
+/// The archive uses pax headers, so it can contain any file name, times with nanoseconds, extended
+/// attributes (including ACLs and capabilities), sparse files, hard links and devices. Owners are
+/// stored as numbers. To unpack everything with GNU tar, run: tar --xattrs --xattrs-include='*'
+/// --numeric-owner -xpf. The archive contains full paths or, if :PATH is given, paths relative to
+/// PATH. The paths in the archive are the paths that 'pinstripe restore' creates below its target.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,8 +31,8 @@ Examples:
   pinstripe dump latest:/home/me | zstd > me.tar.zst
   pinstripe dump 1a2b3c4d:/srv | ssh other tar -xpf - -C /srv")]
 pub struct DumpArgs {
-    /// The snapshot: 'latest' or the beginning of its id; with :PATH, only the part at and below
-    /// PATH
+    /// The snapshot: 'latest' or the beginning of its id; with :PATH, only PATH and everything
+    /// below it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
 
@@ -47,7 +47,7 @@ pub struct DumpArgs {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum DumpFormat {
-    /// POSIX pax, which GNU tar, bsdtar and Python can read
+    /// The format POSIX pax, which GNU tar, bsdtar and Python can read
     Tar,
 }
 
@@ -82,7 +82,7 @@ impl DumpArgs {
         if !run.common.quiet {
             let bytes = run.count(Counter::RestoredBytes);
             run.screen.complain(&format!(
-                "dumped {}, {} of snapshot {} in {}, {}",
+                "dumped {} ({}) of snapshot {} in {}, {}",
                 pinstripe_base::units::counted(
                     run.count(Counter::RestoredEntries),
                     "entry",

@@ -18,12 +18,12 @@ use crate::system;
 /// The file's name.
 const NAME: &str = "vmcore";
 
-/// Mount a huge generated file in a directory, for testing programs
+/// Mount a huge generated file in a directory, to test programs with it
 ///
 /// Mounts a file system with one read-only file, vmcore, which takes no space. The bytes of vmcore
-/// are generated when they are read, and are the same for the same options. Runs until the file
-/// system is unmounted or the command is interrupted. 'pinstripe split fake:SIZE' reads the same
-/// bytes without a file system.
+/// are generated when they are read, and are the same for the same options. The command runs until
+/// the file system is unmounted or the command is interrupted. 'pinstripe split fake:SIZE' reads
+/// the same bytes without a file system.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -36,11 +36,11 @@ pub struct FakevmcoreArgs {
     #[arg(value_name = "MOUNTPOINT", value_hint = clap::ValueHint::DirPath)]
     mountpoint: PathBuf,
 
-    /// Size of the file, as in 100G or 1T
+    /// Size of the file, for example 100G or 1T
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Size,
 
-    /// Bytes of a block: a power of two from 512 to 16M
+    /// Size of a block: a power of two from 512 to 16M
     ///
     /// No two blocks are equal, except blocks of zeros.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(4096))]
@@ -50,11 +50,12 @@ pub struct FakevmcoreArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 
-    /// Share of blocks that are all zeros, as in 40% or 0.4
+    /// Share of blocks that contain only zeros, for example 40% or 0.4
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0%")]
     zero: Millionths,
 
-    /// Share of random bytes in blocks that are not zeros, as in 50% or 0.5; the rest is words
+    /// Share of random bytes in each block that is not all zeros, for example 50% or 0.5; the rest
+    /// of the block consists of words
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "100%")]
     entropy: Millionths,
 
@@ -93,7 +94,8 @@ impl FakevmcoreArgs {
         let event = Event::new("mounted").with_path("path", mount.file());
         run.screen.event(&event.with("bytes", spec.bytes).with("spec", spec.to_string()))?;
         run.screen.say(&format!(
-            "{} of {spec} shown at {} until it is unmounted or interrupted",
+            "{} of generated data ({spec}) are shown at {} until this file is unmounted or the \
+             program is interrupted",
             format_size(spec.bytes),
             escape::path(mount.file()),
         ));

@@ -17,18 +17,19 @@ use crate::exit;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Find files by name or path over all snapshots
+/// Find files by name or path in all snapshots
 ///
-/// Prints one line for each version of each matching path: size in bytes, time of last change,
-/// first and last snapshot that contain the version, number of snapshots that contain it, path. The
-/// search uses the catalog, a file outside the store, which is created or updated first if needed.
+/// Prints one line for each version of each matching path. Each line shows the size in bytes, the
+/// time of the last change, the first and the last snapshot that contain the version, the number of
+/// snapshots that contain it, and the path. The search uses the catalog, an index file outside the
+/// store. If the catalog is missing or out of date, it is created or updated before the search.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Patterns are matched against names at any depth, or against paths:
   invoice.pdf      this name
-  '*invoice*'      any name with this in it
+  '*invoice*'      any name that contains this word
   'src/*.c'        the end of any path
-  '/home/*/tmp'    a whole path
+  '/home/*/tmp'    a complete path
   'build/'         directories of this name
 
 Examples:
@@ -53,7 +54,7 @@ pub struct FindArgs {
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<Type>,
 
-    /// Find only entries of at least this many bytes, as in 100M
+    /// Find only entries of at least this many bytes, for example 100M
     #[arg(long, value_name = "SIZE", value_parser = args::size)]
     min_size: Option<Size>,
 
@@ -125,7 +126,7 @@ impl FindArgs {
         } else {
             String::new()
         };
-        run.monitor.note(&format!("no entry in the searched snapshots matches{hint}"));
+        run.monitor.note(&format!("no entry in the searched snapshots matches the search{hint}"));
         Ok(Ending { code: exit::NOT_FOUND, facts })
     }
 
@@ -138,7 +139,7 @@ impl FindArgs {
         query.mtime.start = self.newer.unwrap_or(i64::MIN);
         query.mtime.end = self.older.unwrap_or(i64::MAX);
         if query.size.is_empty() || query.mtime.is_empty() {
-            return Err(Error::new(Kind::Usage, "the range of sizes or times is empty")
+            return Err(Error::new(Kind::Usage, "no file can match this range of sizes or times")
                 .advice("give the smaller size to --min-size and the earlier time to --newer"));
         }
         if !self.snapshot.is_empty() {

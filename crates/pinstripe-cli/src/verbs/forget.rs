@@ -19,13 +19,15 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Forget snapshots, by rules or by id
+/// Forget snapshots that are selected by rules or by id
 ///
-/// Nothing is deleted: a forgotten snapshot is hidden, and 'pinstripe undelete' brings it back.
-/// Without a rule on the command line, the rules under [retention] in the config file apply. Rules
-/// apply separately to each host and set of paths, and a snapshot is kept if any rule keeps it. A
-/// snapshot whose time is in the future, or before that of the snapshot that it continues, is kept
-/// and does not count for any rule. Days and weeks are counted in this machine's time zone.
+/// A forgotten snapshot is hidden, but not deleted: 'pinstripe undelete' brings it back until
+/// 'pinstripe gc' deletes its data. If no rule is given on the command line, the rules under
+/// [retention] in the config file apply. The rules apply separately to each combination of host and
+/// paths. A snapshot is kept if at least one rule keeps it. A snapshot with a wrong time is always
+/// kept, and no rule counts it. The time of a snapshot is wrong if it is in the future, or earlier
+/// than the time of the previous snapshot from which unchanged files were taken. The rules count
+/// days and weeks in the time zone of this machine.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 --keep-daily N keeps the newest snapshot of each of the last N days that have a snapshot. The rules for \
@@ -37,7 +39,7 @@ Examples:
   pinstripe forget --keep-within 30d --keep-tag release --host web1
   pinstripe forget 3f2a9c10")]
 pub struct ForgetArgs {
-    /// Snapshots to forget, by the beginning of their ids
+    /// Snapshots to forget, each given by the beginning of its id
     #[arg(value_name = "SNAPSHOT", conflicts_with_all = ["keep_last", "keep_hourly", "keep_daily",
           "keep_weekly", "keep_monthly", "keep_yearly", "keep_tag", "keep_within", "host"])]
     snapshots: Vec<String>,
@@ -49,7 +51,7 @@ pub struct ForgetArgs {
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
-    /// Only show what would be done
+    /// Only show which snapshots would be forgotten
     #[arg(long, short = 'n')]
     dry_run: bool,
 
@@ -117,7 +119,7 @@ impl ForgetArgs {
         let written = run.config()?.retention.policy();
         if !written.is_empty() {
             run.monitor.note(
-                "the snapshots to keep follow from the rules under [retention] in the config file",
+                "the rules under [retention] in the config file decide which snapshots are kept",
             );
         }
         Ok(written)

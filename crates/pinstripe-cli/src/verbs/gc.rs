@@ -19,17 +19,18 @@ use crate::system;
 
 /// Delete data that no snapshot needs; backups may run at the same time
 ///
-/// Deletes packs that no snapshot needs, and forgotten snapshots. Packs with much unneeded data are
-/// rewritten, until at most the share --max-waste of the store is unneeded data. Backups may run
-/// meanwhile: gc asks each running backup which packs it relies on, and keeps these packs. If gc is
-/// interrupted, nothing is lost, and the next gc continues its work.
+/// Deletes forgotten snapshots, and packs (files of stored data) that no snapshot needs. Packs with
+/// much unneeded data are rewritten, until at most the share --max-waste of the stored data is
+/// unneeded. Backups may run at the same time: gc asks each running backup which packs it relies
+/// on, and keeps those packs. If gc is interrupted, nothing is lost, and the next gc continues its
+/// work.
 ///
-/// A running backup answers gc within seconds. If a backup does not answer, gc deletes nothing and
-/// reports which backup it is. Every running backup sends a heartbeat every 5 minutes. If gc on
-/// this host sees no heartbeat of a session for the time --dead-after, it assumes that the
-/// session's machine is dead, and ends the session. If a machine that was assumed dead is in fact
-/// running, its backup fails, and no stored data is lost. The option --fence ends a session at
-/// once.
+/// A running backup answers gc within seconds. If a running backup does not answer, gc deletes
+/// nothing and reports that backup. Every running backup writes a heartbeat every 5 minutes. If gc
+/// on this host sees no heartbeat of a session (a running backup) for the time --dead-after, gc
+/// assumes that the machine of the session is dead, and ends the session. If a machine that was
+/// assumed dead is in fact running, its backup fails, and no stored data is lost. The option
+/// --fence ends a session immediately.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,7 +40,7 @@ Examples:
   pinstripe gc --fence 3f2a9c10")]
 pub struct GcArgs {
     /// Share of the remaining data that may be unneeded; 0% rewrites every pack that contains
-    /// unneeded data, 100% rewrites no pack
+    /// unneeded data, and 100% rewrites no pack
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
     max_waste: f64,
 
@@ -47,16 +48,17 @@ pub struct GcArgs {
     #[arg(long, short = 'n')]
     dry_run: bool,
 
-    /// Seconds to wait for other writers to report the packs that they rely on
+    /// Seconds to wait until other writers have reported the packs that they rely on
     #[arg(long, value_name = "SECONDS", default_value_t = gc::WAIT.as_secs())]
     wait: u64,
 
-    /// Time without a heartbeat after which a writer on another machine counts as dead; at least
-    /// 15m, which is three heartbeats
+    /// Time without a heartbeat after which a writer on another machine counts as dead; the minimum
+    /// is 15m, which is three heartbeats
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = duration)]
     dead_after: Time,
 
-    /// End the session whose id is or begins with ID; use this only if its writer is certainly dead
+    /// End the session (a running backup) whose id begins with SESSION; use this only if its
+    /// process has certainly ended
     #[arg(long, value_name = "SESSION", conflicts_with_all = ["max_waste", "dry_run", "wait"])]
     fence: Option<String>,
 }
@@ -66,7 +68,7 @@ fn share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text);
     match number.parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent / 100.0),
-        _ => Err(format!("'{text}' is not a percentage; write 0% to 100%, as in 10%")),
+        _ => Err(format!("'{text}' is not a percentage from 0% to 100%; write for example 10%")),
     }
 }
 
@@ -92,7 +94,7 @@ impl GcArgs {
             let session = gc::fence(&store, name)?;
             let (id, work) = (session.id.short(), session.work.name());
             run.screen.say(&format!(
-                "ended session {id}; the {work} of this session can no longer finish"
+                "ended session {id}; the {work} of this session can no longer be completed"
             ));
             return Ok(Ending::done(Event::default().with("ended_sessions", 1)));
         }
@@ -139,10 +141,10 @@ fn say(run: &Run, dry_run: bool, outcome: &GcOutcome) {
     let say = |line: String| run.screen.say(&line);
     let verb = if dry_run { "would delete" } else { "deleted" };
     if outcome.deleted_snapshots + outcome.deleted_packs == 0 {
-        say("nothing to delete".to_owned());
+        say("there is nothing to delete".to_owned());
     } else {
         say(format!(
-            "{verb} {} and {}: {} on the members",
+            "{verb} {} and {}, which use {} on the members",
             counted(outcome.deleted_snapshots, "forgotten snapshot"),
             counted(outcome.deleted_packs, "pack"),
             format_size(outcome.deleted_bytes)
@@ -156,32 +158,32 @@ fn say(run: &Run, dry_run: bool, outcome: &GcOutcome) {
     if outcome.thin_pages > 0 {
         let verb = if dry_run { "would get" } else { "got" };
         let pages = counted(outcome.thin_pages, "page");
-        say(format!("{pages} of snapshot trees {verb} a second copy"));
+        say(format!("{pages} of the directory trees of snapshots {verb} a second copy"));
     }
     if outcome.revived_packs > 0 {
         let packs = counted(outcome.revived_packs, "pack");
-        say(format!("{packs} kept, because a backup started to rely on their data"));
+        say(format!("{packs} not deleted, because a running backup now needs their data"));
     }
     let waste = outcome.waste_bytes as f64 / outcome.kept_bytes.max(1) as f64;
     say(format!(
-        "kept {} with {} of data, including {:.1}% waste",
+        "kept {} with {} of data; {:.1}% of this data is waste",
         counted(outcome.kept_snapshots, "snapshot"),
         format_size(outcome.kept_bytes),
         100.0 * waste
     ));
     if outcome.extended_objects > 0 {
-        say(format!("extended the lock of {}", counted(outcome.extended_objects, "object")));
+        say(format!("extended the object lock of {}", counted(outcome.extended_objects, "object")));
     }
     if outcome.fenced_sessions > 0 {
         let sessions = counted(outcome.fenced_sessions, "session");
         say(format!(
-            "ended {sessions} without a heartbeat; a backup whose session was ended makes no \
+            "ended {sessions} without a heartbeat; a backup whose session was ended creates no \
              snapshot"
         ));
     }
     if outcome.stale_objects + outcome.ended_sessions > 0 {
         say(format!(
-            "removed {} that a returning member brought back, and the sessions of {}",
+            "removed {} that a member had kept while it was absent, and the sessions of {}",
             counted(outcome.stale_objects, "stale object"),
             counted(outcome.ended_sessions, "dead writer")
         ));

@@ -11,18 +11,18 @@ use pinstripe_prefetch::parse_hint;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Tell 'mount' or 'overlay' how a file will be read
+/// Tell 'pinstripe mount' or 'pinstripe overlay' in which order a file will be read
 ///
 /// Read-ahead detects a fixed stride by itself within three reads. With a hint, read-ahead starts
 /// at the first read, and also works for reads without a fixed stride. Sizes are in bytes, or have
 /// a unit: K, M, G or T. A wrong hint only costs memory for a short time. Programs can send hints
-/// by an ioctl: see doc/read-back.md.
+/// by an ioctl, which doc/read-back.md describes.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Hints:
-  sequential [OFFSET]               reads are sequential, from OFFSET on
-  stride LENGTH DISTANCE [OFFSET]   reads of LENGTH bytes, DISTANCE apart; backwards: -DISTANCE
-  will-need OFFSET LENGTH ...       prefetch these ranges at once, as far as memory allows
+  sequential [OFFSET]               reads are sequential, beginning at OFFSET
+  stride LENGTH DISTANCE [OFFSET]   read LENGTH bytes every DISTANCE bytes (-DISTANCE: backwards)
+  will-need OFFSET LENGTH ...       prefetch these ranges immediately, if there is enough memory
   random                            reads have no pattern: prefetch nothing
   dont-need                         discard prefetched data
 
@@ -56,7 +56,9 @@ impl HintArgs {
             let is_other = error.kind() == Kind::Unsupported;
             let error = error.at(&self.file);
             match is_other {
-                true => error.advice("name a file below the mountpoint of 'mount' or 'overlay'"),
+                true => error.advice(
+                    "give a file below the mountpoint of 'pinstripe mount' or 'pinstripe overlay'",
+                ),
                 false => error,
             }
         })?;

@@ -14,20 +14,20 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Show every version of a path over all snapshots
+/// Show every version of a path in all snapshots
 ///
-/// Prints one table for each host and set of sources, with the oldest version first. Each line
-/// shows the time of the first snapshot that contains the version, size in bytes, time of last
-/// change, what differs from the previous version, first and last snapshot that contain the
-/// version, and the number of snapshots that contain it. A line with 'gone' stands for snapshots in
-/// which the path no longer existed.
+/// Prints one table for each combination of host and backed-up paths, with the oldest version
+/// first. Each line shows one version: the time of the first snapshot that contains the version,
+/// its size in bytes, the time of its last change, the kind of difference from the previous
+/// version, the first and the last snapshot that contain the version, and the number of those
+/// snapshots. A line with 'gone' stands for snapshots in which the path no longer exists.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe history /etc/passwd
   pinstripe history /home/me/thesis.odt --json | jq .snapshots")]
 pub struct HistoryArgs {
-    /// The absolute path
+    /// The absolute path of a file or directory
     #[arg(value_name = "PATH")]
     path: OsString,
 

@@ -19,11 +19,11 @@ use crate::event::Event;
 use crate::run::opening;
 use crate::run::{Ending, Run};
 
-/// Create a store over one or more member directories
+/// Create a store on one or more members (directories or buckets)
 ///
-/// Each member should be on its own disk, because parity protects against the loss of a disk. The
-/// directories must be missing or empty. A member may also be an empty prefix in a bucket:
-/// s3://BUCKET/PREFIX with --endpoint, or s3+https://HOST/BUCKET/PREFIX.
+/// Each member should be on its own disk, because parity protects against the loss of a disk. A
+/// directory that becomes a member must be empty, or must not exist. A member may also be an empty
+/// prefix in a bucket: s3://BUCKET/PREFIX with --endpoint, or s3+https://HOST/BUCKET/PREFIX.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -38,39 +38,42 @@ pub struct InitArgs {
     #[arg(long = "member", value_name = "DIR", required = true, value_hint = ValueHint::DirPath)]
     members: Vec<PathBuf>,
 
-    /// How many members may be lost without loss of data: 0, 1 or 2
+    /// Number of members that may be lost without loss of data: 0, 1 or 2
     ///
-    /// With N members and parity P, parity takes the space of P members, and data the space of the
-    /// other N minus P.
+    /// In a store of N members with parity P, parity uses the space of P members, and data uses the
+    /// space of the other N minus P members.
     #[arg(long, value_name = "P", default_value_t = 0)]
     parity: u8,
 
-    /// Bytes of a strip, the part of a stripe on one member: a power of two, 4K to 16M
+    /// Size of a strip (the part of a stripe on one member): a power of two from 4K to 16M
     #[arg(long, value_name = "SIZE", value_parser = size,
           default_value_t = Size(init::STRIP_BYTES_DEFAULT.into()))]
     strip_size: Size,
 
-    /// Average size of a chunk: a power of two, 4K to 16M, or fixed:SIZE
+    /// Average size of a chunk: a power of two from 4K to 16M; or fixed:SIZE for chunks of equal
+    /// length
     ///
-    /// Chunks are the unit of deduplication; their boundaries depend on the content. With fixed:4K
-    /// to fixed:4M, all chunks have the same length, which suits disk images and databases.
+    /// Chunks are the unit of deduplication; their boundaries depend on the content. With a value
+    /// from fixed:4K to fixed:4M, all chunks have the same length, which suits disk images and
+    /// databases.
     #[arg(long, value_name = "SIZE", value_parser = chunking,
           default_value = init::CHUNKING_DEFAULT)]
     chunk_size: Chunking,
 
-    /// How to compress: raw, zstd, zstd:LEVEL, lz4, snappy or lzo
+    /// Compression codec: raw (no compression), zstd, zstd:LEVEL, lz4, snappy or lzo
     ///
-    /// Levels of zstd are -5 to 19 except 0: lower levels are faster, higher levels compress
-    /// better.
+    /// The levels of zstd are -5 to 19, except 0; lower levels are faster, and higher levels
+    /// compress better.
     #[arg(long, value_name = "NAME[:LEVEL]", value_parser = codec,
           default_value_t = Codec::default(), allow_hyphen_values = true)]
     codec: Codec,
 
-    /// How to encrypt: aes256-gcm, chacha20-poly1305 or none
+    /// Encryption: aes256-gcm, chacha20-poly1305 or none
     ///
-    /// The password or key comes from --password-file, --password-command, --key-file (created if
-    /// missing) or the variable PINSTRIPE_PASSWORD; without these, 'init' asks for a password at
-    /// the terminal. Without the password or key, the store cannot be read.
+    /// The password or key file is given by --password-file, --password-command, --key-file (which
+    /// creates a missing file) or the environment variable PINSTRIPE_PASSWORD. If no password and
+    /// no key file is given, 'init' asks for a password at the terminal. Without the password or
+    /// key file, the store cannot be read.
     #[arg(long, value_name = "NAME", value_parser = setting::<Encryption>,
           default_value_t = init::ENCRYPTION_DEFAULT)]
     encryption: Encryption,
@@ -78,25 +81,26 @@ pub struct InitArgs {
     /// How chunk boundaries are chosen: keyed or plain
     ///
     /// With keyed, chunk boundaries depend on a secret of the store, so that chunk lengths reveal
-    /// less about the content; with plain, chunk boundaries are chosen alike in all stores.
+    /// less about the content. With plain, the same content has the same chunk boundaries in all
+    /// stores.
     #[arg(long, value_name = "NAME", value_parser = setting::<Chunker>,
           default_value_t = Chunker::Keyed)]
     chunker: Chunker,
 
-    /// How lengths of encrypted records are rounded up: none or padme
+    /// How the lengths of encrypted records are rounded up: none or padme
     ///
-    /// The method padme adds at most 12 % to the length of a record, usually 3 %, and leaves few
-    /// distinct lengths.
+    /// The method padme adds at most 12 % to the length of a record, and usually 3 %. With padme,
+    /// records have only few distinct lengths, which reveal less about the content.
     #[arg(long, value_name = "NAME", value_parser = setting::<Padding>,
           default_value_t = Padding::None)]
     padding: Padding,
 
-    /// Memory needed to try one password: 64K to 4G
+    /// Memory that is needed to try one password: 64K to 4G
     #[arg(long, value_name = "SIZE", value_parser = key::kdf_memory,
           default_value_t = key::KDF_MEMORY)]
     kdf_memory: Size,
 
-    /// Allow several members on one disk, or at one endpoint
+    /// Allow several members of the store on one disk, or at one endpoint
     ///
     /// Members on one disk are lost together, and share the speed of the disk.
     #[arg(long, visible_alias = "same-disk")]
@@ -113,7 +117,7 @@ impl InitArgs {
     /// # Errors
     /// Fails with the errors of [`init::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let instead = "name the directories of the new store with --member";
+        let instead = "give the directories of the new store with --member";
         refuse_option(!run.common.store.is_empty(), "--store", instead)?;
         let instead = "a fault applies only to members of an existing store";
         refuse_option(!run.common.faults.is_empty(), "--fault", instead)?;
@@ -207,7 +211,7 @@ pub fn settings(config: &StoreConfig) -> String {
         cipher => cipher.to_string(),
     };
     let StoreConfig { chunking, codec, .. } = config;
-    format!("strips of {strip}, chunks of {chunking}, {codec}, {encryption}")
+    format!("strip size {strip}, chunk size {chunking}, codec {codec}, {encryption}")
 }
 
 /// The facts of a store with `members` members, for the summary event.

@@ -18,14 +18,15 @@ use crate::time;
 /// Describe an output of 'pinstripe split': the split that it belongs to, its layout and its
 /// content
 ///
-/// One output of a split is enough; only its first pages, its manifest and its index are read.
+/// One output of a split is enough. Only the first pages, the manifest and the index of the output
+/// are read.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe inspect /mnt/a/disk.img.split-0
   pinstripe inspect /mnt/a/disk.img.split-0 --json")]
 pub struct InspectArgs {
-    /// An output
+    /// An output of a split
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::FilePath)]
     outputs: Vec<PathBuf>,
 }
@@ -36,7 +37,11 @@ impl InspectArgs {
     /// # Errors
     /// Fails if a file is not an output of a split.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        refuse_option(!run.common.store.is_empty(), "--store", "name outputs of a split")?;
+        refuse_option(
+            !run.common.store.is_empty(),
+            "--store",
+            "give outputs of 'pinstripe split'",
+        )?;
         for path in run.each_place(&self.outputs)? {
             self.one(run, &path)?;
         }

@@ -24,11 +24,11 @@ use crate::run::{Ending, Run};
 use crate::system;
 use crate::time;
 
-/// Join the outputs of 'pinstripe split' into the source again
+/// Join the outputs of 'pinstripe split' to restore the source
 ///
-/// Outputs may be named in any order. With parity P, any P outputs may be missing or damaged. Each
-/// block is checked against its checksum, and the result against the BLAKE3 hash of the source.
-/// Holes stay holes.
+/// The outputs may be given in any order. With parity P, any P outputs may be missing or damaged.
+/// Each block is compared with its checksum, and the complete result is compared with the BLAKE3
+/// hash of the source. Holes of the source become holes of the restored file.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -45,19 +45,20 @@ pub struct JoinArgs {
     #[arg(long, short, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 
-    /// Write only these bytes of the source, the end excluded, as in 1G..2G, 4096.. or ..1M
+    /// Write only the bytes from A to B (B excluded) of the source, for example 1G..2G, 4096.. or
+    /// ..1M
     #[arg(long, value_name = "A..B", value_parser = range)]
     range: Option<crate::args::ByteRange>,
 
-    /// Write zeros for lost bytes, report them, and continue
+    /// Write zeros in place of lost bytes, report the lost bytes, and continue
     #[arg(long)]
     best_effort: bool,
 
-    /// Overwrite an existing file, or a device that carries a file system or other known content
+    /// Overwrite an existing file, or a device that contains a file system or other known data
     #[arg(long)]
     force: bool,
 
-    /// Write policy for the file, as in 'pinstripe split'
+    /// Write policy for the output file: a value of 'pinstripe split --policy'
     #[arg(long, value_name = "NAME", default_value = "direct", value_parser = parsed::<Policy>)]
     policy: Policy,
 }
@@ -68,7 +69,11 @@ impl JoinArgs {
     /// # Errors
     /// Fails with the errors of [`join()`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
+        refuse_option(
+            !run.common.store.is_empty(),
+            "--store",
+            "give the outputs of 'pinstripe split'",
+        )?;
         let (outputs, remote) = (run.each_place(&self.outputs)?, run.remote_outputs());
         let faults = run.common.device_faults()?;
         let reader = open_outputs(&outputs, remote.as_deref(), &faults, &run.monitor)?;
@@ -93,15 +98,15 @@ impl JoinArgs {
             return Err(Error::new(Kind::Exists, "the file already exists")
                 .at(&self.output)
                 .advice(
-                    "nothing was written; name another file, or overwrite the existing file with \
+                    "nothing was written; give another file, or overwrite the existing file with \
                      --force",
                 ));
         }
         for output in &self.outputs {
             if is_same_file(output, &self.output) {
-                return Err(Error::new(Kind::Usage, "the file is an output of the split")
+                return Err(Error::new(Kind::Usage, "the file is one of the outputs of the split")
                     .at(&self.output)
-                    .advice("nothing was written; name another file"));
+                    .advice("nothing was written; give another file"));
             }
         }
         let range = options.range.clone().unwrap_or(0..reader.source_bytes());
@@ -124,7 +129,7 @@ impl JoinArgs {
             }
         };
         if !is_device {
-            let failed = |error| Error::io("cannot rename the complete file", &self.output, error);
+            let failed = |error| Error::io("cannot rename the completed file", &self.output, error);
             fs::rename(&path, &self.output).map_err(failed)?;
         }
         let bytes = range.end - range.start;
@@ -165,7 +170,7 @@ pub fn to_stdout(run: &Run, reader: &Reader, options: &JoinOptions) -> Result<Jo
     refuse_option(
         run.common.json,
         "--json",
-        "standard output is used for the content: name a file with -o",
+        "standard output is used for the content: give a file with -o",
     )?;
     let ticker = (!std::io::stdout().is_terminal()).then(|| run.ticker(GAUGE));
     let screen = Arc::clone(&run.screen);
@@ -183,13 +188,18 @@ fn refuse_disk(device: &FileDevice, bytes: u64, force: bool) -> Result<()> {
         return Err(Error::new(Kind::NoSpace, "the device is too small")
             .at(device.place())
             .expected(format!("{bytes} bytes or more"), len)
-            .advice("nothing was written; name a larger device, or a part with --range"));
+            .advice(
+                "nothing was written; give a larger device, or choose a part of the source with \
+                 --range",
+            ));
     }
     match signature(device)? {
         Some(found) if !force => {
-            Err(Error::new(Kind::Refused, format!("the device carries {found}"))
+            Err(Error::new(Kind::Refused, format!("the device contains {found}"))
                 .at(device.place())
-                .advice("nothing was written; name another device, or overwrite it with --force"))
+                .advice(
+                    "nothing was written; give another device, or overwrite this one with --force",
+                ))
         }
         _ => Ok(()),
     }

@@ -37,7 +37,7 @@ pub struct KeyArgs {
 
 #[derive(clap::Subcommand)]
 enum KeyVerb {
-    /// List the key slots; this needs no key
+    /// List the key slots; this command needs no password and no key file
     List,
     /// Add a password or a key file that opens the store
     Add(NewKeyArgs),
@@ -51,11 +51,12 @@ enum KeyVerb {
         #[arg(value_name = "SLOT")]
         slot: String,
     },
-    /// Give the store new keys, opened by only one password or key file
+    /// Give the store new keys, which only one password or key file can open
     ///
-    /// Stored data stays as it is and can still be read; new data is sealed with the new keys. All
-    /// other key slots are removed; add them again with 'key add'. If no new password or key file
-    /// is given, the present one continues to open the store.
+    /// Data that is already stored is not rewritten, and can still be read; new data is encrypted
+    /// with the new keys. 'key rotate' removes all other key slots, which 'key add' can add again.
+    /// If no new password or key file is given, the present password or key file opens the new
+    /// keys.
     Rotate(NewKeyArgs),
 }
 
@@ -63,7 +64,7 @@ enum KeyVerb {
 #[derive(clap::Args)]
 #[group(skip)]
 struct NewKeyArgs {
-    /// Read the new password from this file
+    /// Read the new password from the first line of this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
           conflicts_with_all = ["new_password_command", "new_key_file"])]
     new_password_file: Option<PathBuf>,
@@ -81,7 +82,7 @@ struct NewKeyArgs {
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
 
-    /// Memory needed to try one password: 64K to 4G
+    /// Memory that is needed to try one password: 64K to 4G
     #[arg(long, value_name = "SIZE", value_parser = kdf_memory, default_value_t = KDF_MEMORY)]
     kdf_memory: Size,
 }
@@ -150,7 +151,11 @@ impl KeyArgs {
                 let slot = new_slot(credential, new.label.as_deref(), new.kdf_memory)?;
                 let added =
                     key::add(&store, &slot).inspect_err(|_| remove_key_file(made.as_deref()))?;
-                run.screen.say(&format!("added key slot {}: {}", &added.slot[..8], added.way));
+                run.screen.say(&format!(
+                    "added key slot {}, which is opened by a {}",
+                    &added.slot[..8],
+                    added.way
+                ));
                 if let Some(file) = made {
                     run.screen.say(&key_file_advice(&file));
                 }
@@ -204,7 +209,7 @@ fn rotate(run: &Run, new: &NewKeyArgs) -> Result<Ending> {
     let short = &slot.slot[..8];
     run.screen.say(&format!("the store has new keys; only key slot {short} opens the store"));
     run.screen.say(&format!(
-        "removed {}; 'pinstripe key add' adds others",
+        "removed {}; 'pinstripe key add' adds more key slots",
         counted(gone as u64, "earlier slot")
     ));
     if let Some(file) = made {

@@ -16,9 +16,10 @@ use crate::time;
 
 /// List the entries of a snapshot
 ///
-/// Prints one line for each entry: mode, hard links, numbers of owner and group, size in bytes
-/// (device numbers for devices), time of last change in local time, path, and the target of a
-/// symlink. Unprintable characters in names are written as escapes such as \n and \xff.
+/// Prints one line for each entry. Each line shows the mode, the number of hard links, the numbers
+/// of the owner and the group, the size in bytes (for a device: the device numbers), the time of
+/// the last change in local time, the path, and the target of a symlink. Unprintable characters in
+/// names are written as escapes such as \n and \xff.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -26,13 +27,13 @@ Examples:
   pinstripe ls 1a2b3c4d:/home/me/Documents
   pinstripe ls latest --json | jq -r 'select(.event == \"entry\") | .path'")]
 pub struct LsArgs {
-    /// The snapshot: 'latest', or the beginning of its id (4 letters or more)
+    /// The snapshot: 'latest', or the beginning of its id (at least 4 characters)
     ///
-    /// With :PATH, only entries at and below PATH are listed.
+    /// With :PATH, only PATH and the entries below it are listed.
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     snapshot: OsString,
 
-    /// List only entries at and below this path; the same as SNAPSHOT:PATH
+    /// List only this path and the entries below it, as with SNAPSHOT:PATH
     #[arg(value_name = "PATH")]
     path: Option<OsString>,
 }
@@ -47,9 +48,9 @@ impl LsArgs {
         if !path.is_empty() && self.path.is_some() {
             let error = Error::new(
                 Kind::Usage,
-                "two paths are named: one after ':', and one as a separate argument",
+                "two paths were given: one after ':', and one as a separate argument",
             );
-            return Err(error.advice("name only one path"));
+            return Err(error.advice("give only one path"));
         }
         let below = self.path.as_ref().unwrap_or(&path).as_bytes();
         let store = run.open_store()?;

@@ -17,7 +17,7 @@ Examples:
   pinstripe man | man -l -
   pinstripe man --out ~/.local/share/man/man1")]
 pub struct ManArgs {
-    /// Write pinstripe.1 and a page for each verb into this directory
+    /// Write pinstripe.1 and one manual page for each verb into this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
 }

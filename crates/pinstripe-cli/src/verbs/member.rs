@@ -20,10 +20,10 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Add, remove, replace and merge members of the store, or rebalance them
+/// Add, remove, replace, merge or rebalance members of the store
 ///
-/// While members are changed, the store stays usable: backup, restore and check may run. An
-/// interrupted command continues where it stopped when it is run again.
+/// The store stays usable while its members are changed: backup, restore and check may run at the
+/// same time. If a command was interrupted, it continues where it stopped when it is run again.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -36,8 +36,8 @@ pub struct MemberArgs {
     #[command(subcommand)]
     act: MemberVerb,
 
-    /// If another process changes members, moves data or repairs, wait for its end: without limit,
-    /// or at most this long, as in 10m
+    /// If another process is changing members, moving data or repairing, wait until it ends, at
+    /// most for TIME (for example 10m), or without limit if no TIME is given
     #[arg(long, global = true, value_name = "TIME", num_args = 0..=1, require_equals = true,
           value_parser = duration)]
     wait: Option<Option<Time>>,
@@ -45,16 +45,17 @@ pub struct MemberArgs {
 
 #[derive(clap::Subcommand)]
 enum MemberVerb {
-    /// Add a new member: a missing or empty directory, or a prefix in a bucket
+    /// Add a new member: a directory that is empty or does not exist, or a prefix in a bucket
     ///
-    /// New packs use the new member at once. Stored data is moved to the new member only by 'member
-    /// rebalance'. Adding a member that is being removed cancels the removal.
+    /// All later backups write to the new member. Data that is already stored is moved to the new
+    /// member only by 'member rebalance'. Adding a member that is being removed cancels the
+    /// removal.
     Add {
         /// The new member: a directory, or s3://BUCKET/PREFIX
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         place: PathBuf,
 
-        /// Allow a new member on a disk, or at an endpoint, that holds another member
+        /// Allow the new member to be on the same disk, or at the same endpoint, as another member
         #[arg(long, visible_alias = "same-disk")]
         same_fate: bool,
 
@@ -64,8 +65,9 @@ enum MemberVerb {
     },
     /// Move all data of a member to the other members, and remove the member
     ///
-    /// Each part of a pack is moved to a member that has no other part of the same pack. If no
-    /// member is possible for a part of a pack, nothing is moved: add a member first.
+    /// Each part of a pack (a unit of stored data) is moved to a member that has no other part of
+    /// the same pack. If the remaining members are too few for the parts of a pack, nothing is
+    /// moved; add a member before you remove one.
     Remove {
         /// Number of the member, as 'pinstripe members' shows it
         #[arg(value_name = "N")]
@@ -73,18 +75,19 @@ enum MemberVerb {
     },
     /// Replace a member, which may be absent, by a new member
     ///
-    /// Data that the old member still has is verified and copied; missing data is rebuilt from
-    /// parity.
+    /// Data that can be read from the old member is verified and copied; missing data is rebuilt
+    /// from parity.
     Replace {
         /// Number of the old member, as 'pinstripe members' shows it
         #[arg(value_name = "N")]
         member: usize,
 
-        /// Directory of the new member; missing or empty
+        /// Directory of the new member, which must be empty or must not exist
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         to: PathBuf,
 
-        /// Allow the new member on a disk, or at an endpoint, that holds another remaining member
+        /// Allow the new member to be on the same disk, or at the same endpoint, as another member
+        /// that remains
         #[arg(long, visible_alias = "same-disk")]
         same_fate: bool,
 
@@ -94,10 +97,10 @@ enum MemberVerb {
     },
     /// Import the snapshots of the other half of a divided store
     ///
-    /// A store is divided if members were separated, each half made its own backups, and one half
-    /// replaced the members of the other half. The data that the snapshots of the other half need
-    /// is read from that half, verified, and stored in the store named by --store. The other half
-    /// is not changed.
+    /// A store is divided if its members were separated into two halves, each half made its own
+    /// backups, and one half replaced the members of the other half. 'member merge' reads the data
+    /// of the snapshots from the other half, verifies the data, and writes it to the store that
+    /// --store names. The other half is not changed by 'member merge'.
     Merge {
         /// A directory that is a member of the other half
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -107,7 +110,7 @@ enum MemberVerb {
         #[arg(long, short = 'n')]
         dry_run: bool,
     },
-    /// Move parts of packs from fuller members to emptier ones
+    /// Move stored data from fuller members to emptier members
     Rebalance {
         /// Only show what would be moved
         #[arg(long, short = 'n')]
@@ -148,13 +151,18 @@ fn add(run: &Run, place: &Path, same_disk: bool) -> Result<Ending> {
     let added = member::add(&mut store, place, same_disk, &run.monitor)?;
     run.remember(&store, Proof::Label);
     let parity = store.config.parity;
-    run.screen.say(&format!("member {} is {}", added.member, escape::path(place)));
     run.screen.say(&format!(
-        "new packs have {} for data and {parity} for parity in each row",
+        "the new member has number {}; its location is {}",
+        added.member,
+        escape::path(place)
+    ));
+    run.screen.say(&format!(
+        "in new packs, each row (stripe) has {} for data and {parity} for parity",
         counted(added.data as u64, "strip")
     ));
     run.screen.say(
-        "stored data is not moved; to spread it over all members, run 'pinstripe member rebalance'",
+        "the data that is already stored was not moved; to distribute it over all members, run \
+         'pinstripe member rebalance'",
     );
     Ok(Ending::done(Event::default().with_fields(&added)))
 }
@@ -174,8 +182,8 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
 }
 
 /// The text about snapshots, index and sealed key slots, which stay on a removed member.
-const LEFT_THERE: &str = "the files of the removed member, including sealed keys, stay at its \
-                          place until they are deleted by hand";
+const LEFT_THERE: &str = "the files of the removed member, including sealed keys, stay where they \
+                          are until you delete them";
 
 pub(super) fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -> Result<Ending> {
     let place = &run.place(place)?;
@@ -194,7 +202,7 @@ pub(super) fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -
         ));
     }
     let (new, place) = (replaced.replaced_by, escape::path(place));
-    run.screen.say(&format!("member {number} is replaced by member {new}, at {place}"));
+    run.screen.say(&format!("member {number} was replaced by member {new} at {place}"));
     say_given_up(run, replaced.given_up_chunks);
     Ok(Ending::done(Event::default().with("member", number).with_fields(&replaced)))
 }
@@ -213,14 +221,14 @@ fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
     let ticker = run.ticker(MERGE_GAUGE);
     let merged = member::merge(&store, &other, dry_run, &run.limits(&store), &run.monitor)?;
     drop(ticker);
-    let act = if dry_run { "would bring over" } else { "brought over" };
+    let act = if dry_run { "would import" } else { "brought over" };
     for id in &merged.brought {
         run.screen.event(&Event::new("snapshot").with("snapshot", id.to_string()))?;
         run.screen.say(&format!("{act} snapshot {}", id.short()));
     }
     let of = [
         (merged.brought_snapshots, act, ""),
-        (merged.known_snapshots, "found", " that this half of the store has too"),
+        (merged.known_snapshots, "found", " that this half of the store also has"),
         (merged.deleted_snapshots, "left", " that this half of the store has deleted"),
     ];
     for (count, act, which) in of.into_iter().filter(|(count, ..)| *count > 0) {
@@ -228,7 +236,7 @@ fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
     }
     if !dry_run && run.count(Counter::Losses) == 0 {
         run.screen.say(&format!(
-            "the other half of the store is no longer needed: {} can be emptied, and then added to \
+            "the other half of the store is no longer needed: you can empty {}, and then add it to \
              this store with 'pinstripe member add'",
             escape::path(place)
         ));
@@ -258,7 +266,9 @@ fn rebalance(run: &Run, dry_run: bool) -> Result<Ending> {
     }
     say_moved(run, &done.moved, if dry_run { "would move" } else { "moved" });
     if done.moved == Moved::default() {
-        run.screen.say("all members hold about the same amount of data: there is nothing to move");
+        run.screen.say(
+            "there is nothing to move, because all members have about the same amount of data",
+        );
     }
     Ok(Ending::done(Event::default().with("dry_run", dry_run).with_fields(&done.moved)))
 }
@@ -280,9 +290,9 @@ fn say_moved(run: &Run, moved: &Moved, act: &str) {
 pub(super) fn say_given_up(run: &Run, chunks: u64) {
     if chunks > 0 {
         run.screen.say(&format!(
-            "gave up {} that cannot be recovered; all other content has its parity again. Back up \
-             now: data that the sources still have is stored again, and completes the snapshots \
-             named above",
+            "gave up {} that cannot be recovered; all other content has its parity again. Run a \
+             backup now: it stores the lost data that the sources still have, and so completes the \
+             snapshots listed above",
             counted(chunks, "chunk")
         ));
     }

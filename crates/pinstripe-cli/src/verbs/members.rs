@@ -14,7 +14,7 @@ use crate::run::unlock::SHOWS_LESS;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 
-/// List the members of the store: where they are, what they hold, and which are absent
+/// List the members of the store, with their state, their amount of data and their location
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -59,7 +59,9 @@ impl MembersArgs {
         if store.config.parity > 0 {
             run.screen.row(&match left {
                 Some(left) => left.describe(),
-                None => "the key is needed to determine how many members may be lost".to_owned(),
+                None => {
+                    "it can be determined only with the key how many members may be lost".to_owned()
+                }
             })?;
         }
         let absent = states.iter().filter(|state| !state.present).count();

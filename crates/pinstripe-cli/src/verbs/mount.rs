@@ -28,17 +28,18 @@ const REFRESH: Duration = Duration::from_secs(2);
 /// The number of threads that prefetch; they wait for members most of the time.
 const FETCHERS: usize = 16;
 
-/// Show all snapshots as a read-only directory
+/// Mount all snapshots as a read-only directory
 ///
-/// The mountpoint contains hosts/HOST/TIME (the snapshots) and links to them: ids/ID, tags/TAG/TIME
-/// and latest. The directory versions/ contains every version of every file as PATH/NAME@TIME. The
-/// directory versions/ uses the catalog, a file outside the store, which is created at the first
-/// access. New snapshots appear automatically. The command returns when the mount is ready. The
-/// mount lasts until 'umount' or 'fusermount3 -u' ends it.
+/// The mountpoint contains each snapshot as hosts/HOST/TIME. The links ids/ID, tags/TAG/TIME and
+/// latest lead to snapshots. The directory versions/ contains every version of every file as
+/// PATH/NAME@TIME. The directory versions/ needs the catalog, an index file outside the store,
+/// which is created at the first access. New snapshots appear in the mount automatically. The
+/// command returns when the mount is ready. The mount lasts until 'umount' or 'fusermount3 -u' ends
+/// it.
 ///
 /// Missing or damaged data is rebuilt from parity. If data cannot be rebuilt, reading it fails with
-/// an input/output error. A member that does not answer within --timeout counts as missing. To get
-/// a complete tree back, 'pinstripe restore' is faster than a copy out of the mount.
+/// an input/output error. A member that does not answer within --timeout counts as missing. To
+/// restore a complete tree, 'pinstripe restore' is faster than copying the tree from the mount.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -54,19 +55,21 @@ pub struct MountArgs {
     #[command(subcommand)]
     command: Option<MountCommand>,
 
-    /// An empty directory
+    /// An empty directory, which becomes the mountpoint
     #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath, required = true)]
     mountpoint: Option<PathBuf>,
 
-    /// How long a member may take to answer, as in 30s or 2m [default: the time of
+    /// Time limit for the answer of a member, for example 30s or 2m [default: the value of
     /// --member-timeout]
     ///
-    /// A member that takes longer counts as missing until it answers. If more members are missing
-    /// than parity replaces, reads that need their data fail with an input/output error.
+    /// A member that exceeds the time limit counts as missing until it answers. If more members are
+    /// missing than parity can replace, reads that need data of the missing members fail with an
+    /// input/output error.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Time>,
 
-    /// The file of the catalog, for versions/ [default: the file of 'pinstripe catalog']
+    /// Path of the catalog file, which the directory versions/ needs [default: the same as for
+    /// 'pinstripe catalog']
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     catalog: Option<PathBuf>,
 

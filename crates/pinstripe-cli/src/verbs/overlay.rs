@@ -33,9 +33,10 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Mount a slow directory a second time, with read-ahead
 ///
-/// The source is a slow mounted directory (CephFS, NFS, sshfs, a spinning disk) or a bucket prefix,
-/// whose objects appear as files. Data of sequential and strided reads, forwards or backwards, is
-/// prefetched with many concurrent requests, within the memory of --memory. The mount is read-only.
+/// The source is a directory of a slow file system (for example CephFS, NFS, sshfs or a hard disk),
+/// or a prefix of a bucket, whose objects appear as files. The overlay detects sequential and
+/// strided reads, forwards or backwards, and prefetches their data with many concurrent requests.
+/// Prefetched data uses at most the memory of --memory. The mount is read-only.
 ///
 /// An open file shows the content that it had when it was opened. If an open file changes in the
 /// source, reads of the file fail with ESTALE; opening the file again shows the new content.
@@ -56,32 +57,33 @@ pub struct OverlayArgs {
     #[command(subcommand)]
     command: Option<OverlayCommand>,
 
-    /// The directory to show, or s3://BUCKET/PREFIX
+    /// The directory to mount a second time, or s3://BUCKET/PREFIX
     #[arg(value_name = "SOURCE", value_hint = ValueHint::DirPath, required = true)]
     source: Option<PathBuf>,
 
-    /// An empty directory
+    /// An empty directory, which becomes the mountpoint
     #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath, required = true)]
     mountpoint: Option<PathBuf>,
 
-    /// Keep a cache of read data in a directory of a local disk, up to this size
+    /// Use directory DIR on a local disk as a cache for data of the source; SIZE is the maximum
+    /// size of the cache
     ///
-    /// Cached data has checksums, and is used again by later runs, except for files that have
-    /// changed since. Only one process can use a cache directory at a time. In addition to
-    /// --memory, the cache takes 1.4 MiB of memory for each GiB of its size.
+    /// Cached data is protected by checksums. A later overlay uses the cached data again, except
+    /// for files that have changed in the meantime. Only one process can use a cache directory at a
+    /// time. In addition to --memory, the cache takes 1.4 MiB of memory for each GiB of its size.
     #[arg(long, value_name = "DIR,SIZE", value_parser = parsed::<CachePlace>)]
     cache: Option<CachePlace>,
 
-    /// How long the source may take to answer, as in 30s or 2m
+    /// Time limit for each request to the source, for example 30s or 2m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value_t = Time(TIMEOUT))]
     timeout: Time,
 
     /// Let the kernel read files of local disks directly, without the overlay
     ///
-    /// A file that is passed through always shows its current content, even if it changes while it
-    /// is open. Files of network file systems and buckets still go through the overlay. The option
-    /// needs Linux 6.9 and root (CAP_SYS_ADMIN); without these, a message says so, and all files go
-    /// through the overlay.
+    /// A file that the kernel reads directly always shows its current content, even if it changes
+    /// while it is open. Files of network file systems and buckets are still read through the
+    /// overlay. --passthrough needs Linux 6.9 and root (CAP_SYS_ADMIN). If the kernel is older or
+    /// the user is not root, a message reports this, and all files are read through the overlay.
     #[arg(long)]
     passthrough: bool,
 
@@ -108,7 +110,10 @@ impl FromStr for CachePlace {
     fn from_str(text: &str) -> Result<Self> {
         let (place, size) =
             text.rsplit_once(',').filter(|(place, _)| !place.is_empty()).ok_or_else(|| {
-                Error::new(Kind::Usage, "write a directory and a size, as in /var/cache/x,100G")
+                Error::new(
+                    Kind::Usage,
+                    "write a directory and a size, for example /var/cache/x,100G",
+                )
             })?;
         Ok(CachePlace { place: place.into(), bytes: parse_size(size)? })
     }
@@ -145,9 +150,12 @@ impl OverlayArgs {
 
     #[cfg(not(feature = "s3"))]
     fn show_bucket(&self, _run: &Run, source: &Path, _mountpoint: &Path) -> Result<Ending> {
-        Err(Error::new(Kind::Unsupported, "this program can show directories only")
-            .at(source)
-            .advice("use a pinstripe that was built with the feature 's3'"))
+        Err(Error::new(
+            Kind::Unsupported,
+            "this program was built without support for buckets, so the source must be a directory",
+        )
+        .at(source)
+        .advice("use a build of pinstripe with the feature 's3'"))
     }
 
     fn show<S: RangeSource>(

@@ -18,12 +18,13 @@ use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// Play back all streams of a take together
+/// Play all streams of a take (a recording of 'pinstripe record') together
 ///
 /// The streams are read through ring buffers and interleaved frame by frame. With --to null, the
-/// streams are read at their own rate; with JACK and ALSA, at the rate of the server or card. Data
-/// that the disk does not deliver in time is replaced by silence and counted (exit code 3). A pipe
-/// or a file receives the streams as fast as it accepts them.
+/// streams are read at their own rate; with JACK and ALSA, they are read at the rate of the JACK
+/// server or the sound card. Data that the disk does not deliver in time is replaced by silence and
+/// counted (exit code 3). With --to pcm:PLACE, a file or pipe receives the streams as fast as it
+/// accepts them.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,16 +35,16 @@ Examples:
   pinstripe play /mnt/a/take1 --to 'jack:mixer:in_*'
   pinstripe play /mnt/a/take1 --from 90s --duration 10s --to pcm:excerpt.raw")]
 pub struct PlayArgs {
-    /// Directory of the take, below any directory to which it was recorded
+    /// Directory of the take; for a take in several directories, any one of them
     #[arg(value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     take: PathBuf,
 
-    /// Where to play: null, pcm:PLACE (a file, a FIFO, or - for standard output), jack:PATTERN (of
-    /// ports) or alsa:DEVICE
+    /// Where to play the streams: null (nowhere), pcm:PLACE (a file, a FIFO, or - for standard
+    /// output), jack:PATTERN (JACK ports that match PATTERN) or alsa:DEVICE
     #[arg(long, value_name = "SINK", default_value = "null")]
     to: String,
 
-    /// Position to start at, as in 90s
+    /// Position in the take at which to start, for example 90s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     from: Option<Time>,
 
@@ -51,11 +52,11 @@ pub struct PlayArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Time>,
 
-    /// Play only this stream, by its number from 1 on; may be given more than once
+    /// Play only the stream with this number (the first stream is 1); may be given more than once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     stream: Vec<u32>,
 
-    /// Ring buffer of each stream in bytes, a power of two
+    /// Size of the ring buffer of each stream, a power of two
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(128 << 10))]
     ring: Size,
 }
@@ -66,7 +67,7 @@ impl PlayArgs {
     /// # Errors
     /// Fails with the errors of [`play`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
+        refuse_option(!run.common.store.is_empty(), "--store", "give the directory of a take")?;
         let is_content = self.to == "pcm:-";
         refuse_option(
             is_content && run.common.json,
@@ -110,7 +111,7 @@ fn is_unread(error: &Error) -> bool {
 pub(super) fn report_underruns(run: &Run, take: &Path, outcome: &PlayOutcome) {
     if outcome.missing_frames > 0 {
         let what = format!(
-            "{} frames were not read in time, in {}",
+            "{} frames were not read in time; this happened in {}",
             format_count(outcome.missing_frames),
             counted(outcome.underruns, "underrun"),
         );
@@ -139,7 +140,7 @@ pub(super) fn facts(outcome: &PlayOutcome) -> Value {
 pub(super) fn sink_of(to: &str) -> Result<PlaySink> {
     let wrong = || {
         Error::new(Kind::Usage, format!("'{to}' is not a playback target"))
-            .expected("null, pcm:PLACE, pcm:-, alsa:DEVICE or jack:[CLIENT:]PATTERN", to)
+            .expected("a target: null, pcm:PLACE, pcm:-, alsa:DEVICE or jack:[CLIENT:]PATTERN", to)
     };
     let (kind, place) = to.split_once(':').unwrap_or((to, ""));
     match (kind, place) {

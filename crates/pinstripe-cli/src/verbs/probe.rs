@@ -11,8 +11,8 @@ use crate::table::{self, Side};
 
 /// Test whether an S3 endpoint gives the guarantees that a store needs
 ///
-/// Creates objects below PLACE, lists them, and removes them; for some objects, several writers try
-/// to create the same object at once. The tests make about 500 requests. 'init' and 'member add'
+/// Creates, lists and removes objects below PLACE. For some objects, several writers try to create
+/// the same object at the same time. The tests make about 500 requests. 'init' and 'member add'
 /// always test whether only one of several writers can create an object.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -49,10 +49,11 @@ impl ProbeArgs {
         match report.missing() {
             None => Ok(Ending::done(Event::default().with_path("place", &place))),
             Some(missing) => {
-                let what = format!("this endpoint lacks what a store needs: {}", missing.what);
+                let what =
+                    format!("this endpoint lacks an ability that a store needs: {}", missing.what);
                 Err(Error::new(Kind::NoOneWinner, what)
                     .at(place)
-                    .expected("success of every attempt", &missing.seen)
+                    .expected("that every attempt succeeds", &missing.seen)
                     .advice(
                         "use another endpoint; an endpoint that lacks only create-if-absent can be \
                          used with --one-writer",
@@ -66,7 +67,7 @@ fn row(ability: &Ability) -> Vec<String> {
     let works = match (ability.is_there, ability.is_needed) {
         (true, _) => "yes",
         (false, true) => "NO",
-        (false, false) => "no, not needed",
+        (false, false) => "no, but not needed",
     };
     vec![ability.what.to_owned(), works.to_owned(), ability.seen.clone()]
 }

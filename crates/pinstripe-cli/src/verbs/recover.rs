@@ -20,18 +20,18 @@ use crate::verbs::record::CONTROL;
 /// A stream is reported if it is shorter than the longest one by at least this number of seconds.
 const MOMENT_SECONDS: f64 = 0.01;
 
-/// Complete the files of a take whose recording was cut off
+/// Complete the files of a take (a recording) after a crash of the recorder
 ///
-/// Each file is set to the length that the take's journal covers, and gets a header for this
-/// length; the file then contains all data that was durable. A complete take is not changed; a take
-/// that is being recorded is refused.
+/// Each file is set to the length that the journal of the take covers, and its header is set to the
+/// same length. A recovered file contains all data that was durable before the crash. A complete
+/// take is not changed; a take that is being recorded is refused.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe recover /mnt/a/take1
   pinstripe recover /mnt/a/take1 --json && pinstripe verify /mnt/a/take1")]
 pub struct RecoverArgs {
-    /// Directory of the take, below any directory to which it was recorded
+    /// Directory of the take; for a take in several directories, any one of them
     #[arg(value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     take: PathBuf,
 }
@@ -42,7 +42,7 @@ impl RecoverArgs {
     /// # Errors
     /// Fails with the errors of [`recover`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
+        refuse_option(!run.common.store.is_empty(), "--store", "give the directory of a take")?;
         let outcome = recover(&self.take, &run.monitor)?;
         // A recorder that was killed leaves its sockets, at which no process answers any more.
         let directories = outcome.manifest.directories.iter().chain([&self.take]);
@@ -52,23 +52,25 @@ impl RecoverArgs {
             let event = event.with("stream", file.stream.as_str()).with("frames", file.frames);
             run.screen.event(&event)?;
             let name = file.path.display();
-            run.screen.row(&format!("{name}: {} frames", format_count(file.frames)))?;
+            run.screen
+                .row(&format!("{name}: {} frames are complete", format_count(file.frames)))?;
         }
         if !outcome.removed.is_empty() {
             run.screen.say(&format!(
-                "removed {} that had been created in advance and had no durable data",
+                "removed {} that had been created in advance and contained no durable data",
                 counted(outcome.removed.len() as u64, "file"),
             ));
         }
         run.screen.say(&match (outcome.was_complete, outcome.never_began) {
-            (true, _) => "the take was complete already; nothing was changed".to_owned(),
+            (true, _) => "the take was already complete, so nothing was changed".to_owned(),
             (_, true) => {
-                "the take was armed but never began: nothing had been recorded, and only the \
-                 manifest and the journal of the take are left"
+                "the take was armed but never began, so nothing had been recorded; only the \
+                 manifest and the journal of the take remain"
                     .to_owned()
             }
             _ => format!(
-                "{} completed with all durable data, up to {} after the beginning of the take",
+                "completed {} with all durable data, which extends to {} after the beginning of \
+                 the take",
                 counted(outcome.files.len() as u64, "file"),
                 time::span(outcome.longest),
             ),

@@ -19,11 +19,11 @@ use crate::run::unlock::CHECKS_SKIPPED;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Repair damage
+/// Repair damaged data of the store
 ///
-/// Every strip is read and verified. A damaged extent is rebuilt under a new name; the new extent
-/// replaces the damaged one only when it is durable. To rebuild an absent member on another disk,
-/// run 'pinstripe member replace'.
+/// Every strip (the part of a stripe on one member) is read and verified. A damaged file of strips
+/// is rebuilt under a new name, and replaces the damaged file only when it is durable. To rebuild
+/// an absent member on another disk, run 'pinstripe member replace'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -43,8 +43,8 @@ pub struct RepairArgs {
     #[arg(long, requires = "to", hide = true)]
     same_disk: bool,
 
-    /// If another process changes members, moves data or repairs, wait for its end: without limit,
-    /// or at most this long, as in 10m
+    /// If another process is changing members, moving data or repairing, wait until it ends, at
+    /// most for TIME (for example 10m), or without limit if no TIME is given
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
           value_parser = duration)]
     wait: Option<Option<Time>>,
@@ -107,10 +107,10 @@ fn say(run: &Run, outcome: &repair::RepairOutcome) {
     let ended = [
         (outcome.repaired_extents, "rebuilt", "extent", " from parity"),
         (outcome.repaired_objects, "copied", "small object", " from other members"),
-        (outcome.strays, "set aside", "stray object", ", named above"),
+        (outcome.strays, "set aside", "stray object", ", which are listed above"),
         (outcome.rebuilt_runs, "rebuilt", "index run", ""),
         (outcome.relaid_packs, "rewrote", "pack", " that parity could not repair"),
-        (doubled, "doubled", "page", " of snapshots' trees"),
+        (doubled, "doubled", "page", " of the directory trees of snapshots"),
         (outcome.lost_extents, "found", "extent", " that cannot be completely rebuilt"),
         (
             outcome.homeless_extents,

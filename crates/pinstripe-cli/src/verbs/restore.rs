@@ -22,16 +22,18 @@ use crate::snapshot_path;
 use crate::time;
 use crate::users;
 
-/// Restore a snapshot, or a part of it, below a directory or in its original place
+/// Restore a snapshot, or a part of it, to a directory or to its original place
 ///
-/// Without :PATH, everything is restored below DIR under its full path. With :PATH, the content of
-/// PATH becomes the content of DIR. Missing or damaged data is rebuilt from parity.
+/// Without :PATH, the complete snapshot is restored, with full paths below DIR. With :PATH, the
+/// content of PATH is restored as the content of DIR. Missing or damaged data is rebuilt from
+/// parity.
 ///
-/// With --in-place, DIR may already hold a tree; if --to is omitted, everything is restored to its
-/// original place. An existing file with the size and modification time that the snapshot records
-/// is left as it is; for any other existing file, only the parts that differ are fetched. Each
-/// changed file is written under a temporary name, and renamed when it is complete and durable: a
-/// kill or power cut leaves either the old file or the new one.
+/// With --in-place, DIR may already contain files. With --in-place and without --to, everything is
+/// restored to its original place. With --in-place, an existing file is not changed if its size and
+/// modification time are the same as in the snapshot. If an existing file differs from the
+/// snapshot, only the parts that differ are read from the store. Each changed file is written under
+/// a temporary name, and renamed when it is complete and durable. After a kill or a power cut,
+/// either the old or the new version of a changed file exists.
 ///
 /// Owners are stored and restored as numbers, not as names.
 #[derive(clap::Args)]
@@ -44,40 +46,43 @@ Examples:
   pinstripe restore latest:/home --to /mnt/home --owner-map 1000:anna --group-map 1000:users
   pinstripe restore latest --to photos --include '*.jpg' --include '*.raw'")]
 pub struct RestoreArgs {
-    /// The snapshot: 'latest' or the beginning of its id; with :PATH, only the part at and below
-    /// PATH
+    /// The snapshot: 'latest' or the beginning of its id; with :PATH, only PATH and everything
+    /// below it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
 
-    /// The directory to restore to; without --in-place or --overwrite, it must be missing or empty
+    /// The directory to restore to; without --in-place and --overwrite, it must be empty or must
+    /// not exist
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     to: Option<PathBuf>,
 
-    /// Read all restored data again after it is written, and compare it
+    /// After the restore, read all restored data again and compare it with the snapshot
     #[arg(long, conflicts_with = "dry_run")]
     verify: bool,
 
-    /// Restore into a directory that is not empty; existing files of the same names are replaced
+    /// Restore into a directory that is not empty; existing files with the same names are replaced
     #[arg(long)]
     overwrite: bool,
 
-    /// Restore onto an existing tree (without --to, onto the original one); rewrite only what
-    /// differs
+    /// Restore over existing files in DIR (without --to: over the original files), and write only
+    /// data that differs
     #[arg(long)]
     in_place: bool,
 
-    /// Compare the content of files even if size and modification time are the same
+    /// Compare the content of existing files even if size and modification time are the same as in
+    /// the snapshot
     #[arg(long, requires = "in_place")]
     checksum: bool,
 
-    /// Remove entries that are not in the snapshot, in directories that the snapshot contains
-    /// completely
+    /// Remove entries that are not in the snapshot, but only in directories that the snapshot
+    /// contains completely
     ///
     /// A directory is removed with everything in it if the entry of the same name in the snapshot
-    /// is not a directory. If more entries would be removed than the snapshot has in these
-    /// directories, or if the backup had losses, --yes is required. Members of stores and
-    /// everything mounted below PATH are always kept. Files that the backup excluded by patterns
-    /// are not in the snapshot, and are removed: check with --dry-run.
+    /// is not a directory. --yes is required if --delete would remove more entries than the
+    /// snapshot contains in the same directories, or if the backup could not read some files.
+    /// Members of stores, and everything that is mounted below PATH, are never removed. Files that
+    /// the backup excluded by patterns are not in the snapshot, and are therefore removed; to see
+    /// what would be removed, use --dry-run.
     #[arg(long, requires = "in_place")]
     delete: bool,
 
@@ -89,22 +94,22 @@ pub struct RestoreArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Restore only entries that match this pattern, with everything below them (patterns as in
-    /// 'backup --exclude'); may be given more than once
+    /// Restore only entries that match this pattern, and everything below them; patterns are
+    /// written as for 'backup --exclude'; may be given more than once
     #[arg(long, value_name = "PATTERN")]
     include: Vec<OsString>,
 
-    /// Leave out entries that match this pattern, with everything below them; may be given more
+    /// Do not restore entries that match this pattern, or anything below them; may be given more
     /// than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
-    /// Give files of user FROM to user TO, also in access control lists; FROM and TO are numbers or
-    /// user names of this system; may be given more than once
+    /// Restore files of user FROM as files of user TO, also in access control lists; FROM and TO
+    /// are numbers or user names of this system; may be given more than once
     #[arg(long, value_name = "FROM:TO", value_parser = users::user_pair)]
     owner_map: Vec<(u32, u32)>,
 
-    /// Give files of group FROM to group TO, like --owner-map
+    /// Restore files of group FROM as files of group TO, in the same way as --owner-map
     #[arg(long, value_name = "FROM:TO", value_parser = users::group_pair)]
     group_map: Vec<(u32, u32)>,
 
@@ -122,8 +127,8 @@ impl RestoreArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = snapshot_path::parse(&self.what)?;
         if self.to.is_none() && !self.in_place {
-            return Err(Error::new(Kind::Usage, "no target was named").advice(
-                "name an empty directory with --to DIR, or restore to the original places with \
+            return Err(Error::new(Kind::Usage, "no target directory was given").advice(
+                "give an empty directory with --to DIR, or restore to the original paths with \
                  --in-place ('--in-place --dry-run' shows what would change)",
             ));
         }
@@ -183,7 +188,7 @@ impl RestoreArgs {
         let bytes = run.count(Counter::RestoredBytes);
         let elapsed = run.elapsed();
         run.screen.say(&format!(
-            "restored {}, {} of snapshot {snapshot} to {} in {}, {}",
+            "restored {} ({}) of snapshot {snapshot} to {} in {}, {}",
             pinstripe_base::units::counted(run.count(Counter::RestoredEntries), "entry", "entries"),
             format_size(bytes),
             escape::path(to),
@@ -192,14 +197,14 @@ impl RestoreArgs {
         ));
         if self.in_place {
             run.screen.say(&format!(
-                "kept {} and {} that existed already",
+                "kept {} and {} that already existed",
                 pinstripe_base::units::counted(run.count(Counter::KeptEntries), "entry", "entries"),
                 format_size(run.count(Counter::KeptBytes)),
             ));
         }
         if self.delete {
             run.screen.say(&format!(
-                "removed {}, {}",
+                "removed {} ({})",
                 pinstripe_base::units::counted(
                     run.count(Counter::RemovedEntries),
                     "entry",
@@ -215,7 +220,8 @@ impl RestoreArgs {
         }
         if self.verify {
             let checked = format_size(run.count(Counter::CheckedBytes));
-            run.screen.say(&format!("read {checked} again and compared the content"));
+            run.screen
+                .say(&format!("read {checked} again and compared the content with the snapshot"));
         }
     }
 }
@@ -238,7 +244,7 @@ fn preview(run: &Run, store: &pinstripe::Store, options: &RestoreOptions<'_>) ->
         format!("{entries} ({})", format_size(bytes))
     };
     run.screen.say(&format!(
-        "would create {}, change {}, keep {}, remove {}; nothing was done",
+        "a restore would create {}, change {}, keep {} and remove {}; nothing was changed",
         told(found.make),
         told(found.change),
         told(found.keep),

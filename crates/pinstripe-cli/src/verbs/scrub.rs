@@ -25,13 +25,14 @@ use crate::xdg;
 
 /// Verify the store, continuing where the last scrub stopped, and repair damage
 ///
-/// Every strip of every pack and index run is checked against its checksum, and so is every small
-/// object; damaged or missing parts are rewritten at once, as 'pinstripe repair' does. With
-/// --budget, a scrub stops early, and the next scrub continues from there: a nightly scrub with
-/// --budget 5% covers the store in twenty nights. No password is needed.
+/// The scrub compares all stored data, all index entries and every small object (for example a key)
+/// with their checksums. Damaged or missing data is repaired immediately, as 'pinstripe repair'
+/// does. With --budget, a scrub stops early, and the next scrub continues where it stopped. For
+/// example, a nightly scrub with --budget 5% verifies the complete store in twenty nights. A scrub
+/// needs no password.
 ///
-/// The exit code is 0 even if something was repaired, 10 if something remains for repair, for
-/// example an absent member, and 3 if something is lost.
+/// The exit code is 0 if there is no damage or all damage was repaired; 10 if something remains to
+/// be repaired, for example an absent member; and 3 if data is lost.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -40,8 +41,8 @@ Examples:
   pinstripe scrub --budget 10G --budget 2h
   pinstripe scrub --status")]
 pub struct ScrubArgs {
-    /// Stop after a part of the store (5%), an amount (10G) or a time (2h, 90m); an amount and a
-    /// time may both be given
+    /// Stop after a share of the store (for example 5%), an amount of data (10G) or a time (2h);
+    /// may be given twice, for an amount and a time
     #[arg(long, value_name = "AMOUNT", value_parser = budget)]
     budget: Vec<Budget>,
 
@@ -49,12 +50,12 @@ pub struct ScrubArgs {
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     limit: Option<u64>,
 
-    /// Append findings to this file, one JSON object per line [default: scrub-STORE.jsonl in
-    /// pinstripe's directory below XDG_STATE_HOME]
+    /// Append each finding to this file, as a JSON object on one line [default:
+    /// $XDG_STATE_HOME/pinstripe/scrub-STORE.jsonl]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     log: Option<PathBuf>,
 
-    /// Verify nothing; show how much of the store was verified, and how recently
+    /// Verify nothing, but show how much of the store has been verified, and how recently
     #[arg(long, conflicts_with_all = ["budget", "limit", "log"])]
     status: bool,
 }
@@ -140,7 +141,7 @@ impl ScrubArgs {
 fn say(run: &Run, outcome: &scrub::ScrubOutcome) {
     let say = |line: String| run.screen.say(&line);
     say(format!(
-        "verified {} of {}, {} of {}, in {}",
+        "verified {} of {} ({} of {}) in {}",
         format_count(outcome.sets),
         counted(outcome.all_sets, "stripe set"),
         format_size(outcome.verified_bytes),
@@ -151,14 +152,14 @@ fn say(run: &Run, outcome: &scrub::ScrubOutcome) {
         (outcome.mended_extents, "rewrote", "extent", ""),
         (outcome.mended_objects, "rewrote", "small object", ""),
         (outcome.removed_runs, "removed", "superseded index run", ""),
-        (outcome.repairable, "left", "damaged or missing part", " for: pinstripe repair"),
+        (outcome.repairable, "left", "damaged or missing part", " for 'pinstripe repair'"),
         (outcome.lost, "gave up", "damaged part", " that cannot be rebuilt"),
     ];
     for (count, act, name, how) in ended.iter().filter(|(count, ..)| *count > 0) {
         say(format!("{act} {}{how}", counted(*count, name)));
     }
     if ended.iter().all(|(count, ..)| *count == 0) {
-        say("nothing was damaged".to_owned());
+        say("no damage was found".to_owned());
     }
 }
 
@@ -187,7 +188,9 @@ fn status(run: &Run, store: &Store) -> Result<Ending> {
     let mut facts = Event::default().with("all_bytes", all);
     if let Some(oldest) = status.oldest {
         let when = status.oldest_seconds.map_or_else(|| "never".to_owned(), time::date);
-        run.screen.row(&format!("the least recently verified stripe set is {oldest}, {when}"))?;
+        run.screen.row(&format!(
+            "the least recently verified stripe set is {oldest} (last verified: {when})"
+        ))?;
         facts = facts.with("oldest_set", oldest.to_string());
         facts = facts.with_some("oldest_seconds", status.oldest_seconds);
     }

@@ -19,8 +19,8 @@ use crate::time;
 
 /// List the snapshots of the store, oldest first
 ///
-/// SIZE is the amount of data that a restore would write; STORED is the amount of data, with
-/// parity, that the backup added to the store.
+/// The column SIZE shows the amount of data that a restore would write. The column STORED shows the
+/// amount of data, including parity, that the backup added to the store.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -28,7 +28,7 @@ Examples:
   pinstripe snapshots --all
   pinstripe snapshots --store /mnt/a/store --json")]
 pub struct SnapshotsArgs {
-    /// Show forgotten snapshots too
+    /// Also show forgotten snapshots
     #[arg(long)]
     all: bool,
 }

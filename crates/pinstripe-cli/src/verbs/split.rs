@@ -25,12 +25,13 @@ use crate::system;
 use crate::table::{self, Side};
 use crate::time;
 
-/// Split one huge file, device or pipe over many outputs, at full speed
+/// Split one huge file, device or pipe into many outputs, at the full speed of the disks
 ///
-/// The source is read, hashed and compressed by many threads. Without parity, each block goes to
-/// any output that is free, so that disks of unequal speed are all fully used. With --parity P, any
-/// P outputs may be lost. 'pinstripe join' restores the source. 'pinstripe cat OUT... --range A..B'
-/// writes any part of the source, without joining. 'pinstripe verify' verifies all outputs.
+/// The source is read, hashed and compressed by many threads. Without parity, each block is written
+/// to any output that is free, so that all disks are fully used even if their speeds differ. With
+/// --parity P, the source can be restored even if any P outputs are lost. 'pinstripe join' restores
+/// the source from the outputs. 'pinstripe cat OUT... --range A..B' writes a part of the source to
+/// standard output, without restoring the complete source. 'pinstripe verify' verifies all outputs.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 SOURCE is a file, a block device, '-' for standard input, or
@@ -45,36 +46,37 @@ Examples:
   pinstripe split disk.img a b --codec raw --layout ranges && cat a b | cmp - disk.img
   pinstripe split fake:16G,zero=40% /mnt/a /mnt/b --codec lz4")]
 pub struct SplitArgs {
-    /// What to split
+    /// The file, device or pipe to split
     #[arg(value_name = "SOURCE")]
     source: OsString,
 
-    /// Files, block devices, directories in which a file is created, or s3://BUCKET/PREFIX
+    /// The outputs: files, block devices, directories (a file is created in each), or
+    /// s3://BUCKET/PREFIX
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::AnyPath)]
     outputs: Vec<PathBuf>,
 
-    /// How to compress: auto, raw, lzo, snappy, lz4, zstd or zstd:LEVEL
+    /// Compression codec: auto, raw (no compression), lzo, snappy, lz4, zstd or zstd:LEVEL
     ///
-    /// The value auto chooses raw, lz4, zstd:-5, zstd:-1 or zstd:1 for each block, depending on how
-    /// far the outputs lag behind. Blocks that cannot be compressed are stored raw; blocks of zeros
-    /// take no space.
+    /// With the value auto, pinstripe chooses raw, lz4, zstd:-5, zstd:-1 or zstd:1 for each block,
+    /// depending on how much data waits to be written to the outputs. Blocks that cannot be
+    /// compressed are stored raw; blocks of zeros take no space.
     #[arg(long, value_name = "NAME[:LEVEL]", default_value = "auto", value_parser = choice)]
     codec: CodecChoice,
 
-    /// Bytes of a block, the unit of compression and of reading: a power of two, 4K to 16M
+    /// Size of a block (the unit of compression and of reading): a power of two from 4K to 16M
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(64 << 10))]
     block_size: Size,
 
-    /// How many outputs may be lost: 0, 1 or 2
+    /// Number of outputs that may be lost without loss of data: 0, 1 or 2
     #[arg(long, value_name = "P", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     parity: u8,
 
-    /// How outputs are written [default: direct]
+    /// Write policy: buffered, dsync, sync, direct, direct+dsync or uncached [default: direct]
     ///
-    /// direct and direct+dsync bypass the page cache; uncached uses the page cache but leaves no
-    /// data in it; dsync and sync wait for the disk at each write. If a file system refuses the
-    /// policy, another policy with the same guarantee is used, and this is reported. With every
-    /// policy, all data is durable when the command ends.
+    /// The policies direct and direct+dsync bypass the page cache. The policy uncached uses the
+    /// page cache, but leaves no data in it. The policies dsync and sync wait for the disk at each
+    /// write. If a file system refuses the policy, another policy with the same guarantee is used,
+    /// and this is reported. With every policy, all data is durable when the command ends.
     #[arg(long, value_name = "NAME", value_parser = parsed::<Policy>)]
     policy: Option<Policy>,
 
@@ -82,21 +84,22 @@ pub struct SplitArgs {
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parsed::<Engine>)]
     engine: Engine,
 
-    /// Writes in flight per output
+    /// Number of writes in flight per output
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=256))]
     depth: u64,
 
     /// How the source is distributed over the outputs [default: stripes with parity, queue without
     /// parity]
     ///
-    /// With stripes, the source is striped over all outputs in turn; with queue, each block goes to
-    /// any output that is free; with ranges, each output gets one contiguous range. With ranges and
-    /// --codec raw, an output contains only the bytes of its range, so that 'cat OUT...' prints the
-    /// source; the checksums are in OUT.pinstripe.
+    /// The layout stripes distributes the strips of the source over all outputs in turn. The layout
+    /// queue writes each block to any output that is free. The layout ranges writes one contiguous
+    /// range of the source to each output. With the layout ranges and --codec raw, an output
+    /// contains only the bytes of its range, so that 'cat OUT...' prints the source; the checksums
+    /// are in the files OUT.pinstripe.
     #[arg(long, value_name = "NAME", value_enum)]
     layout: Option<OutputLayout>,
 
-    /// Bytes of a strip, for the layout stripes: a power of two, 4K to 16M
+    /// Size of a strip, for the layout stripes: a power of two from 4K to 16M
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(256 << 10))]
     strip_size: Size,
 
@@ -104,7 +107,8 @@ pub struct SplitArgs {
     #[arg(long)]
     force: bool,
 
-    /// Continue an interrupted split, with the same source, outputs and options
+    /// Continue an interrupted split; the source, the outputs and the options must be the same as
+    /// before
     #[arg(long, conflicts_with = "force")]
     resume: bool,
 }
@@ -114,9 +118,9 @@ pub struct SplitArgs {
 enum OutputLayout {
     /// The source is striped over all outputs in turn.
     Stripes,
-    /// Each block goes to any output that is free.
+    /// Each block is written to any output that is free.
     Queue,
-    /// Each output gets one contiguous range.
+    /// Each output gets one contiguous range of the source.
     Ranges,
 }
 
@@ -229,13 +233,13 @@ fn say(run: &Run, outcome: &SplitOutcome) -> Result<()> {
     let manifest = &outcome.manifest;
     let say = |line: &str| run.screen.say(line);
     say(&format!(
-        "split {} over {} ({}{}) in {}, {}",
+        "split {} over {} (layout {}{}) in {}, {}",
         format_size(manifest.source_bytes),
         counted(outcome.outputs.len() as u64, "output"),
         outcome.head.layout.name(),
         match outcome.head.parity {
             0 => String::new(),
-            parity => format!(", any {parity} outputs may be lost"),
+            parity => format!(", any {parity} of the outputs may be lost"),
         },
         time::span(outcome.elapsed),
         time::rate(manifest.source_bytes - outcome.resumed_bytes, outcome.elapsed),

@@ -13,14 +13,15 @@ use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 
-/// Show what the store holds and what dedup saves
+/// Show how much data the store contains and how much deduplication saves
 ///
-/// Shows for each snapshot, and for all snapshots together, the number of files, their bytes, and
-/// the bytes that remain if equal files (by name, size and content, or by content alone) or equal
-/// chunks are stored only once. Without --read-data, only lists of chunks are read, and no file
-/// content. With --read-data, all content is read once, and the second table also shows what blocks
-/// of fixed length and content-defined chunks of other lengths would save. 'pinstripe analyze'
-/// shows what dedup would save on files that are not backed up. In large stores, the amount of
+/// For each snapshot, and for all snapshots together, 'stats' shows the number of files and their
+/// size. 'stats' also shows the size that remains if equal files (equal in name, size and content,
+/// or in content alone) or equal chunks are stored only once. Without --read-data, 'stats' reads
+/// only lists of chunks, and no file content. With --read-data, all content is read once; the
+/// second table then also shows how much deduplication of blocks of fixed length, and of
+/// content-defined chunks of other lengths, would save. 'pinstripe analyze' shows how much
+/// deduplication would save for files that are not backed up. In large stores, the amount of
 /// distinct content is estimated from a sample; estimated numbers are marked with '~'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -34,7 +35,8 @@ pub struct StatsArgs {
     #[arg(value_name = "SNAPSHOT")]
     snapshot: Option<String>,
 
-    /// Also read all content, and show what blocks and chunks of other lengths would save
+    /// Also read all content, and show how much deduplication with other block and chunk lengths
+    /// would save
     #[arg(long)]
     read_data: bool,
 }
@@ -90,8 +92,8 @@ impl StatsArgs {
         let stored = found.stored;
         run.screen.row("")?;
         run.screen.row(&format!(
-            "the store has {} with {}, {} before and {} after compression; it uses {} on its \
-             members with parity and index",
+            "the store has {} with {}; these have {} before compression and {} after compression; \
+             with parity and index, the store uses {} on its members",
             pinstripe_base::units::counted(stored.packs, "pack", "packs"),
             pinstripe_base::units::counted(stored.chunks, "chunk", "chunks"),
             format_size(stored.raw_bytes),

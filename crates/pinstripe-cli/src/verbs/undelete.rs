@@ -6,18 +6,18 @@ use pinstripe_base::error::Result;
 use super::snapshots;
 use crate::run::{Ending, Run};
 
-/// Bring a forgotten snapshot back
+/// Bring back a forgotten snapshot
 ///
-/// A snapshot can be brought back as long as its packs exist. 'pinstripe snapshots --all' lists
-/// forgotten snapshots.
+/// A forgotten snapshot can be brought back as long as 'pinstripe gc' has not deleted its data.
+/// 'pinstripe snapshots --all' lists forgotten snapshots.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe undelete 3f2a9c10
   pinstripe undelete latest")]
 pub struct UndeleteArgs {
-    /// Snapshots to bring back, by the beginning of their ids; 'latest' is the latest forgotten
-    /// snapshot
+    /// Snapshots to bring back, each given by the beginning of its id; 'latest' is the newest of
+    /// all forgotten snapshots
     #[arg(required = true, value_name = "SNAPSHOT")]
     snapshots: Vec<String>,
 }

@@ -10,13 +10,15 @@ use crate::run::{Ending, Run};
 
 /// Upgrade a store of an earlier version to the newest format
 ///
-/// The upgrade is in place, one member after the other, and rewrites only small objects, no data.
-/// All members must be attached, and no backup may be running. The same command continues an
-/// interrupted upgrade; until its last step, an upgrade can be undone with --back. From the first
-/// step of the upgrade on, programs that do not know the new format cannot open the store.
+/// The members are upgraded in place, one after the other. Only small objects (for example labels,
+/// snapshots and keys) are rewritten, but no file data. All members must be attached, and no backup
+/// may be running. To continue an interrupted upgrade, run the same command again; until the last
+/// step of an upgrade, --back can undo it. After the first step of an upgrade, programs that do not
+/// know the new format cannot open the store.
 ///
-/// Format version 2 protects an encrypted store against malicious members: objects that delete
-/// something, or say which members belong to the store, carry a MAC under the store's keys.
+/// Format version 2 protects an encrypted store against malicious members. Objects that delete
+/// data, or that list the members of the store, have a MAC (message authentication code) that only
+/// the keys of the store can create.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -40,7 +42,10 @@ impl UpgradeArgs {
         let outcome = upgrade::run(&mut store, direction)?;
         run.screen.say(&match (direction, before == outcome.format) {
             (Direction::Forward, true) if outcome.labels + outcome.objects == 0 => {
-                format!("the store has format version {}, which is the newest", outcome.format)
+                format!(
+                    "the store already has format version {}, which is the newest version",
+                    outcome.format
+                )
             }
             (Direction::Forward, _) => format!(
                 "the store now has format version {}; the upgrade wrote {} and {}",
@@ -49,7 +54,7 @@ impl UpgradeArgs {
                 counted(outcome.objects, "small object")
             ),
             (Direction::Back, _) => format!(
-                "the upgrade is undone: the store has format version {}, as before",
+                "the upgrade was undone: the store has format version {} again",
                 outcome.format
             ),
         });

@@ -18,9 +18,9 @@ use crate::time;
 
 /// Verify the outputs of 'pinstripe split', or a take of 'pinstripe record', against checksums
 ///
-/// Reports what is damaged, and which bytes of the source are lost, if any. Verification needs no
-/// disk space. A directory with a take.json is a take; the content of its test streams is verified
-/// as well.
+/// Reports which parts are damaged, and which bytes of the source are lost, if any. Verification
+/// needs no disk space. A directory that contains a file take.json is a take; the content of
+/// streams from the input 'test:' is verified as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,7 +39,11 @@ impl VerifyArgs {
     /// # Errors
     /// Fails with the errors of [`verify_outputs`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
+        refuse_option(
+            !run.common.store.is_empty(),
+            "--store",
+            "give the outputs of 'pinstripe split'",
+        )?;
         if let [take] = &self.outputs[..]
             && is_take(take)
         {
@@ -64,7 +68,7 @@ impl VerifyArgs {
             time::span(run.elapsed()),
             time::rate(reader.source_bytes(), run.elapsed()),
             match (lost, is_repairable) {
-                (true, _) => "some bytes of the source are lost, as named above",
+                (true, _) => "the lost bytes of the source are listed above",
                 (false, true) =>
                     "the complete source can be read, but outputs are missing or damaged",
                 (false, false) => "everything is intact",
@@ -84,8 +88,8 @@ impl VerifyArgs {
     fn check_there(&self) -> Result<()> {
         match &self.outputs[..] {
             [only] if !only.to_string_lossy().contains(':') && !only.exists() => {
-                let what = "there is neither a take nor an output of a split";
-                let advice = "name the directory of a take, or the outputs of a split";
+                let what = "this path is neither a take nor an output of 'pinstripe split'";
+                let advice = "give the directory of a take, or the outputs of 'pinstripe split'";
                 Err(Error::new(Kind::NotFound, what).at(only).advice(advice))
             }
             _ => Ok(()),
@@ -104,9 +108,11 @@ fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
         time::span(run.elapsed()),
         format_size(found.sound_bytes + found.damaged_bytes),
         match (is_lost, found.is_repairable) {
-            (true, _) => "some data of the take is damaged or missing, as named above",
+            (true, _) =>
+                "data of the take is damaged or missing; the affected files are listed above",
             (false, true) =>
-                "the take is complete, but one of its copies is damaged or missing, as named above",
+                "the take is complete, but a copy of its data is damaged or missing, which is \
+                 listed above",
             (false, false) => "everything is intact",
         },
         test_frames(&found),

@@ -384,7 +384,7 @@ fn damage_behind_the_back_of_a_store_is_mended() {
     let copy = cloud.place(1, "copy");
     let listed = cloud.run(&format!("snapshots --store {copy}"));
     assert_eq!(listed.code, 12, "{}{}", listed.out, listed.err);
-    assert!(listed.err.contains("the label of member 1 is in two places"), "{}", listed.err);
+    assert!(listed.err.contains("two locations have the label of member 1"), "{}", listed.err);
     cloud.done(&format!("check --read-data --store {store}"));
 }
 
@@ -409,7 +409,7 @@ fn what_it_costs_is_said_by_the_prices_of_the_config_file() {
     assert!((0.6..0.8).contains(&monthly), "{dry}");
     assert_eq!(dry["price_currency"], "EUR");
     let backup = cloud.run(&format!("backup src {at}"));
-    assert!(backup.err.contains("price of these requests: "), "{}", backup.err);
+    assert!(backup.err.contains("price of the requests of this run: "), "{}", backup.err);
     assert!(backup.err.contains(" EUR; the config file has no prices for http"), "{}", backup.err);
     std::fs::write(cloud.stand.path("src/hello"), "hello again\n").unwrap();
     let made = summary(&cloud.done(&format!("backup src {at} --json")));
@@ -517,7 +517,7 @@ fn a_bucket_is_shown_by_an_overlay_and_a_store_in_one_by_a_mount() {
     assert!(std::fs::write(mounted.place.join("new"), "new").is_err());
     assert_eq!(mounted.end(), 0);
     let empty = cloud.stand.run(&format!("overlay {} over", cloud.place(0, "nowhere")));
-    assert!(empty.err.contains("no object has this prefix"), "{}", empty.err);
+    assert!(empty.err.contains("the key of no object begins with this prefix"), "{}", empty.err);
 }
 
 /// A signed request to the bucket of a server, by curl; its answer.

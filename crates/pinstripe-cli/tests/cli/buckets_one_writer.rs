@@ -142,7 +142,7 @@ fn a_session_of_another_machine_is_ended_by_hand_and_a_commit_over_its_void_is_t
     let ended = first.wait_with_output().unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(18), "{said}");
-    assert!(said.contains("a gc ended this session"), "{said}");
+    assert!(said.contains("'pinstripe gc' ended this session"), "{said}");
     let snapshots = site.ends(0, "snapshots");
     assert!(!snapshots.contains("a.log"), "{snapshots}");
     site.ends(0, "check --read-data");

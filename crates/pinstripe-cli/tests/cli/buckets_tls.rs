@@ -44,7 +44,7 @@ fn an_endpoint_is_trusted_by_the_authority_that_is_named_and_by_no_other() {
     let missing = asked("/nonexistent/bundle.pem", &init);
     assert!(missing.err.contains("/nonexistent/bundle.pem"), "{}", missing.err);
     let no_bundle = asked(&key, &init);
-    assert!(no_bundle.err.contains("has no certificate"), "{}", no_bundle.err);
+    assert!(no_bundle.err.contains("contains no certificate"), "{}", no_bundle.err);
 
     let long = cloud.stand.path("long.pem");
     std::fs::write(&long, vec![b'\n'; (1 << 20) + 1]).unwrap();

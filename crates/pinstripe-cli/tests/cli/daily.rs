@@ -165,7 +165,12 @@ fn a_signal_ends_a_backup_in_order_and_the_next_one_goes_on() {
         assert_eq!(stand.run("snapshots --store m0 --json").events_of("snapshot").len(), 0);
         let again = stand.run("backup src --store m0 --json");
         assert_eq!(again.code, 0, "{}", again.err);
-        assert!(again.events_of("note")[0]["text"].as_str().unwrap().contains("resuming"));
+        assert!(
+            again.events_of("note")[0]["text"]
+                .as_str()
+                .unwrap()
+                .contains("continues an interrupted backup")
+        );
         assert_eq!(stand.run("restore latest:{}/src --to out --store m0 -q").code, 0);
         assert_same_tree(&stand.path("src"), &stand.path("out"));
         for made in ["m0", "m1", "m2", "m3", "home", "out"] {

@@ -123,7 +123,7 @@ fn the_default_store_has_a_key_file_of_its_own() {
     stand.make_tree();
     let made = stand.run("backup src");
     assert_eq!(made.code, 0, "{}", made.err);
-    assert!(made.err.contains("keep a copy of the key file"), "{}", made.err);
+    assert!(made.err.contains("keep a copy of this file"), "{}", made.err);
     let keys: Vec<_> = fs::read_dir(stand.path("home/.config/pinstripe/keys")).unwrap().collect();
     assert_eq!(keys.len(), 1);
     let key = keys[0].as_ref().unwrap().path();
@@ -191,12 +191,15 @@ fn damage_is_found_and_mended_without_a_key() {
 fn a_verb_says_what_it_lacks_without_a_key() {
     let stand = with_key_file();
     for (line, lack) in [
-        ("members --store m0", "no key was given: only information that needs no key is shown"),
+        (
+            "members --store m0",
+            "no key was given, so pinstripe shows only information that needs no key",
+        ),
         (
             "scrub --status --store m0",
-            "no key was given: only information that needs no key is shown",
+            "no key was given, so pinstripe shows only information that needs no key",
         ),
-        ("check --store m0", "no key was given: checks that need the key are skipped"),
+        ("check --store m0", "no key was given, so pinstripe skips all checks that need the key"),
     ] {
         let ran = stand.run(line);
         assert!(ran.code == 0 && ran.err.contains(lack), "{line}: {}", ran.err);
@@ -268,10 +271,10 @@ fn a_terminal_is_asked_and_a_new_password_twice() {
     // Two wrong answers are told, the third opens.
     let answers = ["open rice", "open rye", "open sesame"];
     let (code, said) = on_terminal(&stand, "backup src --store m0", &answers).unwrap();
-    assert_eq!((code, said.matches("no key slot opens").count()), (0, 2), "{said}");
+    assert_eq!((code, said.matches("does not open any key slot").count()), (0, 2), "{said}");
     let (code, said) = on_terminal(&stand, "snapshots --store m0", &["a", "b", "c"]).unwrap();
     assert_eq!(code, 17, "{said}");
     // What needs no key goes on without one.
     let (code, said) = on_terminal(&stand, "check --store m0", &[""]).unwrap();
-    assert!(code == 0 && said.contains("without the key"), "{said}");
+    assert!(code == 0 && said.contains("no key was given, so only checksums"), "{said}");
 }

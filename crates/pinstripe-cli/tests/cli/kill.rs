@@ -59,7 +59,7 @@ fn assert_nothing_lost(stand: &Stand) {
     }
     for problem in checked.events_of("problem") {
         let what = problem["what"].as_str().unwrap();
-        let harmless = ["left over", "no such extent", "superseded index run"]
+        let harmless = ["left behind", "this extent does not exist", "superseded index run"]
             .iter()
             .any(|it| what.contains(it));
         assert!(harmless, "{what}");
@@ -218,7 +218,12 @@ fn a_killed_backup_is_gone_on_with() {
     let again = stand.run("backup src --store m0 --json");
     assert_eq!(again.code, 0, "{}", again.err);
     let notes = again.events_of("note");
-    assert!(notes.iter().any(|it| it["text"].as_str().unwrap().contains("resuming")), "{notes:?}");
+    assert!(
+        notes
+            .iter()
+            .any(|it| it["text"].as_str().unwrap().contains("continues an interrupted backup")),
+        "{notes:?}"
+    );
     assert!(again.summary()["unchanged_files"].as_u64() > Some(0), "nothing was taken over");
     assert_eq!(stand.run("restore latest:{}/src --to out --store m0 -q").code, 0);
     assert_same_tree(&stand.path("src"), &stand.path("out"));

@@ -32,7 +32,7 @@ fn a_case_is_run_saved_and_shown_again() {
     assert_eq!(saved["variants"].as_array().unwrap().len(), 2);
     // The same again, in every form.
     let shown = stand.run("lab show r.json").out;
-    let (shown, again) = shown.split_once("\nto measure it again:").unwrap();
+    let (shown, again) = shown.split_once("\nto repeat the measurement, run:").unwrap();
     assert!(ran.out.starts_with(shown), "{shown}");
     assert!(again.contains("--modes rndwr --files 2 --total-size 256K"), "{again}");
     assert!(stand.run("lab show r.json --form markdown").out.contains("| variant"));
@@ -142,7 +142,11 @@ fn what_killed_runs_left_is_removed_by_lab_clean_and_nothing_else() {
     assert!(events.out.contains("\"event\":\"lab_leftover\""), "{}", events.out);
     assert!(!stand.path(&left).exists() && stand.path(kept).join("out.0").exists());
     let again = stand.run("lab clean");
-    assert!(again.code == 0 && again.out.contains("nothing was left over"), "{}", again.out);
+    assert!(
+        again.code == 0 && again.out.contains("no files of killed runs were found"),
+        "{}",
+        again.out
+    );
     let gone = stand.run("lab clean nowhere");
     assert!(gone.code == 11 && gone.err.contains("cannot be searched"), "{}", gone.err);
 }
@@ -182,7 +186,12 @@ fn results_of_fio_are_read_saved_and_compared() {
         fs::write(stand.path(&format!("e{at}.json")), later(at)).unwrap();
     }
     let ran = stand.run("lab compare e1.json both.json");
-    assert!(ran.code == 0 && ran.out.contains("as an estimate"), "{}{}", ran.out, ran.err);
+    assert!(
+        ran.code == 0 && ran.out.contains("the estimated difference of B from A"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
     assert!(ran.out.starts_with("A: e1.json\nB: both.json\n"), "{}", ran.out);
     assert!(ran.out.contains("mix read: A ") && ran.out.contains(" MB/s, B "), "{}", ran.out);
     let ran = stand.run("lab compare a.json a.json b.json");
@@ -203,17 +212,25 @@ fn results_of_fio_are_read_saved_and_compared() {
     ] {
         let ran = stand.run(line);
         assert_eq!(ran.code, 2, "{line}: {}", ran.out);
-        let told = format!("{names} are results of the same execution");
+        let told = format!("{names} contain results of the same execution");
         assert!(ran.err.contains(&told), "{line}: {}", ran.err);
     }
     let ran = stand.run("lab compare a.json e1.json -- --accept-noise e2.json e3.json");
     assert_eq!(ran.code, 2);
-    assert!(ran.err.contains("after --, '--accept-noise' is read as a file name"), "{}", ran.err);
+    assert!(
+        ran.err.contains("everything after -- is a file name, also '--accept-noise'"),
+        "{}",
+        ran.err
+    );
     stand.make_tree();
     assert_eq!(stand.run("lab run dedup --tree src --out tree.json --quiet").code, 0);
     let ran = stand.run("lab compare e1.json tree.json");
     assert!(ran.code == 2 && ran.out.is_empty(), "{}", ran.out);
-    assert!(ran.err.contains("A and B measured different things: A is fio ("), "{}", ran.err);
+    assert!(
+        ran.err.contains("the results A and B have no variant in common: A measured fio ("),
+        "{}",
+        ran.err
+    );
     // What is shown in fio's form is fio's to read again.
     fs::write(stand.path("again.json"), stand.run("lab show both.json --form fio").out).unwrap();
     assert!(stand.run("lab import again.json").out.contains("mix read read"));
@@ -250,15 +267,15 @@ fn changes_are_seen_in_a_history_that_grew() {
     assert_eq!(title.matches(", tree ").count(), 1, "{title}");
     assert!(ran.out.lines().nth(1).unwrap() == "▇██▇██│▁▁▂▁▁▂", "{}", ran.out);
     let told = ran.out.lines().find(|it| it.contains("0.80 times as fast as before (95 %: 0."));
-    assert!(told.is_some_and(|it| it.ends_with("6 and 6 times)")), "{}", ran.out);
-    assert!(ran.out.contains("\n  kernel: 6.1 before, 6.12 now\n"), "{}", ran.out);
+    assert!(told.is_some_and(|it| it.ends_with("6 executions before and 6 after)")), "{}", ran.out);
+    assert!(ran.out.contains("\n  kernel: before 6.1, now 6.12\n"), "{}", ran.out);
     let events = stand.run("lab history --file h.jsonl --json").events_of("lab_history");
     let changed: Vec<&Value> = events.iter().filter(|it| it["is_change"] == true).collect();
     assert_eq!(changed.len(), 1);
     assert!(changed[0]["speed_low"].as_f64().unwrap() < 0.81, "{changed:?}");
-    assert_eq!(changed[0]["differences"][0], "kernel: 6.1 before, 6.12 now");
+    assert_eq!(changed[0]["differences"][0], "kernel: before 6.1, now 6.12");
     assert_eq!(stand.run("lab history dedup --file h.jsonl --json").summary()["changes"], 1);
-    assert_ends(&stand.run("lab history iozone --file h.jsonl"), 11, "no result of a case");
+    assert_ends(&stand.run("lab history iozone --file h.jsonl"), 11, "no results of the case");
     fs::write(stand.path("h.jsonl"), text + "{\n").unwrap();
     let ran = stand.run("lab history --file h.jsonl");
     assert!(ran.code == 1 && ran.err.contains("line 13"), "{}", ran.err);
@@ -301,10 +318,14 @@ fn a_device_is_touched_only_with_its_serial_number() {
     let carries = stand.run(&format!("{line} --serial {}", image.display()));
     drop(attached);
     assert!(refused.code == 14 && refused.err.contains("serial number"), "{}", refused.err);
-    assert!(wrong.code == 14 && wrong.err.contains("another serial"), "{}", wrong.err);
+    assert!(wrong.code == 14 && wrong.err.contains("differs from the given one"), "{}", wrong.err);
     assert!(dry.code == 0 && dry.out.contains("would overwrite the first"), "{}", dry.err);
     assert!(dry.out.contains("the run would ask for the serial number of "), "{}", dry.out);
-    assert!(dry_wrong.code == 14 && dry_wrong.err.contains("another serial"), "{}", dry_wrong.err);
+    assert!(
+        dry_wrong.code == 14 && dry_wrong.err.contains("differs from the given one"),
+        "{}",
+        dry_wrong.err
+    );
     assert!(dry_long.code == 2 && dry_long.err.contains("is shorter"), "{}", dry_long.err);
     assert!(untouched);
     assert_eq!(allowed.code, 0, "{}", allowed.err);
@@ -314,7 +335,7 @@ fn a_device_is_touched_only_with_its_serial_number() {
         assert!(ran.err.contains("--overwrite-unknown"), "{}", ran.err);
     }
     assert_eq!(meant.code, 0, "{}", meant.err);
-    assert!(carries.code == 14 && carries.err.contains("carries an ext"), "{}", carries.err);
+    assert!(carries.code == 14 && carries.err.contains("contains an ext"), "{}", carries.err);
 }
 
 #[test]
@@ -336,7 +357,7 @@ fn an_output_of_split_on_a_device_is_not_overwritten() {
     drop(attached);
     assert_eq!(split.code, 0, "{}", split.err);
     assert!(refused.code == 14, "{}", refused.err);
-    assert!(refused.err.contains("carries an output of 'pinstripe split'"), "{}", refused.err);
+    assert!(refused.err.contains("contains an output of 'pinstripe split'"), "{}", refused.err);
     assert_eq!(joined.code, 0, "{}", joined.err);
     assert_eq!(fs::read(stand.path("back")).unwrap(), [5; 100_000]);
 }
@@ -362,7 +383,7 @@ fn what_makes_no_sense_is_refused() {
         ("lab run fileio --total-size 4000T --dry-run", 1, "too little space"),
         ("lab run slices --total-size 4000T --dry-run", 1, "too little space"),
         ("lab run stripe --members-in memory --knob chunk=3,5 --dry-run", 2, "chunk size"),
-        ("lab run stripe --members-in memory --knob chunk=64K,64K", 2, "is the same as"),
+        ("lab run stripe --members-in memory --knob chunk=64K,64K", 2, "has the same value twice"),
         ("lab run split --codecs foo", 2, "lzo, auto"),
         ("lab run dedup --tree /usr --tree /usr/lib", 2, "is inside"),
         ("lab run fileio --device /dev/null", 14, "not a block device"),
@@ -414,7 +435,7 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     assert!(refused.code == 2 && refused.err.contains("--out"), "{}", refused.err);
     let copy = stand.run("lab report r.html r.json --out two.html");
     assert!(
-        copy.code == 2 && copy.err.contains("are results of the same execution"),
+        copy.code == 2 && copy.err.contains("contain results of the same execution"),
         "{}",
         copy.err
     );
@@ -452,7 +473,7 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     assert!(made.code == 0 && made.err.contains("line 1 of the history"), "{}", made.err);
     let same = stand.run("lab compare r.html s.json");
     assert!(same.code == 0 && same.out.contains("rndrd"), "{}", same.out);
-    assert!(stand.run("lab show two.html").err.contains("several results (2)"));
+    assert!(stand.run("lab show two.html").err.contains("contains 2 results"));
 }
 
 #[test]
@@ -521,7 +542,12 @@ fn check_lines(stand: &Stand, what: &str) {
         assert!((1..=most).contains(&runs), "{line}: {}", ran.out);
     }
     let text = stand.run("lab show r").out;
-    let all = text.lines().skip_while(|it| *it != "to measure it again:").nth(1).unwrap().trim();
+    let all = text
+        .lines()
+        .skip_while(|it| *it != "to repeat the measurement, run:")
+        .nth(1)
+        .unwrap()
+        .trim();
     let dry = stand.run(&format!("{} --dry-run", all.strip_prefix("pinstripe ").unwrap()));
     assert_eq!((dry.code, dry.err.as_str()), (0, ""), "{all}");
     let runs = dry.out.lines().filter(|it| it.starts_with("would run ")).count();
@@ -552,7 +578,7 @@ fn memory_is_labelled() {
         return skipped("memory_is_labelled", "no memory file system");
     }
     let ran = stand.run(&format!("lab run fileio {QUICK} --modes seqwr,rndrd --runs 1"));
-    assert_eq!(ran.out.matches("memory, no disk").count(), 2, "{}", ran.out);
+    assert_eq!(ran.out.matches("in memory, not on a disk").count(), 2, "{}", ran.out);
 }
 
 /// Parts of pages go through the page cache.
@@ -580,7 +606,7 @@ fn a_dry_run_refuses_what_the_run_refuses() {
         ("walk --tree file", 2, "the tree is not a directory"),
         ("split --size 0", 2, "a source of 0 bytes"),
         ("split --serial x --dir .", 2, "'--serial <TEXT>' cannot be used with"),
-        ("split --time 0", 2, "more than 0 seconds"),
+        ("split --time 0", 2, "longer than 0 seconds"),
     ] {
         assert_ends(&stand.run(&format!("lab run {line} --dry-run")), code, part);
     }

@@ -88,9 +88,13 @@ fn three_agents_on_the_loopback_give_results_by_host_and_in_sum() {
     }
     let ran = stand.run(&format!("lab run fileio {SMALL} {all} --runs 2 --warm-up 1 --out r.json"));
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    for part in
-        ["the clock of this host is", "lab fileio", "by host", "round trip", "agents 127.0.0.1:"]
-    {
+    for part in [
+        "the clock of this host differs by",
+        "lab fileio",
+        "by host",
+        "round trip",
+        "agents 127.0.0.1:",
+    ] {
         assert!(ran.out.contains(part), "{part}\n{}", ran.out);
     }
     let results = saved(&stand, "r.json");
@@ -104,7 +108,7 @@ fn three_agents_on_the_loopback_give_results_by_host_and_in_sum() {
     assert!(parts.len() == 3 && (sum - value).abs() < 1e-6 * value, "{run}");
     // Shown again, in whole and by host, as a page, and compared.
     let shown = stand.run("lab show r.json").out;
-    for part in ["to measure it again:", "--agents", "--token-file token", "by host"] {
+    for part in ["to repeat the measurement, run:", "--agents", "--token-file token", "by host"] {
         assert!(shown.contains(part), "{part}\n{shown}");
     }
     let own = stand.run(&format!("lab show r.json --host {}", names[1]));
@@ -120,8 +124,8 @@ fn three_agents_on_the_loopback_give_results_by_host_and_in_sum() {
     // Every agent served two coordinators, and left nothing.
     for (agent, dir) in agents.iter_mut().zip(["a", "b", "c"]) {
         for _ in 0..2 {
-            let line = agent.line("has ended");
-            assert!(line.ends_with("has ended"), "{line}");
+            let line = agent.line("has disconnected");
+            assert!(line.ends_with("has disconnected"), "{line}");
         }
         assert!(is_empty(&stand, dir));
         agent.signal(Signal::TERM);
@@ -159,7 +163,7 @@ fn a_killed_agent_is_named_and_what_was_measured_is_kept() {
     let shown = stand.run("lab show r.json").out;
     assert!(shown.contains("LOST") && shown.contains(&format!("{} was lost", names[1])), "{shown}");
     for (at, dir) in [(0, "a"), (2, "c")] {
-        agents[at].line("has ended");
+        agents[at].line("has disconnected");
         assert!(is_empty(&stand, dir));
     }
 }
@@ -218,7 +222,7 @@ fn agents_in_networks_of_their_own_and_one_whose_line_is_cut() {
         let ran = stand.run(&format!("lab run fileio {SMALL} {all} --runs 2 --out r.json --json"));
         assert_eq!((ran.code, ran.err.as_str()), (0, ""));
         assert_eq!(ran.events_of("lab_part").len(), 3);
-        agents.iter_mut().for_each(|it| drop(it.line("has ended")));
+        agents.iter_mut().for_each(|it| drop(it.line("has disconnected")));
         // A line that is cut says nothing: only deadlines end it, on both sides.
         let cut = format!(
             "lab run fileio {SMALL} {all} --runs 900 --agent-timeout 5 --out s.json --json"
@@ -232,7 +236,7 @@ fn agents_in_networks_of_their_own_and_one_whose_line_is_cut() {
         let results = saved(&stand, "s.json");
         let why = results["hosts"][2]["lost"].as_str().unwrap();
         assert!(why.contains("did not answer in time"), "{why}");
-        assert!(agents[2].line("has ended").contains("did not answer in time"));
+        assert!(agents[2].line("has disconnected").contains("did not answer in time"));
         assert!(is_empty(&stand, "c"), "the agent removes what it made by itself");
     });
 }

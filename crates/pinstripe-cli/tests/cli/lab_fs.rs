@@ -225,13 +225,13 @@ fn a_device_is_formatted_only_with_its_serial_number_and_only_when_it_is_free() 
         assert!(ran.code == 14 && ran.err.contains(said), "{more}: {} {}", ran.code, ran.err);
     };
     let serial = format!("--serial {}", image.display());
-    refused("", "serial number must be typed");
-    refused("--serial 123", "another serial number");
+    refused("", "serial number must be given");
+    refused("--serial 123", "differs from the given one");
     let held = Loop::on(Path::new(&device.0)).unwrap();
-    refused(&serial, "it is held by loop");
+    refused(&serial, "the device is used by loop");
     drop(held);
     let beside = Loop::on(&image).unwrap();
-    refused(&serial, "is held by loop");
+    refused(&serial, "is used by loop");
     drop(beside);
     let mut options = fs::OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_EXCL);
@@ -249,11 +249,11 @@ fn a_device_is_formatted_only_with_its_serial_number_and_only_when_it_is_free() 
     }
     assert!(fs::read(&image).unwrap().iter().any(|it| *it != 0));
     fs::write(&image, [&[0; 1024 + 0x38][..], &[0x53, 0xef], &[0; 8 << 20]].concat()).unwrap();
-    refused(&serial, "carries an ext2 file system");
+    refused(&serial, "contains an ext2 file system");
     drop(device);
     let device = Loop::read_only(&image).unwrap();
     let ran = stand.run(&format!("{SMALL} --device {} {serial}", device.0));
-    assert!(ran.code == 14 && ran.err.contains("it is read-only"), "{}", ran.err);
+    assert!(ran.code == 14 && ran.err.contains("the device is read-only"), "{}", ran.err);
 }
 
 #[test]
@@ -262,9 +262,9 @@ fn what_makes_no_sense_is_refused() {
     for (words, code, part) in [
         ("--file-systems ext4,ext5", 2, "ext5"),
         ("--candidates ext5", 2, "not a file system that this case can create"),
-        ("--candidates ext4|/dev/sda", 2, "could name another device"),
-        ("--candidates ext4|mount=journal_dev=0x801", 2, "could name another device"),
-        ("--candidates ext4|LABEL=root", 2, "could name another device"),
+        ("--candidates ext4|/dev/sda", 2, "could refer to another device"),
+        ("--candidates ext4|mount=journal_dev=0x801", 2, "could refer to another device"),
+        ("--candidates ext4|LABEL=root", 2, "could refer to another device"),
         ("--dir .|--dir|/", 2, "one directory at a time"),
         ("--device /dev/null", 14, "not a block device"),
         ("--total-size 1K", 2, "smaller than one block"),

@@ -92,7 +92,7 @@ fn a_copied_member_is_refused_while_the_original_is_there() {
         let ran = stand.run(&format!("{line} --store copy"));
         assert_eq!(ran.code, 12, "{line}: {}", ran.err);
         assert!(
-            ran.err.contains("the label of member 0 is in two places: here, and at "),
+            ran.err.contains("two locations have the label of member 0: this location and "),
             "{}",
             ran.err
         );
@@ -102,6 +102,6 @@ fn a_copied_member_is_refused_while_the_original_is_there() {
     assert_eq!(stand.run("backup src --store link").code, 0);
     fs::rename(stand.path("m0"), stand.path("away")).unwrap();
     let moved = stand.run("backup src --store copy");
-    assert!(moved.code == 0 && moved.err.contains(", not at "), "{}", moved.err);
+    assert!(moved.code == 0 && moved.err.contains(", and no longer at "), "{}", moved.err);
     assert_eq!(stand.run("repair --store copy").code, 0);
 }

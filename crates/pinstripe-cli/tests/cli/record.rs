@@ -130,7 +130,7 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
         ("record t --to . --ring 64K --mirror test:", 2, "two directories"),
         ("record t --to . --ring 64K pcm:f,rate=48000,channels=2,format=s25", 2, "s25"),
         ("record t --to missing --ring 64K test:", 11, "missing"),
-        ("record a/b --to . --ring 64K test:", 2, "name of a take"),
+        ("record a/b --to . --ring 64K test:", 2, "the name of a take"),
         ("record t --to . --ring 64K --segment 4q test:", 2, "30min"),
         ("record t --to . --pre-roll 1s --format flac test:", 2, "cannot have a pre-roll"),
         (
@@ -419,7 +419,7 @@ fn a_disk_that_is_full_ends_a_take_with_its_loss_named() {
     );
     let ran = stand.run(&line);
     assert_eq!(ran.code, 3, "{}", ran.err);
-    assert!(ran.err.contains("ends at frame"), "{}", ran.err);
+    assert!(ran.err.contains("ended at frame"), "{}", ran.err);
     assert_eq!(stand.run("verify t").code, 0);
     // With a second directory the streams go on there.
     ["a", "b"].iter().for_each(|it| fs::create_dir(stand.path(it)).unwrap());
@@ -471,7 +471,7 @@ fn the_way_to_the_disk_is_told_with_its_reason_and_each_way_keeps_every_frame() 
     }
     let refused = stand.run(&format!("record t --to . {FAST} --writes odirect test:"));
     assert_eq!(refused.code, 2, "{}", refused.err);
-    assert!(refused.err.contains("the policy buffered, direct or auto"), "{}", refused.err);
+    assert!(refused.err.contains("a write policy: buffered, direct or auto"), "{}", refused.err);
 }
 
 #[test]

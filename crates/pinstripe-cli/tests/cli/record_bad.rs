@@ -171,9 +171,9 @@ fn without_the_right_to_real_time_a_take_goes_on_and_says_so() {
     let summary: Value = out.lines().last().map(|it| serde_json::from_str(it).unwrap()).unwrap();
     let refusals = summary["refusals"].to_string();
     for part in [
-        "the inputs run without real-time priority",
-        "the writer runs without real-time priority",
-        "without the real-time I/O class",
+        "the threads of the inputs do not have real-time priority",
+        "the writer thread does not have real-time priority",
+        "do not have the real-time I/O class",
     ] {
         assert!(refusals.contains(part) && err.contains(part), "{part}: {refusals} {err}");
     }
@@ -186,7 +186,7 @@ fn without_the_right_to_real_time_a_take_goes_on_and_says_so() {
 fn texts_that_name_no_format_input_or_size_are_refused_with_what_is_possible() {
     let (stand, mut wrong) = (Stand::new(), Vec::new());
     for (words, part) in [
-        ("test:format=s25", "format u8, s16, s24, s32 or f32"),
+        ("test:format=s25", "a sample format: u8, s16, s24, s32 or f32"),
         ("test:format=", "is not a known option"),
         ("test:rate=0", "rate"),
         ("test:streams=-1", "streams"),
@@ -196,7 +196,7 @@ fn texts_that_name_no_format_input_or_size_are_refused_with_what_is_possible() {
         ("pcm:f,rate=48000,channels=2,format=s16le,format=", "is not a known option"),
         ("pcm:f,rate=48000,channels=2", "format"),
         ("pcm:f,channels=2,format=s16", "rate"),
-        ("pcm:,rate=1,channels=1,format=u8", "does not name a file"),
+        ("pcm:,rate=1,channels=1,format=u8", "does not contain the path of a file"),
         ("pcm:tcp:nowhere,rate=1,channels=1,format=u8", "tcp:HOST:PORT"),
         ("rtp:127.0.0.1:5004,format=L20,rate=48000,channels=2", "L24"),
         ("rtp:127.0.0.1,format=L24,rate=48000,channels=2", "rtp"),
@@ -259,7 +259,7 @@ fn takes_of_others_are_refused_with_a_word_by_every_verb() {
         fs::write(&journal, bytes).unwrap();
         let ran = stand.run("verify t");
         assert!(
-            ran.code != 0 && ran.err.contains("this is not the journal of this take"),
+            ran.code != 0 && ran.err.contains("this journal does not belong to this take"),
             "{what}: {}",
             ran.err
         );

@@ -168,8 +168,8 @@ fn members_that_join_and_move_are_remembered() {
     // A damaged file is as if the store was new; that is said once.
     fs::write(&file, &text[..text.len() / 2]).unwrap();
     let said = stand.run("snapshots --store m2");
-    assert!(said.code == 0 && said.err.contains("a new record is started"), "{}", said.err);
-    assert!(!stand.run("snapshots --store m2").err.contains("a new record is started"));
+    assert!(said.code == 0 && said.err.contains("a new file is created"), "{}", said.err);
+    assert!(!stand.run("snapshots --store m2").err.contains("a new file is created"));
 }
 
 /// Whether a text stands readable below a directory.
@@ -212,7 +212,7 @@ fn a_plain_store_in_the_place_of_an_encrypted_one_is_refused() {
         assert!(!holds(&stand.path("m0"), b"topsecret"));
     };
     // What is remembered is enough; and so is what is at hand where nothing is.
-    refuse(&[], "knows the encrypted store");
+    refuse(&[], "has seen the encrypted store");
     fs::rename(memory(&stand), stand.path("aside")).unwrap();
     refuse(&password, "PINSTRIPE_PASSWORD is set");
     fs::write(stand.path("pw"), "open sesame\n").unwrap();
@@ -223,7 +223,7 @@ fn a_plain_store_in_the_place_of_an_encrypted_one_is_refused() {
     let written =
         format!("[store.x]\nmember = '{0}/m0'\npassword-file = '{0}/pw'\n", dir.display());
     fs::write(stand.path("c.toml"), written).unwrap();
-    refuse(&[("PINSTRIPE_CONFIG", "c.toml")], "the config file names");
+    refuse(&[("PINSTRIPE_CONFIG", "c.toml")], "the config file has");
     let given = stand.run("snapshots --store m0 --password-file pw");
     assert_eq!(given.code, 19, "{}", given.err);
     // The one way around is remembered, and the encrypted store is known again when it is back.
@@ -275,7 +275,7 @@ fn a_store_that_turned_plain_is_refused_by_its_key_file_and_by_its_id() {
     };
     refuse("this host has opened this store as an encrypted one");
     fs::rename(memory(&stand), stand.path("aside")).unwrap();
-    refuse("there is a key file for this store");
+    refuse("exists for this store");
     fs::rename(stand.path("aside"), memory(&stand)).unwrap();
     fs::remove_dir_all(stand.path("home/.config/pinstripe/keys")).unwrap();
     refuse("this host has opened this store as an encrypted one");

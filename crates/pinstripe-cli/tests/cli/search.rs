@@ -63,9 +63,9 @@ fn differences_between_two_snapshots() {
     let all = told(&ids[0], "latest");
     let (paths, totals) = all.split_at(all.find("0 paths").unwrap());
     assert_eq!(paths, "m [SRC]/\nD [SRC]/link\nM [SRC]/sub/empty\nm [SRC]/sub/noise\n");
-    assert!(totals.starts_with("0 paths added, 1 deleted, 1 modified, 0 of another type, "));
+    assert!(totals.starts_with("0 paths added, 1 deleted, 1 modified, 0 with a changed type, "));
     assert!(
-        totals.ends_with(" with changed metadata only; the size changed from 0 B to 7 B\n"),
+        totals.ends_with(" with only changed metadata; the size changed from 0 B to 7 B\n"),
         "{totals}"
     );
     assert_eq!(told(&ids[2], "latest"), "no difference\n");

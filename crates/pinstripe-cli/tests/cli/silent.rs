@@ -140,7 +140,7 @@ fn a_member_can_be_left_out() {
     assert_eq!((listed.code, times_named(&listed.err)), (0, 0), "{}", listed.err);
     let saved = stand.run(&format!("backup src {left}"));
     assert_eq!(saved.code, 4, "{}", saved.err);
-    assert!(saved.err.contains("member 3 is left out"), "{}", saved.err);
+    assert!(saved.err.contains("member 3 is excluded with --without-member"), "{}", saved.err);
     assert_eq!(stand.run("snapshots --store m0 --without-member 7").code, 2);
     assert_eq!(stand.run("snapshots --store m0 --without-member 1 --without-member 2").code, 15);
 }

@@ -194,7 +194,7 @@ const VOLATILE: &[(&str, &str)] = &[
     (r"(catalog\.sqlite has) [\d.]+ KiB", "$1 [SIZE]"),
     (r"\bin [\d.]+ s\b", "in [SPAN]"),
     // The defaults are chosen by measuring, and stand in the help.
-    (r"strips of \S+ \S+, chunks of \S+, \S+,", "[SETTINGS]"),
+    (r"strip size \S+ \S+, chunk size \S+, codec \S+,", "[SETTINGS]"),
     (r"[\d.]+ MB/s", "[RATE]"),
     (r"[\d.]+ [KM]iB of [\d.]+ [KM]iB", "[SIZE] of [SIZE]"),
     (r"(?m)^((?:never|within).*  )[\d.]+ [KM]iB  ([\d. %]+)$", "$1[SIZE]  $2"),

@@ -30,20 +30,20 @@ fn an_empty_argument_is_refused() {
 fn patterns_of_a_restore_that_match_nothing_are_named() {
     let stand = backed_up();
     let nothing = stand.run("restore latest --to none --include *.jpg");
-    assert_ends(&nothing, 11, "*.jpg: no selected path matches this --include");
+    assert_ends(&nothing, 11, "*.jpg: no path of the restored part matches this --include");
     let preview = stand.run("restore latest --to none2 --include *.jpg --dry-run");
     assert_ends(&preview, 11, "*.jpg");
     let some = stand.run("restore latest --to some --include hello --include *.jpg");
-    assert_ends(&some, 3, "*.jpg: no selected path matches this --include");
+    assert_ends(&some, 3, "*.jpg: no path of the restored part matches this --include");
     let src = stand.path("src");
     assert!(stand.path("some").join(src.strip_prefix("/").unwrap()).join("hello").exists());
     // One that matches below another one counts.
     let inner = stand.run("restore latest --to inner --include sub --include noise");
     assert_eq!(inner.code, 0, "{}", inner.err);
     let left = stand.run("restore latest --to left --exclude *.jpg");
-    assert_ends(&left, 0, "no selected path matches --exclude *.jpg");
+    assert_ends(&left, 0, "no path of the restored part matches --exclude *.jpg");
     let above = stand.run("restore latest:{}/src/sub --to above --include {}/src");
-    assert_ends(&above, 11, "/src: no selected path matches this --include");
+    assert_ends(&above, 11, "/src: no path of the restored part matches this --include");
 }
 
 #[test]
@@ -95,16 +95,12 @@ fn a_remote_place_of_another_program_is_no_directory() {
 fn a_named_path_without_content_is_noted() {
     let stand = backed_up();
     symlink("src", stand.path("to-src")).unwrap();
-    assert_ends(&stand.run("backup to-src"), 0, "a symbolic link, and its target is not in");
-    assert_ends(
-        &stand.run("backup /dev/null"),
-        0,
-        "a device, and its content is not in the backup",
-    );
+    assert_ends(&stand.run("backup to-src"), 0, "a symbolic link, so its target is not backed up");
+    assert_ends(&stand.run("backup /dev/null"), 0, "a device, so its content is not backed up");
     assert!(!stand.run("backup src").err.contains("symbolic"));
     let fifo = stand.path("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
-    assert_ends(&stand.run("backup fifo"), 0, "a FIFO, and its content is not in the backup");
+    assert_ends(&stand.run("backup fifo"), 0, "a FIFO, so its content is not backed up");
 }
 
 #[test]
@@ -114,7 +110,7 @@ fn patterns_that_could_match_nothing_are_refused_or_read_as_meant() {
     fs::write(stand.path("list"), "*.tmp  \n").unwrap();
     assert_eq!(stand.run("backup src --exclude-file list -q").code, 0);
     assert!(!stand.run("ls latest").out.contains("a.tmp"));
-    assert_ends(&stand.run("backup src --exclude ~/x"), 2, "is not the home directory here");
+    assert_ends(&stand.run("backup src --exclude ~/x"), 2, "does not mean the home directory here");
     fs::create_dir_all(stand.path("home/docs/cache")).unwrap();
     fs::write(stand.path("home/docs/cache/x"), "x").unwrap();
     fs::write(stand.path("c.toml"), "[backup.d]\npaths = ['~/docs']\nexclude = ['~/docs/cache']\n")
@@ -127,7 +123,7 @@ fn patterns_that_could_match_nothing_are_refused_or_read_as_meant() {
 fn a_member_that_is_not_there_cannot_be_left_out() {
     let stand = backed_up();
     let ran = stand.run("snapshots --without-member 9");
-    assert_ends(&ran, 2, "there is no member 9 to be left out");
+    assert_ends(&ran, 2, "--without-member: the store has no member 9");
     assert!(ran.err.contains("'pinstripe members' lists the members"), "{}", ran.err);
 }
 
@@ -149,12 +145,16 @@ fn a_path_that_is_gone_has_its_name_and_host() {
 #[test]
 fn limits_of_nothing_are_refused_and_a_quiet_forget_is_quiet() {
     let stand = backed_up();
-    assert_ends(&stand.run("scrub --limit 0"), 2, "the rate must be at least 1K bytes per second");
+    assert_ends(
+        &stand.run("scrub --limit 0"),
+        2,
+        "the rate must be at least 1K (1024 bytes) per second",
+    );
     let forget = stand.run("forget --keep-last 5 -q");
     assert_eq!((forget.code, &*forget.out, &*forget.err), (0, "", ""));
     assert!(stand.run("forget --keep-last 5 -q --dry-run").out.contains("keep"));
     let restore = stand.run("restore latest");
-    assert_ends(&restore, 2, "no target was named");
+    assert_ends(&restore, 2, "no target directory was given");
     assert!(restore.err.contains("--in-place"), "{}", restore.err);
 }
 
@@ -175,7 +175,7 @@ fn excludes_of_the_command_line_that_match_nothing_are_noted() {
 fn hosts_and_tags_of_forget_that_match_nothing_are_named() {
     let stand = backed_up();
     let host = stand.run("forget --keep-last 1 --host nobody --dry-run");
-    assert_ends(&host, 11, "no snapshot is of host 'nobody'");
+    assert_ends(&host, 11, "the host 'nobody' has no snapshot");
     let tag = stand.run("forget --keep-last 1 --keep-tag weekyl --dry-run");
     assert_ends(&tag, 0, "no snapshot has the tag 'weekyl'");
 }

@@ -40,7 +40,7 @@ impl Client {
                 Ok(Some(Client { peer, place: place.to_path_buf(), reader }))
             }
             Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) => Ok(None),
-            Err(error) => Err(Error::io(format!("cannot reach {}", peer.name), place, error)),
+            Err(error) => Err(Error::io(format!("cannot connect to {}", peer.name), place, error)),
         }
     }
 
@@ -85,7 +85,7 @@ impl Client {
                 (Kind::Io, format!("{name} has ended, or closed the connection"))
             }
             WouldBlock | TimedOut => (self.peer.silence, format!("{name} did not answer in time")),
-            _ => (Kind::Io, format!("{name} does not answer any more: {error}")),
+            _ => (Kind::Io, format!("{name} no longer answers: {error}")),
         };
         Error::new(kind, what).at(&self.place).advice(self.peer.advice)
     }

@@ -13,7 +13,7 @@ pub(super) fn read_line(reader: &mut BufReader<UnixStream>) -> std::io::Result<O
     match line.pop() {
         None => Ok(None),
         Some(b'\n') => String::from_utf8(line).map(Some).map_err(std::io::Error::other),
-        Some(_) => Err(std::io::Error::other("the line is too long, or cut off")),
+        Some(_) => Err(std::io::Error::other("the line is too long or incomplete")),
     }
 }
 

@@ -13,7 +13,10 @@
 //! [`CONNECTIONS`] clients; only the user of the server can connect (the socket and
 //! its directory are accessible to that user alone); a socket that a dead process left is removed.
 
-#![allow(clippy::disallowed_methods, reason = "a socket, and a thread for each of its clients")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module opens a socket, and starts a thread for each client"
+)]
 
 mod client;
 mod line;

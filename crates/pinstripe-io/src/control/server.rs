@@ -112,7 +112,7 @@ impl Control {
 
     /// Accepts the next client; returns `None` once `stop` is set.
     fn accept(&self, stop: &Stop) -> Result<Option<UnixStream>> {
-        let failed = |error| Error::io("cannot accept clients", &self.place, error);
+        let failed = |error| Error::io("cannot accept connections of clients", &self.place, error);
         loop {
             wait_readable(&[stop.as_fd(), self.listener.as_fd()], None).map_err(failed)?;
             if stop.is_set() {

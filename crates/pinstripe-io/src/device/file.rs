@@ -189,9 +189,12 @@ impl FileDevice {
         let again = file.metadata();
         let again = again.map_err(|error| Error::io("cannot examine", &self.path, error))?;
         if (again.dev(), again.ino()) != (found.dev(), found.ino()) {
-            return Err(Error::new(Kind::Changed, "this file was replaced while it was opened")
-                .at(&self.path)
-                .advice("check which other program writes to this path, then try again"));
+            return Err(Error::new(
+                Kind::Changed,
+                "another file replaced this file while it was being opened",
+            )
+            .at(&self.path)
+            .advice("find out which other program writes to this path, then try again"));
         }
         let (block_bytes, memory_align) = (limits.block_bytes, limits.memory_align);
         Ok(Second::Open(Direct { file, block_bytes, memory_align }))
@@ -282,9 +285,10 @@ impl Device for FileDevice {
         match rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                Err(Error::new(Kind::Unsupported, "cannot deallocate space").at(&self.path))
+                Err(Error::new(Kind::Unsupported, "cannot release the space of a range")
+                    .at(&self.path))
             }
-            Err(errno) => Err(self.cannot("cannot deallocate space", errno)),
+            Err(errno) => Err(self.cannot("cannot release the space of a range", errno)),
         }
     }
 
@@ -358,7 +362,7 @@ fn refuse_strangers(path: &Path, found: &Metadata) -> Result<()> {
     }
     let what =
         if found.is_dir() { "is a directory" } else { "this is not a file or a block device" };
-    Err(Error::new(Kind::Usage, what).at(path).advice("name a file or a block device"))
+    Err(Error::new(Kind::Usage, what).at(path).advice("give a file or a block device"))
 }
 
 fn open_plain(
@@ -396,7 +400,7 @@ fn sync_directory_of(path: &Path) -> Result<()> {
         // Some network file systems do not know this of directories.
         Err(error) if is_refusal(error.raw_os_error()) => Ok(()),
         other => other.map_err(|error| {
-            Error::io("cannot make the names of new files durable", parent, error)
+            Error::io("cannot make the directory entries of new files durable", parent, error)
         }),
     }
 }

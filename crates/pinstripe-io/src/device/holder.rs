@@ -40,8 +40,8 @@ impl fmt::Display for Holder {
         match self {
             Holder::Mounted(place) => write!(f, "mounted at {}", place.display()),
             Holder::Swap => f.write_str("used as swap"),
-            Holder::Device(name) => write!(f, "held by {name}"),
-            Holder::Partition(name, holder) => write!(f, "in use: {name} is {holder}"),
+            Holder::Device(name) => write!(f, "used by {name}"),
+            Holder::Partition(name, holder) => write!(f, "in use, because {name} is {holder}"),
         }
     }
 }
@@ -50,10 +50,10 @@ impl Holder {
     /// The advice how to end that use.
     pub fn advice(&self) -> &'static str {
         match self {
-            Holder::Mounted(_) => "unmount the device with 'umount', or name another device",
-            Holder::Swap => "turn the swap off with 'swapoff', or name another device",
+            Holder::Mounted(_) => "unmount the device with 'umount', or give another device",
+            Holder::Swap => "turn off the swap space with 'swapoff', or give another device",
             Holder::Device(_) => {
-                "stop the device that is built on this one, or name another device"
+                "stop the device that is built on this one, or give another device"
             }
             Holder::Partition(_, holder) => holder.advice(),
         }
@@ -299,12 +299,12 @@ mod tests {
             holder.map(|holder| holder.to_string())
         };
         assert_eq!(told(8, 1).unwrap(), "mounted at /the root");
-        assert_eq!(told(8, 2).unwrap(), "held by the LVM volume vg-home (dm-0)");
-        assert_eq!(told(8, 16).unwrap(), "held by the md array md0");
+        assert_eq!(told(8, 2).unwrap(), "used by the LVM volume vg-home (dm-0)");
+        assert_eq!(told(8, 16).unwrap(), "used by the md array md0");
         assert_eq!(told(8, 32), None);
         assert_eq!(told(77, 1), None);
         // Which of its partitions is met first is the directory's business.
-        assert!(told(8, 0).unwrap().starts_with("in use: sda"), "{:?}", told(8, 0));
+        assert!(told(8, 0).unwrap().starts_with("in use, because sda"), "{:?}", told(8, 0));
     }
 
     #[test]

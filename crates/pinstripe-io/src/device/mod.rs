@@ -14,7 +14,10 @@
 //!
 //! Not in this module: threads, queues, and the meaning of the bytes.
 
-#![allow(clippy::disallowed_methods, reason = "files and disks are devices")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module reads and writes files and disks as devices"
+)]
 
 pub mod buffer;
 mod engine;
@@ -147,7 +150,7 @@ pub fn write_parts(device: &dyn Device, offset: u64, parts: &[&[u8]]) -> Result<
 /// The error of a read beyond the end of a device.
 pub fn too_short(place: &Path, offset: u64, wanted: usize, len: u64) -> Error {
     let end = u128::from(offset) + wanted as u128;
-    Error::corrupt("ends too early", place)
+    Error::corrupt("the device ends before this range", place)
         .expected(format!("a length of {end} bytes or more"), len)
 }
 

@@ -60,7 +60,7 @@ impl Device for PatternDevice {
             let wanted = &mut wanted[..piece.len()];
             Self::fill(self.seed, at, wanted);
             if let Some(differs) = wanted.iter().zip(piece).position(|(a, b)| a != b) {
-                let what = format!("byte {} differs from the pattern", at + differs as u64);
+                let what = format!("byte {} differs from the test pattern", at + differs as u64);
                 let (wanted, found) = (wanted[differs], piece[differs]);
                 return Err(Error::corrupt(what, self.place()).expected(wanted, found));
             }
@@ -70,7 +70,8 @@ impl Device for PatternDevice {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "a test pattern takes no space").at(self.place()))
+        Err(Error::new(Kind::Unsupported, "a test pattern has no space that could be released")
+            .at(self.place()))
     }
 
     crate::forward_device!(bounds: long_by_parts len set_len sync caps place);

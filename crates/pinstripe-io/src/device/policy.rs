@@ -109,7 +109,7 @@ impl fmt::Display for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the policy '{}' is refused here ({}): '{}' is used instead",
+            "the write policy '{}' was refused ({}), so '{}' is used instead",
             self.asked, self.why, self.used
         )
     }

@@ -129,7 +129,7 @@ impl Ring {
                 return Ok(landed);
             }
             if self.flying() == 0 {
-                return Err(Error::new(Kind::Usage, "no request is in flight"));
+                return Err(Error::new(Kind::Usage, "no request of io_uring is in flight"));
             }
             self.wait()?;
         }

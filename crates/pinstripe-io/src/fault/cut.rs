@@ -45,7 +45,9 @@ impl Power {
     fn step(&self, place: &Path) -> Result<()> {
         let next = |steps: u64| (steps < self.stop_at_step).then_some(steps + 1);
         let taken = self.steps.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
-        taken.map(drop).map_err(|_| Error::new(Kind::Io, "the power is off").at(place))
+        taken
+            .map(drop)
+            .map_err(|_| Error::new(Kind::Io, "simulated fault: the power is off").at(place))
     }
 }
 

@@ -48,7 +48,7 @@ impl<D: Device> Device for FaultyDevice<D> {
         let verdict = self.enter(Operation::Read, buf.len())?;
         if let Some(kept) = verdict.kept(buf.len()) {
             self.inner.read_at(offset, &mut buf[..kept])?;
-            return Err(Error::corrupt("a planned fault: ends early", self.place())
+            return Err(Error::corrupt("simulated fault: the read ends early", self.place())
                 .expected(format!("{} bytes", buf.len()), kept));
         }
         self.inner.read_at(offset, buf)?;

@@ -206,11 +206,15 @@ impl Fault {
             if !self.matches(operation, target) {
                 return Err(Error::new(
                     Kind::Usage,
-                    format!("the fault '{self}' can never apply to {}", operation.name()),
+                    format!(
+                        "the fault '{self}' can never occur for the operation {}",
+                        operation.name()
+                    ),
                 )
                 .advice(
-                    "flip and rate need append, put, write or read; torn and lost append, put or \
-                     write; short read; sync and the calls of devices have no room",
+                    "flip and rate need one of the operations append, put, write and read; torn \
+                     and lost need append, put or write; short needs read; the operation sync and \
+                     the operations of devices cannot have a room",
                 ));
             }
         }

@@ -1,6 +1,6 @@
 //! A running plan: the calls that it strikes, their outcomes, and their number.
 
-#![allow(clippy::disallowed_methods, reason = "makes calls wait")]
+#![allow(clippy::disallowed_methods, reason = "this module makes calls wait")]
 
 use std::borrow::Cow;
 use std::io;
@@ -185,7 +185,7 @@ impl Faults {
         match verdict.error {
             Some(number) => {
                 let error = io::Error::from_raw_os_error(number);
-                Err(Error::io("a planned fault", place(), error))
+                Err(Error::io("simulated fault", place(), error))
             }
             None => Ok(verdict),
         }

@@ -13,7 +13,10 @@
 //! a failed sync is such an error and is never tried again. Only an io_uring that breaks does not
 //! return the buffers in it.
 
-#![allow(clippy::disallowed_methods, reason = "starts the threads and queues of a write queue")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module starts the threads and queues of a write queue"
+)]
 
 use std::sync::Arc;
 use std::thread::Scope;

@@ -73,7 +73,10 @@ impl InstructionSet {
             }
             #[cfg(target_arch = "aarch64")]
             InstructionSet::Neon => std::arch::is_aarch64_feature_detected!("neon"),
-            #[allow(unreachable_patterns, reason = "levels of other architectures")]
+            #[allow(
+                unreachable_patterns,
+                reason = "these instruction set levels belong to other architectures"
+            )]
             _ => false,
         }
     }

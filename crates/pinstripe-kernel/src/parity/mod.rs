@@ -48,7 +48,11 @@ pub struct TooManyLost {
 
 impl fmt::Display for TooManyLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} shards are lost, but only {} can be rebuilt", self.lost, self.parity)
+        write!(
+            f,
+            "{} shards (chunks of one stripe) are lost, but only {} can be rebuilt",
+            self.lost, self.parity
+        )
     }
 }
 

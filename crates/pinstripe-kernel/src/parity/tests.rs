@@ -172,7 +172,10 @@ fn too_many_lost_is_an_error_and_writes_nothing() {
     let present = [None, None, Some(&row[2][..]), None, Some(&row[4][..])];
     let lost = rebuild(3, &present, &mut [(0, &mut out)]).unwrap_err();
     assert_eq!(lost, TooManyLost { lost: 3, parity: 2 });
-    assert_eq!(lost.to_string(), "3 shards are lost, but only 2 can be rebuilt");
+    assert_eq!(
+        lost.to_string(),
+        "3 shards (chunks of one stripe) are lost, but only 2 can be rebuilt"
+    );
     assert_eq!(out, [0xee; 50]);
 }
 

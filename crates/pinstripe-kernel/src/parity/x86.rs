@@ -212,7 +212,7 @@ pub(super) fn cache_bytes() -> usize {
 
 /// The size of the `n`th cache that a CPUID leaf describes.
 fn stated_bytes(leaf: u32, n: u32) -> Option<usize> {
-    #[allow(unused_unsafe, reason = "unsafe in the older of the supported compilers only")]
+    #[allow(unused_unsafe, reason = "this is unsafe only in the older of the supported compilers")]
     // SAFETY: every x86-64 processor has CPUID; a leaf beyond its range only yields other figures.
     let (highest, stated) = unsafe { (__cpuid(leaf & 0x8000_0000), __cpuid_count(leaf, n)) };
     let kind = stated.eax & 0x1f;

@@ -129,12 +129,13 @@ fn evidence(
     let runs = results.variants.iter().map(|it| counting.runs(it).count()).min().unwrap_or(0);
     let loads = results.groups().join(", ");
     let others = scores.iter().filter(|it| it.value != chosen.value);
-    let others: String =
-        others.map(|it| format!("; {}: {:.2}, {:.2}", it.value, it.share, it.moved)).collect();
+    let others: String = others
+        .map(|it| format!("; {} reaches {:.2} and transfers {:.2}", it.value, it.share, it.moved))
+        .collect();
     let notes: String = results.notes.iter().map(|note| format!("; {note}")).collect();
     format!(
-        "{:.2} of the best rate, members move {:.2} bytes for each byte requested{others}; means \
-         of {loads}, each of {runs} runs or more{notes}",
+        "reaches {:.2} of the best rate, and members transfer {:.2} bytes for each requested \
+         byte{others}; these are means over {loads}, with at least {runs} runs each{notes}",
         chosen.share, chosen.moved,
     )
 }
@@ -200,15 +201,15 @@ mod tests {
         let values = [("w, auto", 99.0), ("w, 4K", 100.0), ("r, auto", 50.0), ("r, 4K", 49.0)];
         let mut results = results(&values, &[1.0; 4]);
         let advice = &advise(&results)[0];
-        let wanted = "1.00 of the best rate, members move 1.00 bytes for each byte requested; \
-                      4K: 1.00, 1.00; means of w, r, each of \
-                      16 runs or more";
+        let wanted = "reaches 1.00 of the best rate, and members transfer 1.00 bytes for each \
+                      requested byte; 4K reaches 1.00 and transfers 1.00; these are means over \
+                      w, r, with at least 16 runs each";
         assert_eq!(advice.evidence, wanted);
         let mut disturbed = results.clone();
         disturb(&mut disturbed);
         assert_eq!(
             advise(&disturbed)[0].evidence,
-            format!("{wanted}; other programs used the machine")
+            format!("{wanted}; other programs used the machine during the measurement")
         );
         results.variants[2].runs.truncate(7);
         assert!(advise(&results).is_empty());

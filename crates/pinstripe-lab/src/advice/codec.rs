@@ -88,13 +88,14 @@ fn evidence(
         |it: &MeasuredCodec<'_>| counting.paired(it.variant, chosen.variant).map(|it| it.speed);
     let others = known.iter().filter(|it| it.codec != chosen.codec);
     let others: Vec<String> = others
-        .filter_map(|it| Some(format!("{} {:.2}, {:.2}", it.codec, speed(it)?, it.written)))
+        .filter_map(|it| Some(format!("{} {:.2} and {:.2}", it.codec, speed(it)?, it.written)))
         .collect();
     let data = results.parameters.iter().filter(|it| matches!(&*it.name, "data" | "sample"));
     let mut data = data.filter(|it| it.value != "none");
     let data = data.next_back().map_or("?", |it| it.value.as_str());
     format!(
-        "{} {}, {:.2} bytes written for each, of {} runs on '{data}'; times as fast in the same rounds, and bytes: {}",
+        "{} {}, with {:.2} bytes written for each byte of the source, in {} runs with the data \
+         '{data}'; speed of the other codecs relative to this one, and their written bytes: {}",
         figure(median(chosen.variant, counting)),
         chosen.variant.metric.unit,
         chosen.written,
@@ -124,7 +125,11 @@ mod tests {
 
     fn advised(values: &[(&str, f64, f64)]) -> (String, bool) {
         let [advice] = &advise(&results(values))[..] else { panic!("one question") };
-        assert!(advice.evidence.contains("of 16 runs on 'dump'; "), "{}", advice.evidence);
+        assert!(
+            advice.evidence.contains("in 16 runs with the data 'dump'; "),
+            "{}",
+            advice.evidence
+        );
         assert_eq!(advice.is_usual, advice.value == "auto");
         (advice.value.clone(), advice.is_decided)
     }
@@ -151,7 +156,10 @@ mod tests {
         }
         let advice = &advise(&made)[0];
         assert_eq!((&*advice.value, advice.is_decided), ("auto", false));
-        assert!(advice.evidence.ends_with("too close to decide in that time"), "{advice:?}");
+        assert!(
+            advice.evidence.ends_with("too close to each other for a decision in this time"),
+            "{advice:?}"
+        );
         made.variants.iter_mut().for_each(|it| it.runs.truncate(7));
         assert!(advise(&made).is_empty(), "seven rounds show nothing");
     }
@@ -163,7 +171,9 @@ mod tests {
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "lz4");
         assert!(
-            advice.evidence.ends_with("auto 0.83, 1.00; other programs used the machine"),
+            advice.evidence.ends_with(
+                "auto 0.83 and 1.00; other programs used the machine during the measurement"
+            ),
             "{advice:?}"
         );
     }

@@ -28,7 +28,7 @@ use crate::result::{self, Counting, Note, PAIRS_TO_JUDGE, Results, Standing, Sta
 pub const NEGLIGIBLE: f64 = stats::AS_GOOD;
 
 /// The end of the evidence text if the figures show nothing.
-const OPEN: &str = "; the values are too close to decide in that time";
+const OPEN: &str = "; the results are too close to each other for a decision in this time";
 
 /// A setting with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ fn choose(
     let speed = |at: &usize| counting.paired(variants[*at], variants[baseline]).map(|it| it.speed);
     let open = (0..variants.len()).filter(is(Standing::Open)).filter(is_faster);
     let best = open.filter_map(|at| Some((at, speed(&at)?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some((best.0, "; the best value could not be distinguished from those nearest to it"))
+    Some((best.0, "; the best value could not be distinguished from the next best values"))
 }
 
 /// Whether the figures contradict the choice of a variant: another one is faster by more than a
@@ -148,7 +148,7 @@ fn has_rounds(variant: &Variant, counting: Counting) -> bool {
 fn unrest(counting: Counting) -> &'static str {
     match counting {
         Counting::Quiet => "",
-        Counting::Alike => "; other programs used the machine",
+        Counting::Alike => "; other programs used the machine during the measurement",
     }
 }
 
@@ -179,8 +179,8 @@ fn is_slower(one: &Variant, other: &Variant, counting: Counting) -> bool {
     counting.raced(one, other).is_some_and(|it| it.high < 1.0 - NEGLIGIBLE)
 }
 
-/// Returns the evidence, for example `1850 MB/s [1802, 1871] of 12 runs; in the same rounds
-/// buffered 0.77, dsync 0.17 times as fast`.
+/// Returns the evidence, for example `1850 MB/s [1802, 1871], the median of 12 runs; speed of the
+/// other values relative to this one, compared in the same rounds: buffered 0.77, dsync 0.17`.
 fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting) -> String {
     let unit = &chosen.metric.unit;
     let values = counting.values(chosen);
@@ -195,7 +195,8 @@ fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting) -> Stri
     let speeds: Vec<String> = speeds.collect();
     let middle = figure(median(chosen, counting));
     format!(
-        "{middle} {unit}{interval} in {} runs; compared in the same rounds, {} times as fast",
+        "{middle} {unit}{interval}, the median of {} runs; speed of the other values relative to \
+         this one, compared in the same rounds: {}",
         values.len(),
         speeds.join(", ")
     )
@@ -358,7 +359,10 @@ mod tests {
         swing(&mut made, 0.15);
         let advice = advise(&made);
         assert_eq!(advised(&made), said("4", true, false));
-        assert!(advice[0].evidence.ends_with("too close to decide in that time"), "{advice:?}");
+        assert!(
+            advice[0].evidence.ends_with("too close to each other for a decision in this time"),
+            "{advice:?}"
+        );
         assert!(crate::knobs::knobs(&advice).is_empty());
     }
 
@@ -381,7 +385,8 @@ mod tests {
     #[test]
     fn the_evidence_has_all_figures() {
         let advice = &advise(&group(&[("1", 50.0), ("4", 100.0)]))[0];
-        let others = "in 16 runs; compared in the same rounds, 1 0.50 times as fast";
+        let others = "the median of 16 runs; speed of the other values relative to this one, \
+                      compared in the same rounds: 1 0.50";
         assert!(advice.evidence.contains(others), "{}", advice.evidence);
         assert!(advice.evidence.contains("MB/s ["), "{}", advice.evidence);
     }
@@ -393,7 +398,7 @@ mod tests {
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "4");
         assert!(
-            advice.evidence.ends_with("; other programs used the machine"),
+            advice.evidence.ends_with("; other programs used the machine during the measurement"),
             "{}",
             advice.evidence
         );
@@ -401,7 +406,11 @@ mod tests {
         let mut accepted = made.clone();
         accepted.accept_noise();
         assert_eq!(advise(&accepted)[0].value, "4");
-        assert!(advise(&accepted)[0].evidence.ends_with("; other programs used the machine"));
+        assert!(
+            advise(&accepted)[0]
+                .evidence
+                .ends_with("; other programs used the machine during the measurement")
+        );
         // By different things, rounds cannot be compared: nothing can be said.
         for run in &mut made.variants[0].runs {
             run.disturbances[0].kind = "memory".to_owned();

@@ -57,8 +57,8 @@ pub(super) fn advise(results: &Results) -> Vec<Advice> {
         found.map_or("?", |it| it.value.as_str())
     };
     let evidence = format!(
-        "{} KiB needed in the worst of {} runs (longest write {:.1} ms) by {} streams of {} bytes a second, \
-         chunks of {}, in {}; {}{}",
+        "a ring of {} KiB was needed in the worst of {} runs (longest write {:.1} ms) for {} \
+         streams of {} bytes per second and chunks of {}, in {}; {}{}",
         chosen.ring_kib,
         chosen.runs,
         chosen.longest_ms,
@@ -67,7 +67,7 @@ pub(super) fn advise(results: &Results) -> Vec<Advice> {
         option("chunk"),
         results.fingerprint.places.first().map_or("?", |it| it.path.as_str()),
         match others.is_empty() {
-            true => "nothing else was measured".to_owned(),
+            true => "no other policy was measured".to_owned(),
             false => others.join(", "),
         },
         if is_decided { "" } else { OPEN },
@@ -116,8 +116,8 @@ fn need(variant: &Variant) -> Option<RingNeed<'_>> {
 
 fn of_other(need: &RingNeed<'_>) -> String {
     match need.overruns {
-        0.0 => format!("{}: {} KiB", need.policy, need.ring_kib),
-        lost => format!("{}: {} KiB, overruns: {lost}", need.policy, need.ring_kib),
+        0.0 => format!("{} needed {} KiB", need.policy, need.ring_kib),
+        lost => format!("{} needed {} KiB and had overruns: {lost}", need.policy, need.ring_kib),
     }
 }
 

@@ -125,7 +125,9 @@ impl Agent {
     /// # Errors
     /// Returns errors as the system reports them.
     pub fn address(&self) -> Result<SocketAddr> {
-        self.listener.local_addr().map_err(|error| Error::io("cannot be named", "/", error))
+        self.listener.local_addr().map_err(|error| {
+            Error::io("cannot find the address at which the agent listens", "/", error)
+        })
     }
 
     /// Serves coordinators until the agent is stopped.
@@ -151,7 +153,7 @@ impl Agent {
                             }
                             None => tell(AgentReport::Refused {
                                 peer,
-                                why: "there are too many connections".to_owned(),
+                                why: "too many coordinators are connected".to_owned(),
                             }),
                         }
                     }
@@ -161,7 +163,7 @@ impl Agent {
                             stop.wait(NO_DESCRIPTOR);
                         }
                     }
-                    Err(error) => break Err(Error::io("cannot take connections", "/", error)),
+                    Err(error) => break Err(Error::io("cannot accept connections", "/", error)),
                 }
             };
             self.sockets.close_all();
@@ -185,7 +187,7 @@ impl Agent {
             other
         };
         if let Some(other) = other {
-            let why = format!("the agent measures for another coordinator ({other})");
+            let why = format!("another coordinator ({other}) already uses the agent");
             let failure = AgentError::from_error(&Error::new(Kind::Busy, why.clone()));
             let told = message::encode(&AgentReply::Failed(failure)).and_then(|it| link.send(&it));
             drop(told);

@@ -239,7 +239,7 @@ impl Runner for Coordinator {
         let doubt_s = doubts.max().unwrap_or(0) as f64 / 1e9;
         let specs = self.variants();
         let spec = specs.get(variant.0);
-        let spec = spec.ok_or_else(|| Error::new(Kind::Usage, "there is no such variant"))?;
+        let spec = spec.ok_or_else(|| Error::new(Kind::Usage, "this variant does not exist"))?;
         let mut run = merge::merged(&spec.metric, parts, &names, doubt_s);
         (run.order, run.at_s) = (order, at_s);
         if self.terms.accepts_noise {
@@ -268,10 +268,11 @@ fn check_alike(planned: &[(&String, &Planned)], program: &str) -> Result<()> {
             && own.variants.len() == first.variants.len()
             && variants.into_iter().all(|(own, first)| is_alike(own, first));
         if !is_same {
-            let what =
-                format!("the agent would measure other variants than the agent {first_address}");
+            let what = format!(
+                "this agent and the agent {first_address} would measure different variants"
+            );
             let error = Error::new(Kind::Usage, what).at(address.as_str());
-            return Err(error.advice("name directories that have the same names on all machines"));
+            return Err(error.advice("give directories that have the same paths on all machines"));
         }
     }
     Ok(())

@@ -112,7 +112,7 @@ impl Greeting {
         }
         let error = Error::new(
             Kind::Unsupported,
-            "this peer uses another version of the protocol of lab agents",
+            "this peer uses a different version of the protocol of lab agents",
         );
         Err(error
             .expected(PROTOCOL, self.version)
@@ -228,7 +228,7 @@ impl FrameOpener {
             Some(_) => Ok(()),
             None => Err(Error::new(
                 Kind::Corrupt,
-                "this peer sent a message that is changed, repeated, forged or out of order",
+                "this peer sent a message that was changed, repeated, forged or reordered",
             )),
         }
     }

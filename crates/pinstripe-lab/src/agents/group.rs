@@ -111,7 +111,7 @@ impl AgentGroup {
             match ClockOffset::from_exchanges(&found, our_wall_ns) {
                 Some(difference) => self.remotes[number].clock = Some(difference),
                 None => {
-                    let error = Error::new(Kind::Corrupt, "reported impossible times");
+                    let error = Error::new(Kind::Corrupt, "the agent reported impossible times");
                     self.lose(number, &error)?;
                 }
             }
@@ -376,7 +376,7 @@ fn check_addresses(addresses: &[String]) -> Result<()> {
     }
     for (at, address) in addresses.iter().enumerate() {
         if addresses[..at].contains(address) {
-            return refuse(format!("the agent {address} is named twice"));
+            return refuse(format!("the agent {address} is given twice"));
         }
     }
     Ok(())
@@ -398,7 +398,7 @@ fn at(address: &str, error: &Error) -> Error {
 fn unexpected(answer: &AgentReply) -> Error {
     let what = match answer {
         AgentReply::Failed(failure) => return failure.error(),
-        AgentReply::Alive { .. } => "a sign of life",
+        AgentReply::Alive { .. } => "a heartbeat",
         AgentReply::Clock { .. } => "a time",
         AgentReply::Planned(_) => "a plan",
         AgentReply::Done { .. } => "a report of completed work",
@@ -408,5 +408,8 @@ fn unexpected(answer: &AgentReply) -> Error {
 }
 
 fn interrupted() -> Error {
-    Error::new(Kind::Interrupted, "interrupted; the results so far are kept")
+    Error::new(
+        Kind::Interrupted,
+        "the measurement was interrupted; its results until then are kept",
+    )
 }

@@ -44,7 +44,7 @@ impl Link {
         let failed = |error: io::Error| Error::io("cannot connect", address, error);
         let deadline = Instant::now() + HANDSHAKE;
         let mut found =
-            Err(Error::new(Kind::NotFound, "this is not the address of a machine").at(address));
+            Err(Error::new(Kind::NotFound, "this is not a valid address of a machine").at(address));
         for socket in address.to_socket_addrs().map_err(failed)? {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -76,7 +76,7 @@ impl Link {
         deadline: Instant,
     ) -> Result<Link> {
         stream.set_nodelay(true).map_err(|error| {
-            Error::io("the connection to the agent cannot be set up", "/", error)
+            Error::io("the connection between coordinator and agent cannot be set up", "/", error)
         })?;
         let ours = Greeting::new(id::random()?);
         let mut bytes = [0; GREETING_BYTES];
@@ -105,7 +105,7 @@ impl Link {
                 // An agent that finds the proof wrong says no more.
                 receive(&stream, &mut proof, deadline).map_err(|error| match error.kind() {
                     Kind::Unanswered => error,
-                    _ => Error::new(Kind::WrongKey, "the agent has refused the token")
+                    _ => Error::new(Kind::WrongKey, "the agent refused the token")
                         .advice("the token file must have the same content on all machines"),
                 })?;
                 handshake.check(ConnectionEnd::Agent, &proof)?;

@@ -121,7 +121,7 @@ fn disturbances(parts: &[Part], span: &WorkSpan, names: &[String]) -> Vec<Distur
             None => found.push(Disturbance {
                 kind: Part::HOST_LOST.to_owned(),
                 what: format!(
-                    "the host {} was lost: this is the sum without that host",
+                    "the connection to the host {} was lost, so this is the sum without that host",
                     name(part)
                 ),
             }),
@@ -136,7 +136,8 @@ fn disturbances(parts: &[Part], span: &WorkSpan, names: &[String]) -> Vec<Distur
     }
     if span.began_apart_s > APART * span.shortest_s {
         let what = format!(
-            "the hosts began {:.3} s apart, and the shortest part of the run took {:.3} s",
+            "the hosts did not start at the same time ({:.3} s apart), although the shortest part \
+             of the run took only {:.3} s",
             span.began_apart_s, span.shortest_s
         );
         found.push(Disturbance { kind: Part::NOT_TOGETHER.to_owned(), what });
@@ -255,12 +256,15 @@ mod tests {
     #[test]
     fn what_disturbed_one_machine_disturbed_the_run_and_so_does_a_late_beginning() {
         let mut disturbed = part(1, 0.0, 1.0, 50.0);
-        let what = "the hypervisor took 9 % of the processors".to_owned();
+        let what = "the hypervisor took 9 % of the CPU time (steal)".to_owned();
         let found = Disturbance { kind: "steal".to_owned(), what };
         disturbed.run.as_mut().unwrap().disturbances.push(found);
         let parts = vec![part(0, 0.0, 1.0, 100.0), disturbed];
         let mut run = merged(&Metric::throughput(), parts, &names(), 0.0);
-        assert_eq!(run.disturbances[0].what, "b:2: the hypervisor took 9 % of the processors");
+        assert_eq!(
+            run.disturbances[0].what,
+            "b:2: the hypervisor took 9 % of the CPU time (steal)"
+        );
         assert!(!run.is_valid());
         run.accept_noise();
         assert!(run.is_valid() && run.parts[1].run.as_ref().unwrap().is_valid());

@@ -224,7 +224,7 @@ pub fn decode_answer(payload: &[u8]) -> Result<AgentReply> {
     };
     match is_sound {
         true => Ok(answer),
-        false => Err(Error::new(Kind::Corrupt, "sent impossible results")),
+        false => Err(Error::new(Kind::Corrupt, "the agent sent impossible results")),
     }
 }
 
@@ -244,7 +244,7 @@ fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T> {
     };
     let value: Value = serde_json::from_slice(payload).map_err(wrong)?;
     if histograms(&value) > MOST_HISTOGRAMS {
-        return Err(Error::new(Kind::Corrupt, "the peer sent more histograms than a run has"));
+        return Err(Error::new(Kind::Corrupt, "the peer sent more histograms than a run can have"));
     }
     serde_json::from_value(value).map_err(wrong)
 }

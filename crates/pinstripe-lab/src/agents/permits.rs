@@ -54,12 +54,13 @@ impl Permits {
         pools: Vec<String>,
     ) -> Result<Permits> {
         if dirs.is_empty() {
-            return Err(Error::new(Kind::Usage, "an agent needs a directory to work in")
-                .advice("name a directory with --dir"));
+            return Err(Error::new(Kind::Usage, "an agent needs a working directory")
+                .advice("give a directory with --dir"));
         }
         let whole = |dir: &PathBuf| {
             let whole = fs::canonicalize(dir);
-            let whole = whole.map_err(|error| Error::io("cannot be measured", dir, error))?;
+            let whole =
+                whole.map_err(|error| Error::io("this directory cannot be used", dir, error))?;
             match whole.is_dir() {
                 true => Ok(whole),
                 false => Err(Error::new(Kind::Usage, "this is not a directory").at(dir)),
@@ -120,11 +121,11 @@ impl Permits {
         match (option.form, option.name) {
             (ValueForm::Path | ValueForm::Paths, _) => {
                 let path = self.within(value)?.into_os_string().into_string();
-                path.map_err(|_| Error::new(Kind::Usage, "a path is not valid UTF-8"))
+                path.map_err(|_| Error::new(Kind::Usage, "the path is not valid UTF-8"))
             }
             (_, "cross-check") => Err(refused("--cross-check runs a program")),
             (_, "engine") if pool().is_some_and(|it| !self.pools.iter().any(|own| own == it)) => {
-                Err(refused("the case would write objects to a pool of Ceph")
+                Err(refused("the case would write objects to a Ceph pool")
                     .advice("start the agent with --allow-ceph POOL"))
             }
             _ => Ok(value.to_owned()),
@@ -136,11 +137,13 @@ impl Permits {
     fn within(&self, path: &str) -> Result<PathBuf> {
         let path = self.dirs[0].join(path);
         let whole = fs::canonicalize(&path);
-        let whole = whole.map_err(|error| Error::io("cannot be measured", &path, error))?;
+        let whole =
+            whole.map_err(|error| Error::io("this directory cannot be used", &path, error))?;
         match self.dirs.iter().any(|dir| whole.starts_with(dir)) {
             true => Ok(whole),
             false => {
-                let error = refused("this path is not in a directory of the agent").at(path);
+                let error =
+                    refused("this path is outside the directories that the agent may use").at(path);
                 Err(error.advice("start the agent with --dir DIR"))
             }
         }

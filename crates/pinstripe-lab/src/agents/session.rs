@@ -144,7 +144,7 @@ impl AgentSession<'_> {
         refuse_plan_without_room(plan.as_ref())?;
         plan.may_begin()?;
         let patience = Duration::try_from_secs_f64(asked.patience_s)
-            .map_err(|_| Error::new(Kind::Usage, "the timeout is not a number of seconds"))?;
+            .map_err(|_| Error::new(Kind::Usage, "the timeout is not a valid number of seconds"))?;
         let effort = Effort { patience, ..Effort::default() };
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let planned = Planned {
@@ -175,7 +175,7 @@ impl AgentSession<'_> {
         let work = self.work.as_mut().filter(|it| it.is_prepared && it.ran.is_none());
         let work = work.ok_or_else(|| out_of_turn("prepare a run"))?;
         if variant.0 >= work.plan.variants().len() {
-            return Err(Error::new(Kind::Usage, "there is no such variant"));
+            return Err(Error::new(Kind::Usage, "this variant does not exist"));
         }
         let readied = work.station.ready(work.plan.as_mut(), variant, &self.live)?;
         work.ready = Some((variant, readied));
@@ -192,7 +192,8 @@ impl AgentSession<'_> {
             if left > FARTHEST_START {
                 let error = Error::new(
                     Kind::Usage,
-                    "the coordinator asked for a start of the run too far in the future",
+                    "the coordinator requested a start time for the run that is too far in the \
+                     future",
                 );
                 return Err(
                     error.expected(format!("within {FARTHEST_START:?}"), format!("{left:?}"))
@@ -229,7 +230,7 @@ fn kept(run: Run) -> Run {
 }
 
 fn out_of_turn(what: &str) -> Error {
-    Error::new(Kind::Usage, format!("the coordinator may not {what} now"))
+    Error::new(Kind::Usage, format!("the coordinator is not permitted to {what} now"))
 }
 
 /// Reads the coordinator's messages until the connection ends, and returns the reason for its end.

@@ -14,8 +14,8 @@ const CONTEXT: &str = "pinstripe lab agent 2026-11-25 key of a token";
 /// A token of fewer bytes can be guessed by a host that has listened to one connection.
 const LEAST_BYTES: usize = 32;
 const MOST_BYTES: u64 = 4096;
-const ADVICE: &str = "create a token with 'openssl rand -hex 32 > FILE; chmod 600 FILE', and use \
-                      the same file on all machines";
+const ADVICE: &str = "create a token with 'openssl rand -hex 32 > FILE; chmod 600 FILE', and copy \
+                      this file to all machines";
 
 /// A key derived from a token. The key is never shown and never sent.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ impl Token {
     pub fn from_bytes(bytes: &[u8]) -> Result<Token> {
         let bytes = bytes.trim_ascii();
         if bytes.len() < LEAST_BYTES || bytes.len() as u64 > MOST_BYTES {
-            let error = Error::new(Kind::Refused, "this file does not contain a token");
+            let error = Error::new(Kind::Refused, "this file does not contain a valid token");
             let error = error.expected(
                 format!("{LEAST_BYTES} to {MOST_BYTES} bytes"),
                 format!("{} bytes", bytes.len()),
@@ -59,7 +59,7 @@ impl Token {
         let found = file.metadata().map_err(failed)?;
         let refuse = |what: &str| Err(Error::new(Kind::Refused, what.to_owned()).at(path));
         if !found.is_file() {
-            return refuse("this is not a regular file, so it cannot contain a token");
+            return refuse("this is not a regular file, so it cannot be a token file");
         }
         let user = rustix::process::geteuid().as_raw();
         if found.uid() != user && found.uid() != 0 {
@@ -74,7 +74,7 @@ impl Token {
             return refuse(&format!(
                 "other users can read or change the token file (mode {mode:03o})"
             ))
-            .map_err(|error: Error| error.advice(format!("chmod 600 {path}")));
+            .map_err(|error: Error| error.advice(format!("run 'chmod 600 {path}'")));
         }
         Token::from_bytes(&read_at_most(file, MOST_BYTES + 64).map_err(failed)?)
             .map_err(|it| it.at(path))

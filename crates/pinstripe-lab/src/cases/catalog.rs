@@ -20,13 +20,14 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "catalog",
-    about: "Write the catalogue of a backup by 1 and by 37 writers, and measure the rows per \
-            second",
+    about: "Write the catalogue (list of files) of a backup with 1 and with 37 writers, and \
+            measure the rows per second",
     help: "\
-Generates in memory the catalogue of fifteen machines with 37 file systems in total, with realistic names, \
-sizes and hashes; about half of the files have distinct content. Then concurrent writers write the catalogue \
-into a new store of four members with parity 1. Each file system becomes one snapshot, and all snapshots are \
-durable at the end of a run. The variant 'view' creates the SQL view of all snapshots, with one writer.",
+Generates in memory the catalogue (list of files) of fifteen machines with 37 file systems in total. Names, \
+sizes and hashes are realistic; about half of the files have distinct content. Concurrent writers then write \
+the catalogue into a new store of four members with parity 1. Each file system becomes one snapshot, and all \
+snapshots are durable at the end of a run. The variant 'view' creates the SQL view of all snapshots, with \
+one writer.",
     examples: "\
   pinstripe lab run catalog --dir /srv
   pinstripe lab run catalog --rows 13753410 --writers 1,37",
@@ -56,7 +57,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: ValueForm::Count,
         default: Some("200000"),
-        about: "Rows of the catalogue, one per file",
+        about: "Number of rows in the catalogue; each row describes one file",
         more: "The generated catalogue is modelled on a real one, which had 13753410 rows.",
     },
     CaseOption {
@@ -64,7 +65,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N,...",
         form: ValueForm::Counts,
         default: Some("1,37"),
-        about: "Concurrent writers, 37 at most",
+        about: "Numbers of concurrent writers to compare, each at most 37",
         more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
@@ -72,7 +73,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "",
         form: ValueForm::Flag,
         default: None,
-        about: "Leave out the SQL view",
+        about: "Do not measure the SQL view",
         more: "",
     },
 ];
@@ -95,7 +96,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }
     let rows = values.count("rows");
     if rows < ROWS_MIN {
-        return Err(Error::new(Kind::Usage, "too few rows").expected(ROWS_MIN, rows));
+        return Err(Error::new(Kind::Usage, "--rows is too small").expected(ROWS_MIN, rows));
     }
     let mut ways: Vec<CatalogWay> =
         writers.into_iter().map(|it| CatalogWay::Writers(it as usize)).collect();
@@ -192,11 +193,13 @@ impl Plan for CatalogCase {
         let spec = |way: &CatalogWay| {
             let (name, group, about) = match way {
                 CatalogWay::Writers(1) => {
-                    ("1 writer".to_owned(), "streams", "rows of all streams in turn")
+                    ("1 writer".to_owned(), "streams", "one writer writes the rows of all streams")
                 }
-                CatalogWay::Writers(writers) => {
-                    (format!("{writers} writers"), "streams", "streams at once")
-                }
+                CatalogWay::Writers(writers) => (
+                    format!("{writers} writers"),
+                    "streams",
+                    "several writers write the rows of all streams",
+                ),
                 CatalogWay::View => ("view".to_owned(), "view", "rebuilding the SQL view"),
             };
             let (group, about) = (group.to_owned(), about.to_owned());
@@ -271,7 +274,7 @@ fn tables(results: &Results) -> Vec<Table> {
             grid::cell(grid::figure(variant, grid::named("bytes_of_each_row"))),
         ]);
     }
-    let note = "The time begins with all rows in memory and ends when all rows are durable.";
+    let note = "The time starts when all rows are in memory, and ends when all rows are durable.";
     vec![Table::from_rows("Inserting rows into the catalog", note, rows)]
 }
 

@@ -19,19 +19,21 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "dedup",
-    about: "Show what dedup of whole files, of fixed blocks and of content-defined chunks would \
-            save",
+    about: "Show how much deduplication of whole files, fixed blocks and content-defined chunks \
+            would save",
     help: "\
-Reads a tree once and writes nothing. Compares deduplication of whole files (equal by name, size and content, \
-or by content alone), of blocks of fixed length from 4 KiB to 1 MiB, and of content-defined chunks of the same \
-average lengths. Holes of sparse files are not counted, and a file with several hard links counts once.
+Reads a tree once and writes nothing. Compares three kinds of deduplication: of whole files (equal in name, \
+size and content, or in content alone), of blocks of fixed length from 4 KiB to 1 MiB, and of \
+content-defined chunks of the same average lengths. Holes of sparse files are not counted, and a file with \
+several hard links counts once.
 
-If --tree is given several times, the trees are measured separately, and then together as one tree, in which \
-equal files and chunks of different trees are found as well. The difference between the results is what one \
-store for all trees would save.
+If --tree is given several times, the trees are measured separately, and then together as one tree. The \
+measurement of all trees together also finds equal files and chunks in different trees. The difference \
+between the result for all trees together and the results for the single trees is the space that one store \
+for all trees would save.
 
-The results are counts, not times, so other load does not disturb them. If the memory is too small for all \
-distinct parts, the result is estimated from a sample, and the table says so.",
+The results are counts, not times, so other load does not disturb them. If --seen-memory is too small for \
+the list of all distinct chunks, the result is estimated from a sample, and the table reports this.",
     examples: "\
   pinstripe lab run dedup --tree /home
   pinstripe lab run dedup --tree /srv/server1 --tree /srv/server2 --tree /srv/server3
@@ -57,7 +59,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "",
         form: ValueForm::Flag,
         default: None,
-        about: "Do not enter mounted file systems",
+        about: "Do not enter other file systems that are mounted below a tree",
         more: "",
     },
     CaseOption {
@@ -65,7 +67,8 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("256M"),
-        about: "Memory for the list of distinct chunks; if it is too small, a sample is taken",
+        about: "Memory for the list of distinct chunks; if it is too small, the result is \
+                estimated from a sample",
         more: "",
     },
 ];
@@ -98,7 +101,7 @@ fn refuse_nested(trees: &[PathBuf]) -> Result<()> {
     for (number, tree) in whole.iter().enumerate() {
         let others = whole.iter().enumerate().filter(|(other, _)| *other != number);
         if let Some((_, outer)) = others.into_iter().find(|(_, other)| tree.starts_with(other)) {
-            let what = format!("this directory is inside {}, which is also named", outer.display());
+            let what = format!("this directory is inside {}, which is also given", outer.display());
             return Err(Error::new(Kind::Usage, what).at(&trees[number]));
         }
     }
@@ -316,11 +319,12 @@ fn of_tree(variant: &Variant, run: &Run) -> Table {
     }
     let of = |name: &str| run.measured.figures.get(name).copied().unwrap_or(0.0);
     let mut note = format!(
-        "New chunks of 64 KiB compress to {:.1} %. '~': estimated from a sample.",
+        "New chunks of 64 KiB can be compressed to {:.1} % of their size. Values with '~' are \
+         estimated from a sample.",
         of("compressed_percent")
     );
     if of("losses") > 0.0 {
-        note.push_str(&format!(" Entries that could not be read: {}.", of("losses")));
+        note.push_str(&format!(" Number of entries that could not be read: {}.", of("losses")));
     }
     Table::from_rows(&variant.name, note, rows)
 }

@@ -13,23 +13,23 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "fileio",
-    about: "Read and write files in the six modes of sysbench, and show every parameter",
+    about: "Read and write files in the six access modes of sysbench, and show every parameter",
     help: "\
-Files are created in a directory of their own and accessed in these modes:
+The case creates files in a new directory, and accesses them in these modes:
   seqwr    write new files from the first byte to the last, once
   seqrewr  overwrite existing files from the first byte to the last, once
   seqrd    read files from the first byte to the last, once
   rndrd    read blocks at random offsets
   rndwr    write blocks at random offsets
   rndrw    read and write blocks at random offsets (3 reads for 2 writes)
-The rate is the number of bytes transferred, divided by the time until they were durable; this time includes \
-the sync at the end, which is also shown separately. If --dir is given several times, the first directory is \
-the baseline of each mode.
+The rate is the number of bytes transferred, divided by the time until they were durable. The measured time \
+includes the sync at the end, which is also shown separately. If --dir is given several times, the first \
+directory is the baseline of each mode.
 
---compat sysbench does what sysbench does by default: after each 100 requests it calls fsync on every file, \
-written or not, one after the other (128 calls with 128 files), and once more at the end. With --compat \
-sysbench, sequential modes start over from the first byte until the time is over, and the rates of write \
-modes depend more on fsync than on writing.",
+With --compat sysbench, the case syncs as sysbench does by default. After every 100 requests, and at the end \
+of a run, sysbench calls fsync on every file, even if the file was not written (128 calls with 128 files). \
+With --compat sysbench, sequential modes start again at the first byte until the time is over. With --compat \
+sysbench, the rates of write modes depend more on fsync than on writing.",
     examples: "\
   pinstripe lab run fileio --dir /srv
   pinstripe lab run fileio --dir /mnt/ssd --dir /mnt/hdd --modes rndrd,rndwr --block-size 4K
@@ -49,7 +49,7 @@ pub(crate) const MODES: CaseOption = CaseOption {
     value: "NAME,...",
     form: ValueForm::SomeOf(MODE_NAMES),
     default: Some("seqwr,seqrewr,seqrd,rndrd,rndwr,rndrw"),
-    about: "Modes to run, in this order",
+    about: "Modes to run, in the given order",
     more: "",
 };
 
@@ -69,7 +69,7 @@ pub(crate) const TOTAL_SIZE: CaseOption = CaseOption {
     value: "SIZE",
     form: ValueForm::Size,
     default: Some("1G"),
-    about: "Bytes of all files together",
+    about: "Total size of all files",
     more: "",
 };
 
@@ -79,14 +79,15 @@ pub const BLOCK_SIZE: CaseOption = CaseOption {
     value: "SIZE",
     form: ValueForm::Size,
     default: Some("16K"),
-    about: "Bytes of each request",
+    about: "Size of each request",
     more: "",
 };
 
 /// The length of a run.
 pub(crate) const RUN_TIME: CaseOption = CaseOption {
     default: Some("3"),
-    about: "Maximum seconds of a run; a sequential mode ends at the last byte, if that is earlier",
+    about: "Maximum duration of a run in seconds; a run of a sequential mode also ends at the last \
+            byte",
     ..shared::RUN_TIME
 };
 
@@ -96,7 +97,7 @@ pub(crate) const READ_SHARE: CaseOption = CaseOption {
     value: "SHARE",
     form: ValueForm::Number,
     default: Some("0.6"),
-    about: "Share of reads in rndrw, from 0 to 1",
+    about: "Share of reads in the mode rndrw, from 0 to 1",
     more: "",
 };
 
@@ -129,8 +130,8 @@ const OPTIONS: &[CaseOption] = &[
         value: "NAME",
         form: ValueForm::OneOf(&["sysbench"]),
         default: None,
-        about: "Sync as sysbench does: every file after each 100 requests, and at the end",
-        more: "See above.",
+        about: "Sync as sysbench does: sync every file after every 100 requests, and at the end",
+        more: "The description of the case 'fileio' explains the effect of --compat sysbench.",
     },
 ];
 
@@ -172,7 +173,7 @@ pub(crate) fn layout(
 ) -> Result<DiskOptions> {
     let read_share = values.number(READ_SHARE.name);
     if read_share > 1.0 {
-        return Err(Error::new(Kind::Usage, "--read-share is a number from 0 to 1"));
+        return Err(Error::new(Kind::Usage, "--read-share must be a number from 0 to 1"));
     }
     let files = if setting.device.is_some() { 1 } else { values.count(FILES.name) };
     let sizes = (files, values.size(TOTAL_SIZE.name), values.size(BLOCK_SIZE.name));
@@ -229,9 +230,9 @@ fn tables(results: &Results) -> Vec<Table> {
             times.count().to_string(),
         ]);
     }
-    let note = "IOPS are requests per second, including the time until all data was durable. \
-                Response times are those of all reads and writes; with --rate, they are measured \
-                from the time at which the request was due.";
+    let note = "IOPS are requests per second; the time until all data was durable is included. \
+                Response times are the times of all reads and writes; with --rate, a response time \
+                starts when the request was due.";
     vec![Table::from_rows("Requests", note, rows)]
 }
 

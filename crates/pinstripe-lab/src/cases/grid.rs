@@ -142,7 +142,9 @@ fn laid_out(
         rows.push(std::iter::once(row.to_owned()).chain(cells).collect());
     }
     let note = match is_disturbed {
-        true => format!("{note} Values in brackets: every run was disturbed.").trim().to_owned(),
+        true => {
+            format!("{note} A value is in brackets if every run was disturbed.").trim().to_owned()
+        }
         false => note.to_owned(),
     };
     Table::from_rows(title, note, rows)

@@ -14,17 +14,17 @@ pub static CASE: Case = Case {
     name: "iozone",
     about: "Run the twelve tests of iozone, which access a file in different ways",
     help: "\
-A file is accessed in each of these ways, with as many requests as it has records:
+Each test accesses a file in one of these ways, with as many requests as the file has records:
   write, rewrite          write from the first record to the last: a new file, and an existing one
   read, reread            read from the first record to the last: from the disk, and from the page cache
   random-read, random-write, mixed   access records at random offsets; mixed alternates reads and writes
   backward                read from the last record to the first
-  record-rewrite          write the record in the middle again and again
-  stride                  read every Nth record (--stride), in passes, until each was read once
+  record-rewrite          write the record in the middle of the file repeatedly
+  stride                  read every Nth record (--stride), in passes, until each record was read once
   fwrite, fread           write and read through the C library's buffer of 4 KiB
-The rate is the number of bytes transferred, divided by the time until they were durable; this time includes \
-the sync at the end (iozone -e). Unlike in iozone, every read except reread begins with an empty page cache \
-(iozone -U, without unmounting), and every test is repeated.",
+The rate is the number of bytes transferred, divided by the time until they were durable. The measured time \
+includes the sync at the end (as with iozone -e). Unlike in iozone, every read test except reread begins \
+with an empty page cache (as with iozone -U, but without unmounting), and every test is repeated.",
     examples: "\
   pinstripe lab run iozone --dir /srv --file-size 8G --record-size 4M
   pinstripe lab run iozone --tests read,stride --stride 17 --policy direct",
@@ -59,7 +59,7 @@ pub(super) const TESTS: CaseOption = CaseOption {
         "write,rewrite,read,reread,random-read,random-write,backward,record-rewrite,stride,\
          fwrite,fread,mixed",
     ),
-    about: "Tests to run, in this order",
+    about: "Tests to run, in the given order",
     more: "",
 };
 
@@ -70,7 +70,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("512M"),
-        about: "Bytes of the file",
+        about: "Size of the file",
         more: "",
     },
     shared::RECORD_SIZE,
@@ -79,7 +79,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: ValueForm::Count,
         default: Some("17"),
-        about: "Distance from one read to the next, in records, for the test stride",
+        about: "Distance from one read to the next in the test stride, in records",
         more: "",
     },
     CaseOption { default: Some("30"), ..shared::RUN_TIME },

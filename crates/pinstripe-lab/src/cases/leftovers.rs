@@ -74,7 +74,7 @@ pub fn remove_leftover(dir: &Path) -> Result<()> {
     if !is_left(dir) {
         return Err(Error::new(
             Kind::Refused,
-            "this directory was not left over from a killed run",
+            "this directory was not left behind by a killed run",
         )
         .at(dir));
     }

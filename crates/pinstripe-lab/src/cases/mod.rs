@@ -128,7 +128,7 @@ pub fn find(name: &str) -> Result<&'static Case> {
     found.ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|case| case.name).collect();
         let error = Error::new(Kind::NotFound, format!("there is no case '{name}'"));
-        error.advice(format!("one of {}", names.join(", ")))
+        error.advice(format!("the cases are {}", names.join(", ")))
     })
 }
 

@@ -20,22 +20,22 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "opmix",
-    about: "Replay the operations of office programs on a file server, from a load file of dbench, \
-            and time each kind of operation",
+    about: "Replay a load file of dbench (operations of office programs on a file server), and \
+            measure the time of each kind of operation",
     help: "\
 Each client is a thread with its own directory, in which it repeats the operations of the load file: opens, \
-stats, reads, writes, renames, locks, flushes. The table shows the count, mean time and longest time of each \
-kind of operation, as dbench does, and also percentiles. An operation that is still running when the time is \
-over is completed and counted, so that the longest stall is not cut off.
+stats, reads, writes, renames, locks and flushes. The table shows the count, mean time and longest time of \
+each kind of operation, as dbench does, and also percentiles. An operation that is still running when the \
+time is over is completed and counted, so that the longest stall is not cut off.
 
-If --dir is given several times, the directories take turns, and the first one is the baseline. To measure \
-the effect of a change, such as another file system or another setting of an array, give a directory without \
-the change and one with the change. For each operation, the results of all directories are shown side by \
-side.
+If --dir is given several times, the directories are measured in turn, and the first directory is the \
+baseline. To measure the effect of a change, such as another file system or another setting of an array, \
+give a directory without the change and one with the change. For each operation, the results of all \
+directories are shown side by side.
 
-The rate is bytes read and written per second; only the operation Flush waits for the disk. Load files are \
-those of dbench 3 and 4 (client.txt). Without a load file, a short generated load is used, whose results are \
-not comparable with results of dbench.",
+The rate is the number of bytes read and written per second; only the operation Flush waits for the disk. A \
+load file is a client.txt of dbench 3 or 4. Without a load file, a short generated load is used, whose \
+results are not comparable with results of dbench.",
     examples: "\
   pinstripe lab run opmix --dir /srv --clients 1,10
   pinstripe lab run opmix --dir /mnt/before --dir /mnt/after --clients 10
@@ -52,7 +52,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "FILE",
         form: ValueForm::Path,
         default: None,
-        about: "Load file [default: a short generated load]",
+        about: "Load file of dbench [default: a short generated load]",
         more: "",
     },
     shared::CLIENTS,
@@ -151,8 +151,8 @@ impl Plan for OpMix {
 
     fn notes(&self) -> Vec<String> {
         vec![
-            "only the operation Flush waits for the disk: the data of all other operations is \
-             accepted, but not durable"
+            "only the operation Flush waits for the disk; data that other operations write is \
+             accepted, but not yet durable"
                 .to_owned(),
         ]
     }
@@ -250,10 +250,13 @@ fn before_and_after(variants: &[&Variant]) -> Option<Table> {
     let disturbed = variants.iter().any(|it| it.values().is_empty());
     let note = match disturbed {
         true => {
-            "Every run of one directory was disturbed: the times of that directory include all its \
-             runs."
+            "Every run in one directory was disturbed, so the times of that directory include all \
+             its runs."
         }
-        false => "The times are from all runs that count; the runs of the directories alternate.",
+        false => {
+            "The times are from all runs that count. The runs in the different directories \
+             alternated."
+        }
     };
     Some(Table::from_rows(&format!("{}, side by side", first.group), note, rows))
 }
@@ -278,12 +281,12 @@ fn operations(variant: &Variant) -> Table {
     }
     let surprises = grid::figure(variant, grid::named("surprises")).map_or(0.0, |it| it.value);
     let mut note = match variant.values().is_empty() {
-        true => "The times are from all runs together, because every run was disturbed.".to_owned(),
-        false => "The times are from all runs that count, taken together.".to_owned(),
+        true => "The times are from all runs, because every run was disturbed.".to_owned(),
+        false => "The times are from all runs that count.".to_owned(),
     };
     if surprises > 0.0 {
         note += &format!(
-            " Operations of a run whose result differed from the load file: {surprises:.0}."
+            " In a run, {surprises:.0} operations had another result than in the load file."
         );
     }
     Table::from_rows(&variant.name, note, rows)

@@ -59,8 +59,10 @@ impl CaseOption {
     /// [`Kind::Usage`] that names the expected form.
     pub fn check(&self, text: &str) -> Result<()> {
         let refuse = |wanted: String| {
-            let error =
-                Error::new(Kind::Usage, format!("'{text}' is not a value of --{}", self.name));
+            let error = Error::new(
+                Kind::Usage,
+                format!("'{text}' is not a valid value of --{}", self.name),
+            );
             Err(error.advice(wanted))
         };
         match self.form {
@@ -68,26 +70,27 @@ impl CaseOption {
             ValueForm::Size => parse_size(text).map(drop),
             ValueForm::Count => match text.parse::<u64>() {
                 Ok(1..) => Ok(()),
-                _ => refuse("a whole number of at least 1".to_owned()),
+                _ => refuse("give a whole number of at least 1".to_owned()),
             },
             ValueForm::Number => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() && number >= 0.0 => Ok(()),
-                _ => refuse("a number of at least 0".to_owned()),
+                _ => refuse("give a number of at least 0".to_owned()),
             },
             ValueForm::Counts => match text.split(',').all(|it| it.parse::<u64>().is_ok()) {
                 true => Ok(()),
-                false => refuse("whole numbers of at least 0, separated by commas".to_owned()),
+                false => refuse("give whole numbers of at least 0, separated by commas".to_owned()),
             },
             ValueForm::Sizes => text.split(',').try_for_each(|it| parse_size(it).map(drop)),
             ValueForm::OneOf(words) => match words.contains(&text) {
                 true => Ok(()),
-                false => refuse(format!("one of {}", words.join(", "))),
+                false => refuse(format!("the values are {}", words.join(", "))),
             },
             ValueForm::SomeOf(words) => match text.split(',').all(|word| words.contains(&word)) {
                 true => Ok(()),
-                false => {
-                    refuse(format!("one or more of {}, separated by commas", words.join(", ")))
-                }
+                false => refuse(format!(
+                    "give one or more of these values, separated by commas: {}",
+                    words.join(", ")
+                )),
             },
         }
     }

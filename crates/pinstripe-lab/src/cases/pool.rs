@@ -18,9 +18,10 @@ pub(crate) const ENGINE: CaseOption = CaseOption {
     value: "NAME",
     form: ValueForm::Text,
     default: Some("file"),
-    about: "What to read: 'file', or objects of a Ceph pool: ceph:POOL or ceph:POOL/NAMESPACE",
-    more: "Objects are created in the namespace pinstripe-lab unless another one is named, and \
-           removed at the end. To read from a Ceph pool, the package librados2 must be \
+    about: "What to read: files ('file'), or objects of a Ceph pool ('ceph:POOL' or \
+            'ceph:POOL/NAMESPACE')",
+    more: "The objects are created in the given namespace, or else in the namespace pinstripe-lab, \
+           and are removed at the end. To read from a Ceph pool, the package librados2 must be \
            installed.",
 };
 
@@ -71,8 +72,8 @@ impl CephPool {
             Some(pool) if !pool.is_empty() && !pool.starts_with('/') => pool.to_owned(),
             None if engine == "file" => return Ok(None),
             _ => {
-                return Err(Error::new(Kind::Usage, format!("there is no engine '{engine}'"))
-                    .advice("write the engine as file, ceph:POOL or ceph:POOL/NAMESPACE"));
+                return Err(Error::new(Kind::Usage, format!("'{engine}' is not a valid engine"))
+                    .advice("the engine must be file, ceph:POOL or ceph:POOL/NAMESPACE"));
             }
         };
         let conf = values.text("ceph-conf").unwrap_or(DEFAULT_CONF).into();
@@ -114,7 +115,7 @@ impl CephPool {
     pub fn intent(&self, clients: u64, record_bytes: usize, bytes: u64) -> String {
         let count = clients * bytes / record_bytes as u64;
         format!(
-            "create {count} objects, {}, in the pool {}",
+            "create {count} objects with a total size of {} in the pool {}",
             format_size(clients * bytes),
             self.pool
         )

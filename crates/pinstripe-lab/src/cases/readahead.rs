@@ -28,25 +28,25 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "readahead",
-    about: "Read files sequentially with several windows of read-ahead, by 1, 2 and 4 clients",
+    about: "Read files sequentially with several read-ahead windows, with 1, 2 and 4 clients",
     help: "\
 Each client is a thread that reads its own file from the first byte to the last. With the window 'kernel', \
-the kernel reads ahead with its current setting. With the other windows, pinstripe disables the kernel's \
-read-ahead (POSIX_FADV_RANDOM) and requests the bytes within the window ahead of the reads \
+the kernel reads ahead with its current setting. With any other window, pinstripe disables the read-ahead of \
+the kernel (POSIX_FADV_RANDOM) and requests the bytes within the window ahead of the reads \
 (POSIX_FADV_WILLNEED), so that any window can be tried without root.
 
-With --through overlay, the read-ahead of 'pinstripe overlay' is used, in this process and without a mount; \
-it reads at most 64 records ahead of each client, with memory for 80 records. With --through store, the \
-files are read from a backup that the case makes in the same directory, as 'pinstripe mount' reads them. \
-With --through none, nothing is read ahead. The second table compares the results with those published in \
-2013 for a cluster of 24 servers.
+With --through overlay, the case uses the read-ahead of 'pinstripe overlay' in its own process, without a \
+mount; at most 64 records are read ahead for each client, with memory for 80 records. With --through store, \
+the files are read from a backup that the case makes in the same directory, as 'pinstripe mount' reads them. \
+With --through none, nothing is read ahead. The second table compares the results with results that were \
+published in 2013 for a cluster of 24 servers.
 
-With --engine ceph:POOL each client reads objects of a Ceph cluster through librados, with its own \
+With --engine ceph:POOL, each client reads objects of a Ceph cluster through librados, with its own \
 connection; each object is one record long. The kernel does not read ahead on Ceph objects, so the window \
-'kernel' has no effect on them; with the other windows, pinstripe keeps requests for the window and for one \
+'kernel' has no effect on them. With any other window, pinstripe keeps requests for the window and for one \
 more record in flight.
 
-With --through kernel the windows are set in the kernel as read_ahead_kb of the disk or mount, which \
+With --through kernel, each window is set in the kernel as read_ahead_kb of the disk or mount, which \
 requires root. The old value of read_ahead_kb is restored at the end, also after an interrupt.",
     examples: "\
   pinstripe lab run readahead --dir /mnt/ceph
@@ -169,7 +169,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let record_bytes = values.size("record-size");
     let file_bytes = values.size("file-size") / record_bytes.max(1) * record_bytes;
     if file_bytes == 0 || clients.contains(&0) || ways.is_empty() {
-        return Err(Error::new(Kind::Usage, "the options leave nothing to read")
+        return Err(Error::new(Kind::Usage, "with these options, nothing would be read")
             .advice("increase --file-size, --windows or --clients, or reduce --record-size"));
     }
     Ok(Box::new(ReadAheadCase {
@@ -298,7 +298,7 @@ impl Plan for ReadAheadCase {
         let mut intents = vec![shared::intent(&self.dir, CASE.name, self.needed())];
         if self.sets_kernel() {
             intents.push(
-                "set read_ahead_kb of the disk or mount, and restore its old value at the end"
+                "change read_ahead_kb of the disk or mount, and restore its old value at the end"
                     .to_owned(),
             );
         }
@@ -379,7 +379,7 @@ impl Plan for ReadAheadCase {
 }
 
 fn tables(results: &Results) -> Vec<Table> {
-    let note = "All clients together.";
+    let note = "Each value is the total rate of all clients.";
     let ways = ["window", "clients"];
     let grid = grid::grid(
         results,

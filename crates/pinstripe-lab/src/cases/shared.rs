@@ -28,8 +28,9 @@ pub const POLICY: CaseOption = CaseOption {
     form: ValueForm::OneOf(POLICY_NAMES),
     default: Some("buffered"),
     about: "Write policy: buffered, dsync, sync, direct, direct+dsync or uncached",
-    more: "direct bypasses the page cache; dsync and sync wait for the disk at each write; with \
-           uncached, data goes through the page cache but does not stay in it.",
+    more: "The policy direct bypasses the page cache. The policies dsync and sync wait for the \
+           disk at each write. With the policy uncached, data goes through the page cache, but \
+           does not stay in it.",
 };
 
 /// Several policies, which are compared.
@@ -38,7 +39,7 @@ pub const POLICIES: CaseOption = CaseOption {
     value: "NAME,...",
     form: ValueForm::SomeOf(POLICY_NAMES),
     default: Some("buffered,dsync,sync,direct,direct+dsync,uncached"),
-    about: "Write policies: buffered, dsync, sync, direct, direct+dsync, uncached",
+    about: "Write policies to compare: buffered, dsync, sync, direct, direct+dsync, uncached",
     more: "The first value is the baseline, with which the other values are compared.",
 };
 
@@ -49,7 +50,7 @@ pub(crate) const ENGINE: CaseOption = CaseOption {
     form: ValueForm::OneOf(&["psync", "uring"]),
     default: Some("psync"),
     about: "I/O engine: psync or uring",
-    more: "With psync, each thread has one request at a time; with uring (io_uring), each thread \
+    more: "With psync, each thread has one request in flight; with uring (io_uring), each thread \
            keeps up to --depth requests in flight.",
 };
 
@@ -59,7 +60,7 @@ pub const THREADS: CaseOption = CaseOption {
     value: "N",
     form: ValueForm::Count,
     default: Some("1"),
-    about: "Threads that issue requests",
+    about: "Number of threads that issue requests",
     more: "",
 };
 
@@ -69,7 +70,7 @@ pub const DEPTH: CaseOption = CaseOption {
     value: "N",
     form: ValueForm::Count,
     default: Some("1"),
-    about: "Requests in flight per thread, with --engine uring",
+    about: "Number of requests in flight per thread with --engine uring",
     more: "",
 };
 
@@ -79,7 +80,7 @@ pub(crate) const RUN_TIME: CaseOption = CaseOption {
     value: "S",
     form: ValueForm::Number,
     default: Some("10"),
-    about: "Maximum seconds of a run",
+    about: "Maximum duration of a run in seconds",
     more: "",
 };
 
@@ -89,7 +90,7 @@ pub(crate) const RECORD_SIZE: CaseOption = CaseOption {
     value: "SIZE",
     form: ValueForm::Size,
     default: Some("1M"),
-    about: "Bytes of each request",
+    about: "Size of each request",
     more: "",
 };
 
@@ -99,7 +100,7 @@ pub const CLIENTS: CaseOption = CaseOption {
     value: "N,...",
     form: ValueForm::Counts,
     default: Some("1,10"),
-    about: "Concurrent clients",
+    about: "Numbers of concurrent clients to compare",
     more: "",
 };
 
@@ -109,9 +110,9 @@ pub const CONTENT: CaseOption = CaseOption {
     value: "NAME",
     form: ValueForm::Text,
     default: Some("noise"),
-    about: "Content to write: noise, zeros, or zeros:PERCENT",
-    more: "Content of the kind noise cannot be compressed, and no two blocks of it are equal. Some \
-           file systems and disks do not store blocks of zeros at all.",
+    about: "Content to write: noise, zeros, or zeros:PERCENT (noise with this share of zeros)",
+    more: "The content noise cannot be compressed, and no two blocks of it are equal. Some file \
+           systems and disks do not store blocks of zeros at all.",
 };
 
 /// Whether reads begin with an empty cache.
@@ -120,9 +121,9 @@ pub(crate) const CACHE: CaseOption = CaseOption {
     value: "WAY",
     form: ValueForm::OneOf(&["drop", "keep"]),
     default: Some("drop"),
-    about: "Whether to drop or keep the page cache of the files before each run",
-    more: "Only the page cache of the measured files is dropped, by fadvise(2). Runs that are \
-           still served from the cache are marked 'page cache'.",
+    about: "Page cache of the files before each run: drop or keep",
+    more: "Only the page cache of the measured files is dropped, by fadvise(2). A run whose reads \
+           were still served from the page cache is marked 'page cache'.",
 };
 
 /// Whether the figure includes the time until bytes are durable.
@@ -131,8 +132,8 @@ pub const SYNC: CaseOption = CaseOption {
     value: "WHEN",
     form: ValueForm::OneOf(&["end", "never"]),
     default: Some("end"),
-    about: "When to sync: end or never",
-    more: "With never, results of writes are marked 'accepted, not durable'.",
+    about: "When to sync the files: end (at the end of each run) or never",
+    more: "With --sync never, results of writes are marked 'accepted, not durable'.",
 };
 
 /// Paced requests.
@@ -141,9 +142,9 @@ pub const RATE: CaseOption = CaseOption {
     value: "N",
     form: ValueForm::Count,
     default: None,
-    about: "Requests per second of all threads together [default: unlimited]",
-    more: "With a rate, the latency 'response' counts from the time at which a request was due, so \
-           that a stall shows in all requests that it delayed.",
+    about: "Number of requests per second of all threads together [default: unlimited]",
+    more: "With --rate, the latency 'response' is measured from the time at which a request was \
+           due, so that a stall increases the latency of all requests that it delayed.",
 };
 
 /// A second opinion.
@@ -181,8 +182,8 @@ pub fn typed(bytes: u64) -> String {
 pub fn file_bytes(total: u64, files: u64, block_bytes: u64) -> Result<u64> {
     let blocks = (total / files).checked_div(block_bytes).filter(|blocks| *blocks > 0);
     blocks.map(|blocks| blocks * block_bytes).ok_or_else(|| {
-        Error::new(Kind::Usage, "each file is smaller than one block")
-            .advice("use a larger size, smaller blocks, or fewer files")
+        Error::new(Kind::Usage, "with these options, each file would be smaller than one block")
+            .advice("use a larger total size, smaller blocks, or fewer files")
     })
 }
 
@@ -194,7 +195,7 @@ pub fn job(setting: &Setting, values: &Values, pattern: Pattern, syncing: Syncin
     let engine = engine(values);
     let depth = values.count(DEPTH.name) as usize;
     if engine == Engine::Psync && depth > 1 {
-        let error = Error::new(Kind::Usage, "--depth has no meaning with the engine psync");
+        let error = Error::new(Kind::Usage, "--depth has no effect with the engine psync");
         return Err(error.advice("add --engine uring, or use more --workers"));
     }
     Ok(Job {
@@ -232,7 +233,7 @@ pub(crate) fn one_directory(setting: &Setting) -> Result<PathBuf> {
             Err(Error::new(Kind::Usage, "this case works in a directory, not on a device")
                 .at(device))
         }
-        _ => Err(Error::new(Kind::Usage, "this case measures one directory at a time")
+        _ => Err(Error::new(Kind::Usage, "this case can measure only one directory at a time")
             .advice("run the case once for each directory")),
     }
 }
@@ -241,8 +242,8 @@ pub(crate) fn one_directory(setting: &Setting) -> Result<PathBuf> {
 pub fn intent(dir: &Path, case: &str, bytes: u64) -> String {
     let (dir, size) = (dir.display(), format_size(bytes));
     format!(
-        "create up to {size} of files in a directory pinstripe-lab-{case}@* in {dir}, and remove \
-         that directory at the end"
+        "create up to {size} of files in a new directory pinstripe-lab-{case}@* in {dir}, and \
+         remove that directory at the end"
     )
 }
 
@@ -252,7 +253,7 @@ pub fn intent(dir: &Path, case: &str, bytes: u64) -> String {
 /// [`Kind::Usage`] if the time is longer than a clock can represent.
 pub fn seconds(values: &Values, name: &str) -> Result<Duration> {
     Duration::try_from_secs_f64(values.number(name))
-        .map_err(|_| Error::new(Kind::Usage, format!("--{name} is too long")))
+        .map_err(|_| Error::new(Kind::Usage, format!("the time of --{name} is too long")))
 }
 
 /// The number of requests that took more than 100 ms; for a recording each is a stall.
@@ -289,8 +290,9 @@ pub(super) fn refuse_missing_tree(tree: &Path) -> Result<()> {
 /// # Errors
 /// [`Kind::NoSpace`]; other errors as the system reports them.
 pub(crate) fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<()> {
-    let free =
-        rustix::fs::statvfs(dir).map_err(|errno| Error::io("cannot be measured", dir, errno))?;
+    let free = rustix::fs::statvfs(dir).map_err(|errno| {
+        Error::io("the free space of this directory cannot be determined", dir, errno)
+    })?;
     let free = free.f_bavail * free.f_frsize;
     if free >= bytes {
         return Ok(());
@@ -300,7 +302,7 @@ pub(crate) fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<
             .at(dir);
     let error = error.expected(format_size(bytes), format_size(free));
     Err(error.advice(
-        "name another directory, or measure a smaller size: see the options for sizes in --help",
+        "give another directory, or measure a smaller size: see the options for sizes in --help",
     ))
 }
 
@@ -313,7 +315,9 @@ pub fn refuse_plan_without_room(plan: &dyn Plan) -> Result<()> {
     let mut needed: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
     for (dir, bytes) in plan.room() {
         let found = fs::metadata(&dir);
-        let found = found.map_err(|error| Error::io("cannot be measured", &dir, error))?;
+        let found = found.map_err(|error| {
+            Error::io("the free space of this directory cannot be determined", &dir, error)
+        })?;
         let (_, sum) = needed.entry(found.dev()).or_insert((dir, 0));
         *sum = sum.saturating_add(bytes);
     }

@@ -14,16 +14,18 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "streams",
-    about: "Write many files at once, by one thread or one thread per file, with every policy",
+    about: "Write many files at the same time, with one thread or one thread per file, and with \
+            every write policy",
     help: "\
 Writes like a recorder with many tracks: one thread writes a block to each of several new files (--files) in \
 turn, or each file has its own thread. Every write policy and every engine is measured. The rate is the \
-number of bytes written, divided by the time until they were durable; this time includes the sync at the end \
-('sync_s'). 'accepted_mb_per_s' is the rate without the sync, as a program that does not sync would measure \
-it. A stall is a write that took more than 100 ms; a recorder must buffer its data in memory for this time.
+number of bytes written, divided by the time until they were durable. The measured time includes the sync at \
+the end ('sync_s'). The value 'accepted_mb_per_s' is the rate without the sync, as a program that does not \
+sync would measure it. A stall is a write that took more than 100 ms; a recorder must buffer its data in \
+memory for the duration of a stall.
 
-With the policy 'buffered', writes fill the page cache and the sync takes long; with the other policies, \
-each write waits.",
+With the policy 'buffered', writes only fill the page cache, and the sync takes long; with the other \
+policies, each write waits for the disk.",
     examples: "\
   pinstripe lab run streams --dir /srv
   pinstripe lab run streams --files 50 --file-size 4M --block-size 256K --policies buffered,direct
@@ -51,7 +53,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("25M"),
-        about: "Bytes of each file",
+        about: "Size of each file",
         more: "",
     },
     CaseOption {
@@ -59,7 +61,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("1M"),
-        about: "Bytes of each write",
+        about: "Size of each write",
         more: "",
     },
     CaseOption {
@@ -67,7 +69,8 @@ const OPTIONS: &[CaseOption] = &[
         value: "NAME,...",
         form: ValueForm::SomeOf(THREADS),
         default: Some("one,each"),
-        about: "One thread for all files in turn (one), or one for each file (each)",
+        about: "Threads that write: one thread for all files in turn (one), or one thread per file \
+                (each)",
         more: "",
     },
     shared::POLICIES,
@@ -76,7 +79,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "NAME,...",
         form: ValueForm::SomeOf(ENGINES),
         default: Some("psync,uring"),
-        about: "I/O engines: psync, uring",
+        about: "I/O engines to compare: psync, uring",
         more: "",
     },
     CaseOption {
@@ -84,21 +87,22 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: ValueForm::Count,
         default: Some("16"),
-        about: "Writes in flight per thread, with uring",
+        about: "Number of writes in flight per thread with the engine uring",
         more: "",
     },
     CaseOption {
         default: Some("5"),
-        about: "Maximum seconds of a run; a run also ends when the files have their full size",
+        about: "Maximum duration of a run in seconds; a run also ends when the files have their \
+                full size",
         ..shared::RUN_TIME
     },
     shared::CONTENT,
 ];
 
 /// The note on all results.
-const NOTE: &str = "rates include the time until all data was durable; before the sync at the end, \
-                    data written with the policies buffered or uncached was accepted, but not \
-                    durable";
+const NOTE: &str = "the rates include the time until all data was durable; with the policies \
+                    buffered and uncached, data is accepted but not durable until the sync at the \
+                    end";
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let (files, block_bytes) = (values.count("files"), values.size("block-size"));
@@ -189,8 +193,8 @@ fn tables(results: &Results) -> Vec<Table> {
         grid("MB/s until durable", "", &grid::value),
         grid(
             "MB/s accepted",
-            "Rates without the sync at the end: the program sees these rates, but may lose the \
-             data.",
+            "These are rates without the sync at the end: a program that does not sync sees these \
+             rates, but may lose the data.",
             &grid::named("accepted_mb_per_s"),
         ),
         grid("Duration of the sync at the end, in seconds", "", &grid::named("sync_s")),

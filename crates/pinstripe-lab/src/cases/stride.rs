@@ -28,24 +28,24 @@ use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 /// The case.
 pub static CASE: Case = Case {
     name: "stride",
-    about: "Read every 17th record, and advise the kernel of the 0 to 128 records that are read \
-            next",
+    about: "Read every 17th record, and advise the kernel to read 0 to 128 of the next records \
+            ahead",
     help: "\
-One program reads a record, skips the next 16, and so on, in 17 passes, until each record was read once. The \
-kernel's read-ahead does not recognize reads of every 17th record. With k records ahead, the program advises \
-the kernel of the next k records (POSIX_FADV_WILLNEED), and the kernel reads them in the background: with a \
-hard disk, a network or many disks, this means k concurrent requests instead of one at a time.
+A client reads every 17th record of a file, in 17 passes, until each record was read once. The read-ahead of \
+the kernel does not recognize reads of every 17th record. With k records ahead, the client advises the \
+kernel to read the next k records (POSIX_FADV_WILLNEED), which the kernel does in the background. A hard \
+disk, a network or a group of disks then gets k concurrent requests instead of one request at a time.
 
 With --delay, each read of the file takes longer, as on a network; pinstripe itself then reads ahead, and \
 keeps k + 1 records in flight. With --engine ceph:POOL, pinstripe reads objects of a Ceph cluster through \
 librados, and also keeps k + 1 records in flight; each object is one record long. With --clients, several \
-readers run concurrently, each with its own file; on Ceph, each reader also has its own connection.
+clients run concurrently, each with its own file; on Ceph, each client also has its own connection.
 
-With --through overlay, the kernel gets no advice: the read-ahead of 'pinstripe overlay' detects the stride, \
-in this process and without a mount; it reads at most 64 records ahead, with memory for 80 records. With \
---through store, the file is read from a backup that the case makes in the same directory: records of packs \
-are read as by 'pinstripe mount', with memory for 80 records. The table compares the results with those \
-published in 2013 for a cluster of 24 servers.",
+With --through overlay, the kernel gets no advice. The read-ahead of 'pinstripe overlay' runs in the process \
+of the case, without a mount, and detects the stride; it reads at most 64 records ahead, with memory for 80 \
+records. With --through store, the file is read from a backup that the case makes in the same directory; the \
+backup is read in the same way as by 'pinstripe mount', with memory for 80 records. The table compares the \
+results with results that were published in 2013 for a cluster of 24 servers.",
     examples: "\
   pinstripe lab run stride --dir /mnt/ceph
   pinstripe lab run stride --ahead 0,8,32 --record-size 1M --total-size 4G
@@ -129,8 +129,8 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let (ways, ceph) = (ways(values), pool(setting, values)?);
     let clients = values.counts("clients");
     if clients.contains(&0) || clients.iter().any(|it| *it > 1) && setting.device.is_some() {
-        return Err(Error::new(Kind::Usage, "each client must read its own file")
-            .advice("use one client or more, and --device with only one client"));
+        return Err(Error::new(Kind::Usage, "each client must have its own file")
+            .advice("give at least one client, and with --device only one client"));
     }
     if ways.contains(&StrideSource::Store) && (setting.device.is_some() || ceph.is_some()) {
         return Err(Error::new(Kind::Usage, "--through store needs a directory for the backup")
@@ -306,8 +306,9 @@ impl Plan for Stride {
 
     fn notes(&self) -> Vec<String> {
         let delay = self.parameters.iter().find(|it| it.name == "delay" && it.value != "none");
-        let note =
-            |it: &Parameter| format!("each read takes {} longer than the disk needs", it.value);
+        let note = |it: &Parameter| {
+            format!("each read is delayed: it takes {} longer than the disk needs", it.value)
+        };
         delay.map(note).into_iter().collect()
     }
 

@@ -22,12 +22,13 @@ pub static CASE: Case = Case {
     about: "Walk a tree and stat every entry, with pinstripe's walker, nftw(3) and find(1)",
     help: "\
 Walks a complete tree and stats every entry (name, size, times), without reading file contents. Without \
---tree, the case creates a tree with the number of --directories, ten directories in each parent, and ten \
-empty files in each directory. After the first walk, all metadata is cached, so later walks measure the CPU, \
-not the disk.
+--tree, the case creates a tree with the number of directories given by --directories, ten directories in \
+each parent, and ten empty files in each directory. After the first walk, all metadata is cached, so later \
+walks measure the CPU, not the disk.
 
-'walker' is the walker of pinstripe, with one thread and with its default number of threads; 'nftw' is that \
-of the C library. A walk ends with its last entry, without waiting for idle threads, as in a backup.",
+The walker 'walker' is the walker of pinstripe, with one thread and with its default number of threads; \
+'nftw' is the walker of the C library. A walk ends with its last entry, without waiting for idle threads, as \
+in a backup.",
     examples: "\
   pinstripe lab run walk --tree /usr
   pinstripe lab run walk --dir /srv --directories 20000
@@ -47,7 +48,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "DIR",
         form: ValueForm::Path,
         default: None,
-        about: "The tree to walk [default: one that is generated in --dir]",
+        about: "The tree to walk [default: a tree that is generated in --dir]",
         more: "The tree must not change during the case: if a walker finds a different number of \
                entries, the case ends.",
     },
@@ -56,7 +57,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: ValueForm::Count,
         default: Some("2000"),
-        about: "Directories of the generated tree, with ten files each",
+        about: "Number of directories in the generated tree, with ten files in each directory",
         more: "",
     },
     CaseOption {
@@ -64,7 +65,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "NAME,...",
         form: ValueForm::SomeOf(WALKERS),
         default: Some("nftw,find,walker"),
-        about: "Walkers: nftw, find, walker",
+        about: "Walkers to compare: nftw, find, walker",
         more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
@@ -72,7 +73,8 @@ const OPTIONS: &[CaseOption] = &[
         value: "N,...",
         form: ValueForm::Counts,
         default: None,
-        about: "Threads of the walker [default: 1, and the walker's own default]",
+        about: "Numbers of threads of the walker to compare [default: 1, and the default of the \
+                walker]",
         more: "",
     },
 ];
@@ -163,7 +165,7 @@ impl Plan for WalkCase {
             },
             group: "walk".to_owned(),
             about: format!(
-                "every entry read with its attributes (stat), by {walker}, threads: {threads}"
+                "the attributes of every entry are read (stat) by {walker}, threads: {threads}"
             ),
             parameters: vec![Parameter::new("walker", walker), Parameter::new("threads", threads)],
             metric: Metric {
@@ -181,7 +183,10 @@ impl Plan for WalkCase {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec!["the tree was in memory: it was walked once before".to_owned()]
+        vec![
+            "the metadata of the tree was in memory, because the tree had been walked once before"
+                .to_owned(),
+        ]
     }
 
     fn intents(&self) -> Vec<String> {
@@ -226,8 +231,7 @@ impl Plan for WalkCase {
             live.counted(seen);
         }
         if seen != self.entries {
-            let error =
-                Error::new(Kind::Changed, "the tree has another number of entries than before");
+            let error = Error::new(Kind::Changed, "the number of entries of the tree has changed");
             return Err(error.at(tree).expected(self.entries, seen));
         }
         Ok(Outcome {
@@ -274,7 +278,7 @@ fn tables(results: &Results) -> Vec<Table> {
             grid::cell(grid::figure(variant, of_each)),
         ]);
     }
-    vec![Table::from_rows("Walks", "The processor time is that of all threads together.", rows)]
+    vec![Table::from_rows("Walks", "The CPU time is the sum over all threads.", rows)]
 }
 
 #[cfg(test)]

@@ -62,14 +62,14 @@ fn of_disk(disk: &DiskDescription) -> Vec<(&str, String)> {
     known.chain(settings).collect()
 }
 
-/// Describes the differences for people, for example `kernel: 6.1 before, 6.12 now`.
+/// Describes the differences for people, for example `kernel: before 6.1, now 6.12`.
 pub fn differences(before: &Facts, now: &Facts) -> Vec<String> {
     let new = now.keys().filter(|name| !before.contains_key(*name));
     let names = before.keys().chain(new).filter(|name| before.get(*name) != now.get(*name));
     let shown = |it: Option<&String>| it.map_or("nothing".to_owned(), String::clone);
     names
         .map(|name| {
-            format!("{name}: {} before, {} now", shown(before.get(name)), shown(now.get(name)))
+            format!("{name}: before {}, now {}", shown(before.get(name)), shown(now.get(name)))
         })
         .collect()
 }
@@ -91,7 +91,7 @@ mod tests {
         other.remove("place (2)");
         let found = differences(&facts, &other);
         assert_eq!(found.len(), 3, "{found:?}");
-        assert!(found.iter().any(|it| it.ends_with("before, 9.9 now")), "{found:?}");
-        assert!(found.contains(&"place (2): / before, nothing now".to_owned()), "{found:?}");
+        assert!(found.iter().any(|it| it.ends_with(", now 9.9")), "{found:?}");
+        assert!(found.contains(&"place (2): before /, now nothing".to_owned()), "{found:?}");
     }
 }

@@ -34,12 +34,12 @@ pub fn refuse(job: &Job, places: usize, is_device: bool) -> Result<()> {
     let what = if places > 1 {
         "fio can check only one directory at a time"
     } else if is_device {
-        "a device cannot be checked by fio"
+        "fio cannot check the results of a device"
     } else if job.syncing.every.is_some() {
         "fio has no option to sync every file after N requests"
     } else if job.threads > 1 {
-        "fio gives each thread its own requests: with several threads, the loads of fio and \
-         pinstripe would differ"
+        "with several threads, the loads of fio and pinstripe would differ, because fio gives each \
+         thread its own requests"
     } else {
         return Ok(());
     };
@@ -137,7 +137,7 @@ pub fn run(
     let Ran { status, out: text, err: said } = program::run(&mut command, live)?;
     if !status.success() {
         let said = said.lines().chain(text.lines()).find(|line| !line.trim().is_empty());
-        let what = format!("fio failed ({status}): {}", said.unwrap_or("it says nothing"));
+        let what = format!("fio failed ({status}): {}", said.unwrap_or("it printed no message"));
         return Err(Error::new(Kind::Io, what).advice("leave out --cross-check"));
     }
     let results = import(&[&text])?;

@@ -23,7 +23,8 @@ pub fn import(texts: &[&str]) -> Result<Results> {
         let version = document["fio version"].as_str().ok_or_else(|| {
             Error::new(
                 Kind::Corrupt,
-                "the file is JSON, but not a result of fio: it has no 'fio version'",
+                "the file is JSON, but it is not a result of fio, because it has no key 'fio \
+                 version'",
             )
         })?;
         results.program = version.to_owned();
@@ -70,7 +71,7 @@ fn empty() -> Results {
         variants: Vec::new(),
         verdicts: Vec::new(),
         notes: vec![
-            "the results were read from those of fio: disturbances were not monitored".to_owned(),
+            "the results were imported from fio, so disturbances were not monitored".to_owned(),
         ],
     }
 }
@@ -97,7 +98,7 @@ fn add(results: &mut Results, job: &Value, global: &Value, at_s: f64) {
             None => results.variants.push(Variant {
                 group: name.clone(),
                 name,
-                about: format!("a job of fio, its {direction} side"),
+                about: format!("the {direction} requests of a fio job"),
                 parameters: parameters(global, &job["job options"]),
                 metric: Metric::throughput(),
                 runs: vec![run],

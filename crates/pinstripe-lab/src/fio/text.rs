@@ -15,8 +15,9 @@ pub fn document(text: &str) -> Result<Value> {
         lines.iter().position(|line| line.trim_start().starts_with("{\""))
     });
     let Some(first) = first else {
-        return Err(Error::new(Kind::Corrupt, "the file contains no JSON from fio")
-            .advice("create the file with 'fio --output-format=json' or 'json+'"));
+        return Err(Error::new(Kind::Corrupt, "the file contains no JSON from fio").advice(
+            "create the file with 'fio --output-format=json' or 'fio --output-format=json+'",
+        ));
     };
     let kept = lines[first..].iter().filter(|line| is_json(line)).copied();
     let whole = kept.collect::<Vec<_>>().join("\n");
@@ -26,7 +27,7 @@ pub fn document(text: &str) -> Result<Value> {
         Some(Err(error)) => {
             let line = first + error.line();
             let what = format!("the JSON of fio cannot be read near line {line}: {error}");
-            Err(Error::new(Kind::Corrupt, what).advice("is the file cut off?"))
+            Err(Error::new(Kind::Corrupt, what).advice("check whether the file is complete"))
         }
         None => Err(Error::new(Kind::Corrupt, "the file contains no JSON from fio")),
     }

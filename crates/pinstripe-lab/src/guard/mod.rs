@@ -132,11 +132,11 @@ impl Guard {
         let mut found = GuardFindings::default();
         let limits = &self.limits;
         found.share(limits.idle_cpu, after.busy_since(before), "busy", |it| {
-            format!("before the run, other programs used {it} of the processors")
+            format!("before the run, other programs used {it} of the CPU time")
         });
         let cpu = after.pressure_since(before, |now| now.cpu_pressure);
         found.share(limits.idle_cpu_pressure, cpu, "cpu_busy", |it| {
-            format!("before the run, tasks waited for a processor during {it} of the time")
+            format!("before the run, tasks waited for a CPU during {it} of the time")
         });
         let disk = after.pressure_since(before, |now| now.io_pressure);
         found.share(limits.idle_io_pressure, disk, "disk_busy", |it| {
@@ -153,10 +153,10 @@ impl Guard {
         let all_s = after.cpu_seconds_since(before);
         let others = after.busy_since(before).zip(all_s).map(|(busy, all)| busy - own.cpu_s / all);
         found.share(limits.others_cpu, others, "others_cpu", |it| {
-            format!("other programs used {it} of the processors")
+            format!("other programs used {it} of the CPU time")
         });
         found.share(limits.steal, after.steal_since(before), "steal", |it| {
-            format!("the hypervisor took {it} of the processors")
+            format!("the hypervisor took {it} of the CPU time (steal)")
         });
         let memory = after.pressure_since(before, |now| now.memory_pressure);
         found.share(limits.memory_pressure, memory, "memory", |it| {
@@ -165,7 +165,7 @@ impl Guard {
         if after.throttled_since(before) > 0 {
             let times =
                 pinstripe_base::units::counted(after.throttled_since(before), "time", "times");
-            let what = format!("processors were throttled {times}");
+            let what = format!("CPUs were throttled {times}");
             found.add("throttled", what);
         }
         self.judge_disk(before, after, own, &mut found);

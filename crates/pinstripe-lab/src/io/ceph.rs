@@ -47,8 +47,8 @@ impl CephDevice {
     ) -> Result<Self> {
         let (name, namespace) = pool.split_once('/').unwrap_or((pool, NAMESPACE));
         if name.is_empty() || object_bytes == 0 {
-            return Err(Error::new(Kind::Usage, "there is no pool of that name")
-                .advice("write the engine as ceph:POOL or ceph:POOL/NAMESPACE"));
+            return Err(Error::new(Kind::Usage, "the Ceph cluster has no pool with this name")
+                .advice("give the engine in the form ceph:POOL or ceph:POOL/NAMESPACE"));
         }
         let place = PathBuf::from(format!("ceph:{name}/{namespace}"));
         let pool = Cluster::connect(conf, user, DEADLINE)?.pool(name, namespace)?;
@@ -82,8 +82,11 @@ impl Device for CephDevice {
             let wanted = part.len();
             match self.pool.read(object, at, &mut buf[part])? {
                 read if read == wanted => Ok(()),
-                read => Err(Error::corrupt("an object is shorter than expected", &self.place)
-                    .expected(wanted, read)),
+                read => Err(Error::corrupt(
+                    "an object of the Ceph pool is shorter than expected",
+                    &self.place,
+                )
+                .expected(wanted, read)),
             }
         })
     }
@@ -105,7 +108,8 @@ impl Device for CephDevice {
     }
 
     fn set_len(&self, _: u64) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "objects cannot be truncated").at(&self.place))
+        Err(Error::new(Kind::Unsupported, "objects of a Ceph pool cannot be truncated here")
+            .at(&self.place))
     }
 
     /// Does nothing, because data that the cluster has confirmed is durable.
@@ -114,7 +118,8 @@ impl Device for CephDevice {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "objects are removed only at the end").at(&self.place))
+        Err(Error::new(Kind::Unsupported, "objects of the Ceph pool are removed only at the end")
+            .at(&self.place))
     }
 
     fn caps(&self) -> Caps {

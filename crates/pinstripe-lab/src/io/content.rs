@@ -78,7 +78,7 @@ impl FromStr for Content {
             _ => match text.strip_prefix("zeros:").and_then(percent) {
                 Some(zeros) => Ok(Content::PartZeros(zeros)),
                 None => Err(Error::new(Kind::Usage, format!("'{text}' is not a kind of content"))
-                    .advice("choose noise, zeros, or zeros:PERCENT as in zeros:50%")),
+                    .advice("choose noise, zeros, or zeros:PERCENT, for example zeros:50%")),
             },
         }
     }

@@ -104,13 +104,16 @@ pub fn parse(text: &str) -> Result<Vec<LoadOperation>> {
             continue;
         }
         let refuse = || {
-            Error::new(Kind::Corrupt, format!("line {} is not an operation: {line}", number + 1))
-                .advice("a load file has the format of dbench's client.txt")
+            Error::new(
+                Kind::Corrupt,
+                format!("line {} of the load file is not a valid operation: {line}", number + 1),
+            )
+            .advice("a load file must have the format of the file client.txt of dbench")
         };
         operations.push(operation(line).ok_or_else(refuse)?);
     }
     match operations.is_empty() {
-        true => Err(Error::new(Kind::Corrupt, "the load file has no operations")),
+        true => Err(Error::new(Kind::Corrupt, "the load file contains no operations")),
         false => Ok(operations),
     }
 }

@@ -123,13 +123,14 @@ impl Job {
             return refuse("a file is smaller than one block");
         }
         if self.requests.is_none() && self.time.is_none() {
-            return refuse("a job needs a number of requests or a time after which it ends");
+            return refuse("a job needs a number of requests, or a time after which the job ends");
         }
         if self.engine == Engine::Psync && self.depth > 1 {
-            return refuse("a depth greater than 1 needs the engine uring").map_err(
+            return refuse("only the engine uring supports a depth greater than 1").map_err(
                 |error: Error| {
                     error.advice(
-                        "with psync, each thread has one request at a time: use more threads",
+                        "with the engine psync, each thread has only one request in flight: use \
+                         more threads",
                     )
                 },
             );

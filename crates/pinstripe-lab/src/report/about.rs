@@ -50,7 +50,7 @@ fn of_machine(print: &Fingerprint) -> Vec<(String, String)> {
             ("kernel".to_owned(), format!("Linux {}", machine.kernel)),
         ],
         false => {
-            vec![("machine".to_owned(), "the machine is not described in these results".to_owned())]
+            vec![("machine".to_owned(), "these results do not describe the machine".to_owned())]
         }
     };
     lines.extend(print.governor.clone().map(|it| ("governor".to_owned(), it)));
@@ -77,8 +77,8 @@ fn of_place(place: &Place) -> String {
     );
     if let Some(disk) = &place.disk {
         let kind = match disk.is_rotational {
-            Some(true) => Some("the disk reports that it rotates"),
-            Some(false) => Some("the disk reports that it does not rotate"),
+            Some(true) => Some("the disk reports that it is rotational"),
+            Some(false) => Some("the disk reports that it is not rotational"),
             None => None,
         };
         parts.push(format!("on {}", disk.name));
@@ -103,8 +103,8 @@ pub(super) fn reproduce(results: &Results) -> Markup {
             p class="quiet" {
                 "Seed " (results.seed) ". "
                 @if !parameters.is_empty() { "All settings: " (parameters) ". " }
-                "This page holds its results: " code { "pinstripe lab show" } " and " code { "pinstripe lab report" }
-                " read them from it."
+                "This page contains its results: " code { "pinstripe lab show" } " and " code { "pinstripe lab report" }
+                " can read the results from this page."
             }
         }
     }
@@ -125,7 +125,7 @@ fn alone(results: &Results) -> Markup {
     html! {
         @if lines.len() > 1 {
             details class="screen" {
-                summary { "one variant alone" }
+                summary { "Commands that measure only one variant" }
                 dl { @for (variant, line) in lines.iter().take(MOST) { dt { (variant.name) } dd { code class="command" { (line) } } } }
                 @if lines.len() > MOST { p class="quiet" { (lines.len() - MOST) " more results are shown by " code { "pinstripe lab show" } "." } }
             }

@@ -53,7 +53,7 @@ pub(super) fn show(all: &[Results], history: &[Entry]) -> Markup {
         section class="across" {
             ul class="verdict" { @for other in others.iter().take(MOST_ROWS) { (sentence(first, other)) } }
             p class="quiet" {
-                "Each result is compared with A, variant by variant. " @for (at, results) in all.iter().take(MOST_ROWS).enumerate() {
+                "Each result is compared with result A, separately for each variant. " @for (at, results) in all.iter().take(MOST_ROWS).enumerate() {
                     b { (letter(at)) } ": " (results.case) ", " (utc(results.started_seconds)) ". "
                 }
             }
@@ -87,7 +87,7 @@ fn sentence(first: &Results, other: &Against) -> Markup {
     let caveat = estimates.iter().find_map(|it| {
         let (now, before) = (other.results.variant(&it.candidate)?, first.variant(&it.candidate)?);
         let why = panel::caveat(now, before).or_else(|| panel::caveat(before, now))?;
-        Some(format!("{}: in one of the two results, {why}", it.candidate))
+        Some(format!("for {}, in one of the two results, {why}", it.candidate))
     });
     let status = if estimates.is_empty() { Status::Grey } else { Status::Amber };
     html! {
@@ -95,7 +95,7 @@ fn sentence(first: &Results, other: &Against) -> Markup {
             (status.show()) " "
             span {
                 b { (other.name) } " against " b { "A" } ": "
-                @if parts.is_empty() { "the two results have no variant in common" }
+                @if parts.is_empty() { "no variant is in both results" }
                 @for (at, part) in parts.iter().enumerate() { @if at > 0 { "; " } (part) }
                 @if let Some(why) = why { "; " (why) }
                 @if let Some(caveat) = &caveat { "; but " (caveat) }
@@ -137,8 +137,7 @@ fn table(first: &Results, others: &[&Against]) -> Markup {
             h2 { "Side by side" }
             div class="wide" {
                 table class="own" {
-                    caption class="unseen" { "Each variant in A and in the other results, and how \
-                                              many times as fast as in A" }
+                    caption class="unseen" { "The values of each variant in A and in the other results, with the speed relative to A" }
                     thead { tr {
                         th class="left" scope="col" { "variant" } th scope="col" { "A" }
                         @for other in shown {
@@ -153,9 +152,10 @@ fn table(first: &Results, others: &[&Against]) -> Markup {
                 }
             }
             p class="quiet" {
-                "Medians of runs that count, in brackets if no run counts; how many times as fast as A, with the " (level())
-                " interval if the spread between earlier executions is known. One execution of each does not give a "
-                "verdict: " code { "lab compare A... -- B..." } " compares three or more executions of each."
+                "The values are medians of the runs that count; a value is in brackets if no run counts. "
+                "The columns 'of A' show the speed relative to A, with the " (level()) " interval if the spread between earlier executions is known. "
+                "One execution of each result does not give a verdict: "
+                code { "lab compare A... -- B..." } " compares three or more executions of each."
                 @if rows.len() > MOST_ROWS { " " (rows.len() - MOST_ROWS) " more variants are in the data." }
                 @if others.len() > MOST_COLUMNS { " " (others.len() - MOST_COLUMNS) " more results have no column." }
             }

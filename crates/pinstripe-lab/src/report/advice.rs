@@ -26,7 +26,7 @@ pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
     html! {
         @if !told.is_empty() || !few.is_empty() {
             section class="advice" {
-                h2 { "What to set" }
+                h2 { "Recommended settings" }
                 dl {
                     @for (at, panel) in told.iter().enumerate() {
                         @let class = (at >= PAPER_SETTINGS).then_some("screen");
@@ -49,8 +49,8 @@ fn of_few(few: &[&Panel], is_all: bool) -> Markup {
     let titles: Vec<&str> = few.iter().map(|it| it.title).collect();
     html! {
         p {
-            "Too few runs that count" @if !is_all { " for: " (titles.join("; ")) } ". Measure again when the machine is quiet, "
-            "longer with " code { "--time" } ", or with a larger " code { "--runs" } "."
+            "Too few runs count" @if !is_all { " for: " (titles.join("; ")) } ". Measure again when the machine is idle, "
+            "for a longer time with " code { "--time" } ", or with a larger " code { "--runs" } "."
         }
     }
 }
@@ -64,7 +64,7 @@ fn of_setting(advice: &Advice) -> Markup {
         @if advice.is_decided {
             (act) " " code { (advice.setting) " " (advice.value) } ". "
         } @else {
-            "Not decided: nothing is shown to be better than " code { (advice.setting) " " (advice.value) } ", and that is not shown to be as good as all others. "
+            "This is undecided: no value was found to be better than " code { (advice.setting) " " (advice.value) } ", but this value was not found to be as good as all others. "
         }
         @if !typed.is_empty() { "Here: " @for (at, line) in typed.iter().enumerate() { @if at > 0 { ", " } code class="typed" { (line) } } ". " }
         span class="quiet" { "Evidence: " (advice.evidence) "." }
@@ -94,10 +94,10 @@ fn of_panel(results: &Results, panel: &Panel) -> Markup {
         (None, Some((compared, winner))) => html! {
             "Keep " (setting(baseline.variant, winner.variant)) ". " b { (winner.label) } " is faster ("
             (compared.verdict.speed.map_or(String::new(), |it| format!("{it:.2}×"))) ") because "
-            (caveat(winner).unwrap_or_default()) ": this setting has a different meaning."
+            (caveat(winner).unwrap_or_default()) ", so the two settings cannot be compared directly."
         },
         _ if is(Finding::CannotTell) => html! {
-            "No difference is shown: keep the present setting. " span class="quiet" { (not_seen(&verdicts)) }
+            "No difference was found: keep the present setting. " span class="quiet" { (not_seen(&verdicts)) }
         },
         _ if is(Finding::AsGood) => html! {
             "Keep the present setting: all measured settings are as good within " (as_good()) @if is(Finding::Slower) { ", or slower" } "."
@@ -105,7 +105,7 @@ fn of_panel(results: &Results, panel: &Panel) -> Markup {
         _ if is(Finding::Slower) => html! {
             "Keep " (setting(baseline.variant, other.variant)) ": no other measured setting is as fast."
         },
-        _ => html! { "Too few runs that count." },
+        _ => html! { "Too few runs count." },
     }
 }
 

@@ -28,10 +28,9 @@ pub(super) fn show(history: &[Series]) -> Markup {
             section class="screen" {
                 h2 { "History" }
                 p class="quiet" {
-                    "Earlier executions of the same case with the same settings in the same place; \
-                     the last one is this execution. The "
-                    "line is the median, and the band its 95 % interval; each row is scaled from its lowest to its highest value. "
-                    "A bar with a number marks a lasting change (e-divisive, at least three executions on either side)."
+                    "These are executions of the same case with the same settings in the same place; the last one is this execution. "
+                    "The line shows the median, and the band shows its 95 % interval; each row is scaled from its lowest to its highest value. "
+                    "A bar with a number marks a lasting change (found by the method e-divisive, with at least three executions on either side)."
                     @if more > 0 { " " (more) " more variants are shown by " code { "pinstripe lab history" } "." }
                 }
                 div class="runs" { @for series in known.iter().take(MOST) { (row(series)) } }
@@ -45,7 +44,7 @@ fn row(series: &Series) -> Markup {
     let metric = &series.entries[0].metric;
     let (variant, last) = (&series.entries[0].variant, &entries[entries.len() - 1]);
     let about = format!(
-        "{} times since {}",
+        "measured {} times since {}",
         series.entries.len(),
         utc(series.entries[0].started_seconds).split(' ').next().unwrap_or_default()
     );
@@ -105,7 +104,7 @@ fn describe(series: &Series, change: &Change) -> Markup {
     html! {
         "since " (when) ": " b { (verdict.speed.map_or("?".to_owned(), |it| format!("{it:.2}×"))) } " of before ("
         (before) " and " (after) " executions" (interval.unwrap_or_default()) "). "
-        @if known.is_empty() { "No other known change happened at the same time." }
-        @else { "Changed with it: " (known.join("; ")) @if more > 0 { " and " (more) " more" } "." }
+        @if known.is_empty() { "No other change is known for the same time." }
+        @else { "Other changes at the same time: " (known.join("; ")) @if more > 0 { " and " (more) " more" } "." }
     }
 }

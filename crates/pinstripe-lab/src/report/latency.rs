@@ -27,7 +27,7 @@ const POINTS: usize = 64;
 
 /// Kinds of times that have curves, with the line style and the description of each.
 const KINDS: [(&str, &str, &str); 4] = [
-    ("response", "line", "response time, from the time when a request was due"),
+    ("response", "line", "response time, measured from the time when a request was due"),
     ("read", "line dashed", "read"),
     ("write", "line dotted", "write"),
     ("sync", "line dashed", "sync"),
@@ -53,10 +53,9 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             section class="detail" {
                 h2 { "Latency" }
                 p class="quiet" {
-                    "How long requests took. At 99, for example, the curve shows the time that 99 % of all requests did "
-                    "not exceed. Each step to the right leaves out nine of ten requests, so a curve that rises "
-                    "there shows stalls."
-                    span class="screen" { " The curve ends at the longest request: with fewer than \
+                    "The curves show how long requests took: at 99, for example, the time that 99 % of all requests did not exceed. "
+                    "Each step to the right leaves out nine of ten requests, so a curve that rises on the right shows stalls."
+                    span class="screen" { " A curve ends at the longest request; with fewer than \
                                            1,000 requests, p99.9 is that request." }
                     @if all.len() > FEW { " Only the first groups are shown; the table has all groups." }
                 }

@@ -50,10 +50,10 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             section class=(if all.len() > 1 { "screen" } else { "detail" }) {
                 h2 { "Throughput against latency" }
                 p class="quiet" {
-                    "Each point is a load, named by its number. Further right is more throughput, further up is longer "
-                    "waiting; the bar is the interval of the throughput. The ring marks the knee, where the curve of "
-                    "p50 bends most (Kneedle; Satopää and others, 2011): more load than that adds little throughput "
-                    "and much waiting."
+                    "Each point is a load, and its number is the value of the setting. Points further right have more throughput, and points further up have a longer latency. "
+                    "The bar of a point is the interval of its throughput. "
+                    "The ring marks the knee, the point where the curve of p50 bends most (Kneedle; Satopää and others, 2011). "
+                    "A load beyond the knee adds little throughput and much latency."
                     @if all.len() > MOST { " Only the first groups are shown." }
                 }
                 div class="figures" { @for curve in all.iter().take(MOST) { (figure(curve)) } }
@@ -155,8 +155,9 @@ fn bought(curve: &Curve, knee: usize) -> String {
         duration(at.most)
     );
     let same = not_told_apart(points, knee);
-    let here = same
-        .map_or(here.clone(), |load| format!("{here}, not distinguishable from {setting} {load}"));
+    let here = same.map_or(here.clone(), |load| {
+        format!("{here}, which cannot be distinguished from {setting} {load}")
+    });
     match most.rate > at.rate {
         true => format!(
             "{here}; the highest throughput is {} {unit} at {setting} {}, p99 {}.",
@@ -164,7 +165,7 @@ fn bought(curve: &Curve, knee: usize) -> String {
             most.load,
             duration(most.most)
         ),
-        false => format!("{here}; no other load has more throughput."),
+        false => format!("{here}; no other load has a higher throughput."),
     }
 }
 

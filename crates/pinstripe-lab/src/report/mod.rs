@@ -86,11 +86,10 @@ pub fn page_of_files(
                 style { (PreEscaped(STYLE)) }
             }
             body class=[(all.len() > 1).then_some("several")] {
-                a class="skip" href="#results" { "To the results" }
+                a class="skip" href="#results" { "Skip to the results" }
                 (content)
                 footer class="quiet" {
-                    span class="paper" { "The screen shows all of this page; the printed page \
-                                          shows what fits on two sheets. " }
+                    span class="paper" { "On screen, this page is complete; in print, it shows only what fits on two sheets. " }
                     @if let Some(left_out) = detail.left_out() { (left_out) " " }
                     (was_thinned.text())
                 }
@@ -106,12 +105,10 @@ impl ResultDetail {
     fn left_out(self) -> Option<&'static str> {
         match self {
             ResultDetail::All => None,
-            ResultDetail::NoFigures => {
-                Some("The results have more than a small page can show: figures were left out.")
-            }
+            ResultDetail::NoFigures => Some("To keep this page small, its diagrams were left out."),
             ResultDetail::Across => Some(
-                "The results have more than a small page can show: the sections of the individual \
-                 results were left out. Make a page of fewer results.",
+                "To keep this page small, the sections about individual results were left out. To \
+                 see these sections, make a page of fewer results.",
             ),
         }
     }

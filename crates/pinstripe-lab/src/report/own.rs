@@ -29,7 +29,7 @@ pub(super) fn show(results: &Results) -> Markup {
     html! {
         @if !tables.is_empty() {
             section class=[(results.variants.len() + all > PAPER_ROWS).then_some("screen").or(Some("detail"))] {
-                h2 { @if results.hosts.is_empty() { "Tables of the case" } @else { "By host, and tables of the case" } }
+                h2 { @if results.hosts.is_empty() { "Tables of the case" } @else { "Results by host, and tables of the case" } }
                 div class="tables" { @for part in &parts { (part) } }
                 @if all > MOST_ROWS { p class="quiet" { (all - MOST_ROWS) " more rows are shown by " code { "pinstripe lab show" } "." } }
             }

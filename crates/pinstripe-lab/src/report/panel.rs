@@ -54,7 +54,7 @@ pub(super) fn panels<'a>(results: &'a Results, letter: Option<&str>) -> Vec<Pane
         together.into_iter().map(|group| panel(group, &of(group), baseline(group))).collect();
     if !alone.is_empty() {
         let variants: Vec<&'a Variant> = alone.into_iter().flat_map(of).collect();
-        all.push(panel("each by itself", &variants, None));
+        all.push(panel("each variant by itself", &variants, None));
     }
     for (at, panel) in all.iter_mut().enumerate() {
         panel.anchor = format!("{}group-{}", letter.unwrap_or_default(), at + 1).replace(' ', "");
@@ -183,12 +183,15 @@ impl<'a> Member<'a> {
 
 /// Notes that make a figure misleading, with the reason.
 const SEEMS: [(Note, &str); 4] = [
-    (Note::Memory, "the files are in memory, or come from another process, not from a disk"),
+    (
+        Note::Memory,
+        "the files were in memory or came from another process, so no disk was measured",
+    ),
     (Note::AcceptedNotDurable, "no request waited until its bytes were on the disk"),
-    (Note::PageCache, "the run read from the page cache, not from the disk"),
+    (Note::PageCache, "the run read data from the page cache, not from the disk"),
     (
         Note::BesideOthers,
-        "other programs disturbed the run, which counts because this was requested",
+        "other programs disturbed the run, which counts only because disturbed runs were accepted",
     ),
 ];
 

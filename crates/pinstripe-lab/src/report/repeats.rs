@@ -28,10 +28,11 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             section class="detail dots" {
                 h2 { "Every run" }
                 p class="quiet" {
-                    "The runs are in the order in which they were made. The line is the median of \
-                     the variant, the band "
-                    (format!("{:.0} %", far * 100.0)) " either way; a row that leans is a drift. "
-                    "Runs shown as crosses were disturbed and do not count."
+                    "The runs are shown in the order in which they were made. "
+                    "The line is the median of the variant, and the band extends from it by "
+                    (format!("{:.0} %", far * 100.0)) " in both directions. "
+                    "If the runs of a row rise or fall steadily, the speed drifted. "
+                    "Runs that are shown as crosses were disturbed and do not count."
                     @if more > 0 { " " (more) " more variants are only in the table." }
                 }
                 div class="runs" {
@@ -99,8 +100,10 @@ fn describe(run: &Run, unit: &str) -> String {
     let disturbances: Vec<&str> = run.disturbances.iter().map(|it| it.what.as_str()).collect();
     let why = match (disturbances.is_empty(), run.is_valid()) {
         (true, _) => String::new(),
-        (false, true) => format!("; counts despite other load: {}", disturbances.join(", ")),
-        (false, false) => format!("; does not count: {}", disturbances.join(", ")),
+        (false, true) => {
+            format!("; this run counts although it was disturbed: {}", disturbances.join(", "))
+        }
+        (false, false) => format!("; this run does not count: {}", disturbances.join(", ")),
     };
     format!(
         "run {}: {} {unit} in {:.1} s{why}",

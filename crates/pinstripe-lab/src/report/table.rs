@@ -31,7 +31,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
         section class="rows" {
             h2 { "Results" }
             table class="results" {
-                caption class="unseen" { "All variants with their medians, in groups" }
+                caption class="unseen" { "The medians of all variants, in groups" }
                 thead { tr {
                     th class="name" scope="col" { "variant" }
                     @for (name, title) in COLUMNS { th scope="col" title=(title) { (name) } }
@@ -41,12 +41,13 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             @if all > PAPER_ROWS { p class="quiet paper" { (all - PAPER_ROWS) " more variants are on the screen." } }
             @if all > MOST_ROWS { p class="quiet" { (all - MOST_ROWS) " more variants are in the data of this page." } }
             p class="quiet" {
-                "Medians of runs that count, in brackets if no run counts. A bar begins at zero and shows the share of "
-                "the largest median of its group; the whisker is the 95 % interval of the median, or, with fewer than six "
-                "runs, the range from the smallest to the largest. 'of best' compares round by round, as the verdicts do, each "
-                "with the baseline of its group, and is not the ratio of the medians. 'few': fewer than two requests took longer. MB is 10⁶ bytes. "
-                "Stalls are reads and writes that took over " (STALL.as_millis()) " ms, in all runs that count. Disk is "
-                "the number of bytes that the disk moved for each byte requested."
+                "The values are medians of the runs that count; a value is in brackets if no run counts. "
+                "A bar begins at zero and shows the median as a share of the largest median of its group. "
+                "The whisker is the 95 % interval of the median or, with fewer than six runs, the range from the smallest to the largest value. "
+                "'of best' is the speed relative to the best variant of the group; it is computed from comparisons with the baseline in the same rounds, as in the verdicts, so it is not the ratio of the medians. "
+                "'few' means that fewer than two requests took longer. MB is 10⁶ bytes. "
+                "Stalls are reads and writes that took over " (STALL.as_millis()) " ms, in all runs that count. "
+                "'disk' is the number of bytes that the disk transferred for each requested byte."
             }
         }
     }
@@ -54,29 +55,30 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
 
 /// The headings of all columns except the first, with their meanings.
 const COLUMNS: [(&str, &str); 12] = [
-    ("median", "the median of runs that count"),
-    ("", "the median as a bar from zero, with its interval as a whisker"),
+    ("median", "the median of the runs that count"),
+    ("", "the median as a bar that begins at zero, and its interval as a whisker"),
     (
         "interval",
-        "95 % interval of the median; with fewer than six runs, the smallest to the largest",
+        "the 95 % interval of the median; with fewer than six runs, the range from the smallest to \
+         the largest value",
     ),
-    ("of best", "how many times as fast as the best of the group, round by round"),
-    ("requests", "requests whose times are known, in runs that count"),
-    ("p50", "half of all requests took no longer"),
-    ("p99", "99 of 100 requests took no longer"),
-    ("p99.9", "999 of 1000 requests took no longer"),
-    ("max", "the longest request"),
-    ("CPU s/GB", "processor seconds for each 10⁹ bytes"),
-    ("stalls", "reads and writes over 100 ms"),
-    ("disk", "bytes that the disk moved for each byte requested"),
+    ("of best", "the speed relative to the best variant of the group, compared in the same rounds"),
+    ("requests", "the number of requests with known times, in the runs that count"),
+    ("p50", "half of all requests took at most this time"),
+    ("p99", "99 of 100 requests took at most this time"),
+    ("p99.9", "999 of 1000 requests took at most this time"),
+    ("max", "the time of the longest request"),
+    ("CPU s/GB", "CPU seconds for each 10⁹ bytes"),
+    ("stalls", "the number of reads and writes that took more than 100 ms"),
+    ("disk", "bytes that the disk transferred for each requested byte"),
 ];
 
 /// The rows of a panel; `first` other rows come before them.
 fn of_panel(panel: &Panel, first: usize, rows: usize) -> Markup {
     let metric = &panel.members[0].variant.metric;
     let better = match metric.better {
-        Better::Higher => "more is better",
-        Better::Lower => "less is better",
+        Better::Higher => "higher is better",
+        Better::Lower => "lower is better",
     };
     html! {
         tbody id=(panel.anchor) {

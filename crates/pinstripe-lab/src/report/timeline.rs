@@ -37,9 +37,9 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             section class="detail" {
                 h2 { "Over time" }
                 p class="quiet" {
-                    "The run with the longest stalls of each variant: at the top, bytes per second; below, the bytes in "
-                    "memory that were not yet written; at the bottom, the share of the time in which any program "
-                    "waited for a disk."
+                    "For each variant, the run with the longest stalls is shown. "
+                    "The top shows bytes per second, and the middle shows the bytes in memory that were not yet written. "
+                    "The bottom shows the share of the time in which any program waited for a disk."
                     @if all.len() > FEW { " Only the worst runs are shown." }
                 }
                 div class="figures" {
@@ -130,7 +130,7 @@ fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
     let goes = |it: &Sample| mb(it.writeback_bytes);
     let most = samples.iter().flat_map(|it| [waits(it), goes(it)]).flatten().fold(0.0, f64::max);
     let (frame, scale) =
-        lane("bytes to be written: dirty (area), being written (line), MB", most, 2, DIRTY);
+        lane("unwritten data in MB: dirty (area) and being written (line)", most, 2, DIRTY);
     html! {
         (frame)
         path class="dirty" d=(steps(samples, seconds, &scale, Some(scale.at(0.0)), waits)) {}
@@ -140,7 +140,7 @@ fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
 
 /// Pressure: the share of the time in which any process waited.
 fn waiting(samples: &[Sample], seconds: &Scale) -> Markup {
-    let (frame, scale) = lane("waiting for a disk, % of the time (PSI)", 100.0, 2, WAITING);
+    let (frame, scale) = lane("time with a task waiting for a disk, in % (PSI)", 100.0, 2, WAITING);
     let share = |it: &Sample| it.io_pressure.map(|it| it * 100.0);
     html! {
         (frame)

@@ -111,7 +111,7 @@ fn of_nothing(results: &Results) -> Sentence {
         b { "No verdict is possible" } ": "
         @if all == 0 { "nothing was measured" } @else { "none of " (all) " runs counts" }
         @if let Some((what, count)) = most { "; the most frequent reason (" (count) " times) is: " (what) }
-        ". Measure again when the machine is quiet."
+        ". Measure again when the machine is idle."
     };
     Sentence { status: Status::Grey, about: None, text, anchor: None }
 }
@@ -125,30 +125,31 @@ fn basis(results: &Results) -> String {
         let noise = noise * 100.0;
         let digits = usize::from(noise < 1.0);
         parts.push(format!(
-            "Noise {noise:.digits$} %: a typical run differs by that much from the median of its variant."
+            "The noise is {noise:.digits$} %: a typical run differs from the median of its variant \
+             by this amount."
         ));
     }
     let accepted = runs().filter(|run| run.is_valid() && !run.disturbances.is_empty()).count();
     parts.push(match all - valid {
         0 if accepted > 0 => format!(
-            "All {all} runs count; {accepted} of these runs were disturbed by other programs, \
-             which was accepted."
+            "All {all} runs count, including {accepted} disturbed runs, because disturbed runs \
+             were accepted."
         ),
         0 => format!("All {all} runs count."),
         disturbed if accepted > 0 => format!(
-            "{valid} of {all} runs count, including {accepted} that other programs disturbed, \
-             which was accepted; {disturbed} {} not.",
+            "{valid} of {all} runs count, including {accepted} disturbed runs that were accepted; \
+             {disturbed} {} not.",
             if disturbed == 1 { "does" } else { "do" }
         ),
         disturbed => format!(
-            "{valid} of {all} runs count; {disturbed} {} disturbed by other programs.",
+            "{valid} of {all} runs count, because {disturbed} {} disturbed by other programs.",
             if disturbed == 1 { "was" } else { "were" }
         ),
     });
     // Rounds cancel it out; a figure by itself does not.
     parts.extend(mood_text(results).map(|it| format!("But {it}.")));
     if !results.is_complete {
-        parts.push("The measurement was interrupted: these are the results until then.".to_owned());
+        parts.push("The measurement was interrupted, so the results are incomplete.".to_owned());
     }
     parts.join(" ")
 }
@@ -162,10 +163,10 @@ fn of_one(member: &Member) -> Sentence {
     let unit = &member.variant.metric.unit;
     let count = member.variant.values().len();
     let (status, text) = match (member.value, member.interval) {
-        (None, _) => (Status::Grey, html! { "no run that counts." }),
+        (None, _) => (Status::Grey, html! { "no run counts." }),
         (Some(value), None) => (
             Status::Grey,
-            html! { b { (number(value)) " " (unit) } " in one run: a single run gives no verdict" },
+            html! { b { (number(value)) " " (unit) } " in one run; a single run is not enough for a verdict" },
         ),
         (Some(value), Some(interval)) => {
             let is_narrow = interval.is_full() && interval.half_width(value) <= NARROW;
@@ -229,7 +230,7 @@ fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
     let is_nothing_shown = parts.is_empty();
     parts.extend(match open.as_slice() {
         [one] if is_nothing_shown => {
-            Some(html! { "cannot tell which of " b { (name(one)) } " and " b { (baseline.label) } " is faster: " (doubt_of_none(one)) })
+            Some(html! { "it is undecided which of " b { (name(one)) } " and " b { (baseline.label) } " is faster: " (doubt_of_none(one)) })
         }
         many => listed("cannot tell: ", many, with_doubt),
     });
@@ -240,10 +241,10 @@ fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
         status = if open.is_empty() { Status::Grey } else { Status::Amber };
     } else if has_noise {
         status = Status::Amber;
-        parts.push(html! { "in some rounds, both variants had the same disturbances" });
+        parts.push(html! { "some rounds count although both variants were disturbed, because the disturbances were the same" });
     } else if is_accepted {
         status = Status::Amber;
-        parts.push(html! { "other load ran at the same time, which was accepted" });
+        parts.push(html! { "disturbed runs are included, because they were accepted" });
     }
     parts.extend(listed("too few runs that count: ", few, name));
     (

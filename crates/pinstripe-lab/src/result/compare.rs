@@ -50,9 +50,12 @@ impl Comparison {
             return Ok(());
         }
         let (before, after) = (measured(before), measured(after));
-        let what = format!("A and B measured different things: A is {before}, B is {after}");
+        let what = format!(
+            "the results A and B have no variant in common: A measured {before}, and B measured \
+             {after}"
+        );
         Err(Error::new(Kind::Usage, what)
-            .advice("compare results of one case in which variants have the same names"))
+            .advice("compare results of the same case whose variants have the same names"))
     }
 }
 

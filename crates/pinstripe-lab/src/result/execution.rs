@@ -44,11 +44,9 @@ pub fn refuse_repeated(named: &[(String, &Results)]) -> Result<()> {
     for (at, (name, results)) in named.iter().enumerate() {
         let is_it = |(_, earlier): &&(String, &Results)| earlier.is_same_execution(results);
         if let Some((earlier, _)) = named[..at].iter().find(is_it) {
-            let what = format!("{earlier} and {name} are results of the same execution");
-            return Err(Error::new(Kind::Usage, what).advice(
-                "an execution counts only once, even if its file has two names: leave out one of \
-                 the two",
-            ));
+            let what = format!("{earlier} and {name} contain results of the same execution");
+            return Err(Error::new(Kind::Usage, what)
+                .advice("each execution can be used only once: leave out one of the two files"));
         }
     }
     Ok(())
@@ -99,6 +97,6 @@ mod tests {
         let copy = named(&[("e1.json", &one), ("e2.json", &two), ("copy.json", &one)]);
         let error = copy.unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);
-        assert_eq!(error.what(), "e1.json and copy.json are results of the same execution");
+        assert_eq!(error.what(), "e1.json and copy.json contain results of the same execution");
     }
 }

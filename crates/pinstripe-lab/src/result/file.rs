@@ -28,7 +28,7 @@ pub fn save(results: &Results, path: &Path) -> Result<()> {
 /// Returns errors as the system reports them; an existing file is then unchanged.
 pub fn put(text: &[u8], path: &Path) -> Result<()> {
     let name = path.file_name().ok_or_else(|| {
-        Error::new(Kind::Usage, "this is not a possible name for a file of results").at(path)
+        Error::new(Kind::Usage, "a file of results cannot have this name").at(path)
     })?;
     let mut beside = name.to_owned();
     beside.push(".part");
@@ -57,7 +57,7 @@ pub fn load(path: &Path) -> Result<Results> {
         (Some(only), 0) => Ok(only),
         (_, more) => {
             let what =
-                format!("the file contains several results ({}) where one is expected", more + 1);
+                format!("the file contains {} results, but only one is expected here", more + 1);
             Err(Error::new(Kind::Usage, what)
                 .at(path)
                 .advice("give a file with only one of these results"))
@@ -86,7 +86,7 @@ pub fn load_all(path: &Path) -> Result<Vec<Results>> {
 pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
     let damaged = |error: serde_json::Error| {
         Error::new(Kind::Corrupt, format!("the results cannot be read: {error}"))
-            .advice("the results file is cut off or was changed: measure again")
+            .advice("the file of results is incomplete or was changed: measure again")
     };
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         let what = if bytes.is_empty() { "is empty" } else { "this is not a file of results" };

@@ -135,7 +135,7 @@ impl Series {
             let mut differences = Vec::new();
             if before.program != now.program {
                 differences
-                    .push(format!("program: {} before, {} now", before.program, now.program));
+                    .push(format!("program: before {}, now {}", before.program, now.program));
             }
             if !before.facts.is_empty() && !now.facts.is_empty() {
                 differences.extend(fingerprint::differences(&before.facts, &now.facts));
@@ -214,7 +214,7 @@ fn located(error: Error, path: &Path, line: usize) -> Error {
     let what = format!("line {line} of the history {}", error.what());
     Error::new(error.kind(), what)
         .at(path)
-        .advice("remove this line from the history, or move the history file away")
+        .advice("remove this line from the history file, or move the history file away")
 }
 
 fn entry(line: &str) -> Result<Entry> {

@@ -32,21 +32,21 @@ impl Thinned {
     /// For people.
     pub fn text(self) -> &'static str {
         match self {
-            Thinned::Whole => "This page contains all data of its results.",
+            Thinned::Whole => "This page contains the complete data of its results.",
             Thinned::Coarse => {
                 "This page contains the data of its results; to keep the page small, samples over \
-                 time and times of requests are in coarser steps."
+                 time and latencies of requests are stored in coarser steps."
             }
             Thinned::NoSamples => {
-                "This page contains the data of its results; to keep the page small, samples over \
-                 time are left out and times of requests are in coarser steps."
+                "This page contains the data of its results; to keep the page small, it has no \
+                 samples over time, and stores latencies of requests in coarser steps."
             }
             Thinned::NoLatency => {
-                "This page contains the values of all runs; to keep the page small, samples over \
-                 time and times of requests are left out."
+                "This page contains the values of all runs; to keep the page small, it has no \
+                 samples over time and no latencies of requests."
             }
             Thinned::Nothing => {
-                "The results are too large to be embedded in this page: keep the results file."
+                "The data of the results is too large for this page: keep the file of results."
             }
         }
     }
@@ -121,8 +121,8 @@ fn thin(results: &Results, thinned: Thinned, samples: usize, buckets: u32) -> Re
     }
     let runs = results.variants.iter_mut().flat_map(|it| &mut it.runs);
     runs.for_each(|run| thin_run(run, samples, buckets));
-    let note = "the results were read from a report page: samples over time and times of requests \
-                were made coarser or left out";
+    let note = "the results were read from a report page, so samples over time and latencies of \
+                requests are coarser or missing";
     if !results.notes.iter().any(|it| it == note) {
         results.notes.push(note.to_owned());
     }
@@ -161,14 +161,15 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Results>> {
     let text = String::from_utf8_lossy(bytes);
     let elements = text.split(BEGIN).skip(1).map(|rest| {
         let inner = rest.split_once(END).map(|(inner, _)| inner);
-        let inner = inner.ok_or_else(|| Error::new(Kind::Corrupt, "the report page is cut off"))?;
+        let inner =
+            inner.ok_or_else(|| Error::new(Kind::Corrupt, "the report page is incomplete"))?;
         file::parse(inner.as_bytes())
     });
     let all = elements.collect::<Result<Vec<Results>>>()?;
     match all.is_empty() {
-        true => Err(Error::new(Kind::Corrupt, "this is not a page with results").advice(
-            "a page of 'pinstripe lab report' contains its results, unless the page is cut off or \
-             says that the results were too large",
+        true => Err(Error::new(Kind::Corrupt, "this page contains no results").advice(
+            "a page of 'pinstripe lab report' contains its results, unless the page is incomplete \
+             or the results were too large for it",
         )),
         false => Ok(all),
     }

@@ -118,10 +118,10 @@ impl Note {
             Note::PageCache => "page cache",
             Note::AcceptedNotDurable => "accepted, not durable",
             Note::NotDirect => "not direct",
-            Note::Memory => "memory, no disk",
+            Note::Memory => "in memory, not on a disk",
             Note::Wrapped => "wrapped around",
-            Note::OtherProgram => "by another program",
-            Note::BesideOthers => "during other load",
+            Note::OtherProgram => "measured by another program",
+            Note::BesideOthers => "measured during other load",
         }
     }
 }

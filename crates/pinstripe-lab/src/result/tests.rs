@@ -208,7 +208,7 @@ fn results_are_compared_variant_by_variant_with_what_else_is_different() {
     assert!((speed - 111.7 / 99.8).abs() < 1e-9, "{speed}");
     assert_eq!(found.unmatched, ["new", "gone"]);
     assert_eq!(found.differences.len(), 2, "{:?}", found.differences);
-    assert_eq!(found.differences[1], "block-size: 4K before, 8K now");
+    assert_eq!(found.differences[1], "block-size: before 4K, now 8K");
     assert_eq!(compare(&before, &before, &[]).differences, [] as [&str; 0]);
     let sides = found.sides.iter().map(|it| (it.before, it.after, it.metric.unit.as_str()));
     let wanted = [(Some(99.8), Some(111.7), "MB/s"), (Some(99.8), Some(99.8), "MB/s")];
@@ -226,7 +226,7 @@ fn sides_without_a_question_in_common_are_refused_with_what_they_have() {
     after.case = "other".to_owned();
     let error = refused(&after).unwrap_err();
     assert_eq!(error.kind(), Kind::Usage);
-    let told = "A is test (a, b, c and 2 more), B is other (a)";
+    let told = "A measured test (a, b, c and 2 more), and B measured other (a)";
     assert!(error.what().ends_with(told), "{error}");
     after.case = before.case.clone();
     after.variants[0].metric = Metric::time();

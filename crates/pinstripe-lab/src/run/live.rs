@@ -99,7 +99,10 @@ impl Live {
     /// [`Kind::Interrupted`].
     pub fn check(&self) -> Result<()> {
         match self.is_stopped() {
-            true => Err(Error::new(Kind::Interrupted, "interrupted; the results so far are kept")),
+            true => Err(Error::new(
+                Kind::Interrupted,
+                "the measurement was interrupted; its results until then are kept",
+            )),
             false => Ok(()),
         }
     }

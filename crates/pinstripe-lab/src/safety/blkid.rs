@@ -71,11 +71,13 @@ fn said(code: Option<i32>, printed: &str) -> std::result::Result<Option<String>,
             };
             let kind = value("TYPE").map(|it| format!("a signature '{it}'"));
             let table = || value("PTTYPE").map(|it| format!("a partition table '{it}'"));
-            Ok(kind.or_else(table).map(|it| format!("{it}, as blkid names it")))
+            Ok(kind.or_else(table).map(|it| format!("{it}, according to blkid")))
         }
         Some(2) => Ok(None),
-        Some(8) => Ok(Some("several signatures that contradict each other, says blkid".to_owned())),
-        Some(code) => Err(format!("blkid has ended with code {code}")),
+        Some(8) => {
+            Ok(Some("several signatures that contradict each other, according to blkid".to_owned()))
+        }
+        Some(code) => Err(format!("blkid ended with exit code {code}")),
         None => Err("blkid was killed".to_owned()),
     }
 }
@@ -91,8 +93,8 @@ mod tests {
         // A part of a disk, of which only the entry in the disk's table is told.
         let part = "DEVNAME=/dev/x1\nPART_ENTRY_SCHEME=gpt\nPART_ENTRY_TYPE=0fc63daf\n";
         for (code, printed, wanted) in [
-            (0, ext4, Some("a signature 'ext4', as blkid names it")),
-            (0, table, Some("a partition table 'gpt', as blkid names it")),
+            (0, ext4, Some("a signature 'ext4', according to blkid")),
+            (0, table, Some("a partition table 'gpt', according to blkid")),
             (0, part, None),
             (2, "", None),
         ] {

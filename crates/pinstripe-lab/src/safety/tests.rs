@@ -33,7 +33,7 @@ fn a_rehearsal_refuses_what_a_run_does_but_for_a_number_still_to_be_typed() {
         free.allow_to_ask(typed(serial)).unwrap();
     }
     let error = free.allow_to_ask(typed(Some("S12"))).unwrap_err();
-    assert!(error.what().contains("another serial number"), "{error}");
+    assert!(error.what().contains("differs from the given one"), "{error}");
     let written = SafetyReport { written_at: Some(3 << 20), ..free };
     let used = examined(vec![Objection::InUse("mounted at /srv".to_owned())]);
     for serial in [None, Some("S123"), Some("S12")] {
@@ -48,7 +48,11 @@ fn a_rehearsal_refuses_what_a_run_does_but_for_a_number_still_to_be_typed() {
 fn what_is_not_blank_passes_only_if_both_are_said() {
     let written = SafetyReport { written_at: Some(3 << 20), ..examined(Vec::new()) };
     let error = written.allow(typed(Some("S123"))).unwrap_err();
-    assert!(error.to_string().contains("not blank: there is data of no known format at 3.0 MiB"));
+    assert!(
+        error
+            .to_string()
+            .contains("not blank: it contains data in an unknown format at offset 3.0 MiB")
+    );
     assert!(error.advice_text().unwrap().contains("--overwrite-unknown"));
     let all_the_same = |serial| Consent { serial, overwrite_unknown: true };
     assert_eq!(written.allow(all_the_same(None)).unwrap_err().kind(), Kind::Refused);
@@ -66,7 +70,7 @@ fn every_objection_is_final_and_told() {
     for (objection, said) in [
         (Objection::NoBlockDevice, "not a block device"),
         (Objection::ReadOnly, "read-only"),
-        (Objection::InUse("mounted at /srv".to_owned()), "it is mounted at /srv"),
+        (Objection::InUse("mounted at /srv".to_owned()), "the device is mounted at /srv"),
         (Objection::HasParts("x1, x2".to_owned()), "partitions x1, x2"),
         (
             Objection::WholeInUse(name(), "used as swap".to_owned()),
@@ -75,7 +79,7 @@ fn every_objection_is_final_and_told() {
         (Objection::Carries("an XFS file system".to_owned()), "an XFS file system"),
         (
             Objection::WholeCarries(name(), "swap space".to_owned()),
-            "/dev/y of the device carries swap space",
+            "/dev/y of the device contains swap space",
         ),
         (Objection::NoSerial, "no serial number"),
         (Objection::Unknown("no permission".to_owned()), "no permission"),
@@ -235,21 +239,21 @@ struct Way {
 const END: u64 = 64 << 20;
 
 const WAYS: &[Way] = &[
-    Way { name: "mounted", make: Loop::mounted, said: "it is mounted at" },
+    Way { name: "mounted", make: Loop::mounted, said: "the device is mounted at" },
     Way {
         name: "swap in use",
         make: |it| (it.run("mkswap {}") && it.run("swapon {}")).then(nothing),
-        said: "it is used as swap",
+        said: "the device is used as swap",
     },
     Way {
         name: "another loop device on it",
         make: |it| Some(Box::new(it.above()?)),
-        said: "it is held by loop",
+        said: "the device is used by loop",
     },
     Way {
         name: "another loop device on its file",
         make: |it| Some(Box::new(it.beside()?)),
-        said: "is held by loop",
+        said: "is used by loop",
     },
     Way {
         name: "a mount of its file by another loop device",
@@ -258,7 +262,7 @@ const WAYS: &[Way] = &[
             other.mounted()?;
             Some(Box::new(other))
         },
-        said: "is held by loop",
+        said: "is used by loop",
     },
     Way {
         name: "opened by a program for itself alone",
@@ -288,10 +292,14 @@ const WAYS: &[Way] = &[
     Way {
         name: "opened by a program, as a virtual machine does",
         make: |it| Some(Box::new(Program::with(&it.device)?)),
-        said: "it is held open by process",
+        said: "the device is opened by process",
     },
-    Way { name: "read-only", make: |it| it.made("blockdev --setro {}"), said: "it is read-only" },
-    Way { name: "swap", make: |it| it.made("mkswap {}"), said: "it carries swap space" },
+    Way {
+        name: "read-only",
+        make: |it| it.made("blockdev --setro {}"),
+        said: "the device is read-only",
+    },
+    Way { name: "swap", make: |it| it.made("mkswap {}"), said: "the device contains swap space" },
     Way { name: "ext3", make: |it| it.made("mkfs.ext3 -q -F {}"), said: "an ext3 file system" },
     Way { name: "ext4", make: |it| it.made("mkfs.ext4 -q -F {}"), said: "an ext4 file system" },
     Way {
@@ -329,7 +337,7 @@ const WAYS: &[Way] = &[
     Way {
         name: "a partition table (GPT) of which only the copy is left",
         make: |it| Some(it.put(&[(END - 512, b"EFI PART")])),
-        said: "the copy of a partition table (GPT)",
+        said: "the backup copy of a partition table (GPT)",
     },
     Way {
         name: "a partition table (MBR)",
@@ -362,7 +370,7 @@ const WAYS: &[Way] = &[
     Way {
         name: "text at its beginning",
         make: |it| Some(it.put(&[(0, b"a list of things")])),
-        said: "is not blank: there is data of no known format at 0",
+        said: "is not blank: it contains data in an unknown format at offset 0",
     },
     Way {
         name: "data in its middle",
@@ -451,7 +459,7 @@ fn the_program_that_has_a_device_open_is_named_with_its_number() {
     };
     // Other tests set loop devices up meanwhile, and their programs look at all of these.
     let (first, wanted) =
-        ("it is held open by process ", format!("process {} (sleep)", program.0.id()));
+        ("the device is opened by process ", format!("process {} (sleep)", program.0.id()));
     let said = device.said();
     assert!(said.contains(first) && said.contains(&wanted), "{said}");
     drop(program);

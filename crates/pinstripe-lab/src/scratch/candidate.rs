@@ -58,7 +58,7 @@ impl FsCandidate {
         let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
         let found = parts.map(str::parse).collect::<Result<Vec<_>>>()?;
         match found.is_empty() {
-            true => Err(Error::new(Kind::Usage, "no file system is named")),
+            true => Err(Error::new(Kind::Usage, "no file system was given")),
             false => Ok(found),
         }
     }
@@ -93,11 +93,15 @@ const NOT_OURS: &[&str] = &["", "source", "loop", "ro", "remount", "bind", "move
 fn refuse(word: &str, is_mount_option: bool) -> Result<()> {
     let key = word.split('=').next().unwrap_or_default();
     let refused = |what: &str| {
-        Err(Error::new(Kind::Usage, format!("'{word}' {what}"))
-            .advice("use only options of one device, as in 'ext4 -O ^has_journal mount=noatime'"))
+        Err(Error::new(Kind::Usage, format!("'{word}' {what}")).advice(
+            "use only options that refer to no other device, for example 'ext4 -O ^has_journal \
+             mount=noatime'",
+        ))
     };
     if let Some(part) = ELSEWHERE.iter().find(|part| word.contains(**part)) {
-        return refused(&format!("this option could name another device ('{part}')"));
+        return refused(&format!(
+            "this option is refused, because it could refer to another device ('{part}')"
+        ));
     }
     match is_mount_option && NOT_OURS.contains(&key) {
         true => refused("this is a mount option that the case 'fs' does not support"),

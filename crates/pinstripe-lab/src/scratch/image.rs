@@ -76,8 +76,9 @@ impl Image {
     /// # Errors
     /// Returns errors as the system reports them.
     pub fn settle(&self) -> Result<()> {
-        settle(&self.file)
-            .map_err(|error| Error::io("the image cannot be made durable", &self.path, error))
+        settle(&self.file).map_err(|error| {
+            Error::io("the data of the image file cannot be made durable", &self.path, error)
+        })
     }
 }
 
@@ -93,7 +94,7 @@ pub fn settle(file: &File) -> io::Result<()> {
 /// Creates a file without a name; if the file system does not support this, a file whose name is
 /// removed at once.
 fn unnamed(dir: &Path) -> Result<File> {
-    let failed = |error: io::Error| Error::io("no image can be created", dir, error);
+    let failed = |error: io::Error| Error::io("no image file can be created", dir, error);
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::open(dir, flags | OFlags::TMPFILE, mode) {
@@ -113,7 +114,7 @@ fn unnamed(dir: &Path) -> Result<File> {
 /// Reserves and writes all of the file, because the first write to space that is only reserved
 /// costs more than the second.
 fn fill(file: &File, dir: &Path, bytes: u64, live: &Live) -> Result<()> {
-    let failed = |error: io::Error| Error::io("cannot create an image", dir, error);
+    let failed = |error: io::Error| Error::io("cannot create an image file", dir, error);
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         // Where it cannot be reserved, writing it does the same, and finds out later.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
@@ -180,7 +181,8 @@ fn open(path: &Path) -> Result<File> {
 fn failed(what: &str, place: &Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            let error = Error::new(Kind::Refused, "this user may not create loop devices");
+            let error =
+                Error::new(Kind::Refused, "this user is not permitted to create loop devices");
             error.at(place).advice(super::AS_ROOT)
         }
         _ => Error::io(what, place, error).advice("check with losetup(8) that loop devices exist"),
@@ -233,5 +235,6 @@ fn attach(control: &File, file: &File) -> Result<(File, PathBuf)> {
             }
         }
     }
-    Err(Error::new(Kind::Busy, "other processes take every free loop device").at(CONTROL))
+    Err(Error::new(Kind::Busy, "other processes take each free loop device before it can be used")
+        .at(CONTROL))
 }

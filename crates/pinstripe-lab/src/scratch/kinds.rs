@@ -155,7 +155,7 @@ pub fn find(name: &str) -> Result<&'static FileSystem> {
                                              create"
             ),
         );
-        error.advice(format!("one of {}", NAMES.join(", ")))
+        error.advice(format!("the file systems are {}", NAMES.join(", ")))
     })
 }
 
@@ -199,8 +199,10 @@ impl System {
             true => Ok(found),
             false => {
                 let what = format!("this kernel cannot mount {}", of.name);
-                let advice =
-                    format!("load its module with 'modprobe {}', if there is one", of.name);
+                let advice = format!(
+                    "load its kernel module with 'modprobe {}', if the module exists",
+                    of.name
+                );
                 Err(Error::new(Kind::Unsupported, what).advice(advice))
             }
         }

@@ -119,8 +119,11 @@ impl Scratch {
                  direct I/O"
             }
         };
-        let bytes = self.bytes().map_or("a size unknown".to_owned(), format_size);
-        format!("on an image of {bytes} that was completely written before, by {path}, {way}")
+        let bytes = self.bytes().map_or("unknown size".to_owned(), format_size);
+        format!(
+            "on {path}, a loop device over an image of {bytes} that was completely written before, \
+             {way}"
+        )
     }
 
     /// The command that creates a candidate on the device, without the name of the device.
@@ -165,9 +168,9 @@ impl Scratch {
             return Ok(took);
         }
         let mut lines = ran.out.lines().chain(ran.err.lines()).map(str::trim);
-        let last = lines.rfind(|line| !line.is_empty()).unwrap_or("it says nothing");
+        let last = lines.rfind(|line| !line.is_empty()).unwrap_or("it printed no message");
         let what = format!("{} failed ({}): {last}", candidate.kind.program, ran.status);
-        let advice = format!("'{candidate}' may use options that this version does not support");
+        let advice = format!("the installed version may not support the options of '{candidate}'");
         Err(Error::new(Kind::Io, what).at(self.path()).advice(advice))
     }
 
@@ -221,8 +224,10 @@ impl Scratch {
         let number = |file: &File| file.metadata().map(|it| it.rdev()).map_err(failed);
         match number(&file)? == number(self.file())? {
             true => Ok(file),
-            false => Err(Error::new(Kind::Changed, "this device was replaced by another one")
-                .at(self.path())),
+            false => {
+                Err(Error::new(Kind::Changed, "another device has replaced this one")
+                    .at(self.path()))
+            }
         }
     }
 

@@ -145,22 +145,23 @@ fn failed(
                 .advice("Linux 5.8 or newer is needed")
         }
         (Errno::NODEV, None) => {
-            refused(Kind::Unsupported, format!("this kernel cannot mount {kind}"))
-                .advice(format!("load its module with 'modprobe {kind}', if there is one"))
+            refused(Kind::Unsupported, format!("this kernel cannot mount {kind}")).advice(format!(
+                "load its kernel module with 'modprobe {kind}', if the module exists"
+            ))
         }
         (Errno::PERM | Errno::ACCESS, _) => {
-            refused(Kind::Refused, "this user may not mount file systems".to_owned())
+            refused(Kind::Refused, "this user is not permitted to mount file systems".to_owned())
                 .advice(super::AS_ROOT)
         }
         _ => {
             let said = context.map(kernel_says).unwrap_or_default();
             let said = match (said.is_empty(), option.is_empty()) {
                 (false, _) => format!(": {said}"),
-                (true, false) => format!(": the option '{option}'"),
+                (true, false) => format!(", because of the option '{option}'"),
                 (true, true) => String::new(),
             };
             Error::io(format!("cannot mount the device as {kind}{said}"), device, errno)
-                .advice("the last lines of 'dmesg' may tell the reason")
+                .advice("the last lines of 'dmesg' may contain the reason")
         }
     }
 }

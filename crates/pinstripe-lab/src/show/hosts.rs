@@ -32,9 +32,10 @@ fn of_hosts(results: &Results) -> Table {
         ("round trip", Align::Right),
         ("state", Align::Left),
     ];
-    let note = "'clock' is how far the host's time of day is ahead of that of the coordinator, \
-                with an error of at most 'doubt', which is half of the shortest of several round \
-                trips. Runs are started by monotonic clocks.";
+    let note = "'clock' is the difference between the clock of the host and the clock of the \
+                coordinator; it is positive if the host is ahead. Its error is at most 'doubt', \
+                which is half of the shortest of several round trips. Runs are started by \
+                monotonic clocks.";
     let mut table = Table::new("hosts", note, &columns);
     for host in &results.hosts {
         let clock = |of: fn(&ClockDifference) -> String| {
@@ -65,9 +66,10 @@ fn by_host(results: &Results) -> Table {
         ("max", Align::Right),
         ("runs", Align::Right),
     ];
-    let note = "Results of each host, measured while the other hosts ran: medians of the runs that \
-                count on that host. The table above is for all hosts: it has the sum of the rates, \
-                and for all other values that of the worst host.";
+    let note = "This table has the results of each host, measured while the other hosts ran. The \
+                values are medians of the runs that count on that host. The previous table is for \
+                all hosts together: its rates are sums, and its other values are those of the \
+                worst host.";
     let mut table = Table::new("by host", note, &columns);
     let each: Vec<(&Host, Results)> = results
         .hosts
@@ -107,15 +109,16 @@ fn row(variant: &Variant, host: &Host, own: &Variant) -> [Cell; 10] {
     ]
 }
 
-/// Describes a host's clock, for example `a:7411 (vm1): its clock is +12 us off ours, within 80 us
-/// (round trip 160 us, 16 exchanges)`.
+/// Describes a host's clock, for example `a:7411 (vm1): the clock of this host differs by +12 us
+/// from the clock of the coordinator, with an error of at most 80 us (round trip 160 us, 16
+/// exchanges)`.
 pub fn clock_line(host: &Host) -> String {
     let Host { address, name, .. } = host;
     match &host.clock {
         None => format!("{address} ({name}): the clock of this host was not compared"),
         Some(it) => format!(
-            "{address} ({name}): the clock of this host is {} off the coordinator's, within {} \
-             (round trip {}, {} exchanges)",
+            "{address} ({name}): the clock of this host differs by {} from the clock of the \
+             coordinator, with an error of at most {} (round trip {}, {} exchanges)",
             signed(it.offset_s),
             duration(seconds(it.doubt_s)),
             duration(seconds(it.round_trip_s)),
@@ -129,8 +132,8 @@ pub fn clock_line(host: &Host) -> String {
 pub(super) fn host_lines(results: &Results) -> Vec<String> {
     let lost = results.lost_hosts().map(|(host, why)| {
         format!(
-            "the host {} was lost: {why}; its part of the run is missing, and no further run was \
-             started",
+            "the connection to the host {} was lost: {why}; the run lacks the part of this host, \
+             and no further run was started",
             host.address
         )
     });
@@ -153,11 +156,14 @@ fn tail_line(variant: &Variant, hosts: usize) -> Option<String> {
     }
     let until = median(Part::UNTIL_LAST);
     let until = until.map(|it| {
-        format!("; over the total time, all hosts together transferred {} MB/s", figure(it))
+        format!(
+            "; averaged over the total time, all hosts together transferred {} MB/s",
+            figure(it)
+        )
     });
     Some(format!(
-        "{}: the first host was done after {first:.2} s, the last after {last:.2} s: the sum of \
-         rates is correct only while all hosts run{}",
+        "{}: the first host was done after {first:.2} s, and the last host after {last:.2} s, so \
+         the sum of the rates was reached only while all hosts ran{}",
         variant.name,
         until.unwrap_or_default()
     ))

@@ -30,9 +30,10 @@ pub fn table(results: &Results) -> Table {
     let settings = [parameters, format!("seed {}", results.seed)];
     let settings: Vec<String> = settings.into_iter().filter(|it| !it.is_empty()).collect();
     let note = format!(
-        "Medians of runs that count; 'runs' shows how many runs count. 'of base' is how many times as fast as the \
-         baseline of its group, as in the verdicts. 'interval' is the 95 % interval of the median, unless another \
-         level is shown. In brackets: no run counts. 'few': too few requests. {}.",
+        "The values are medians of the runs that count; 'runs' shows how many runs count. 'of \
+         base' is the speed relative to the baseline of the group, as in the verdicts. 'interval' \
+         is the 95 % interval of the median, unless another level is shown. A value is in brackets \
+         if no run counts. 'few' means too few requests. {}.",
         settings.join("; "),
     );
     let mut table = Table::new(&format!("lab {}", results.case), note, &columns);
@@ -106,7 +107,7 @@ pub(super) fn interval_text(interval: &Interval) -> String {
     let range = format!("{} - {}", figure(interval.low), figure(interval.high));
     match interval.is_full() {
         true => range,
-        false => format!("{range} (min to max, {})", interval.level_text()),
+        false => format!("{range} (minimum to maximum, {})", interval.level_text()),
     }
 }
 
@@ -149,27 +150,27 @@ pub(super) fn hump_lines(results: &Results) -> Vec<String> {
     results.variants.iter().filter_map(line).collect()
 }
 
-/// Describes a change of the disk's speed: `the disk changed by 24 % while it was measured: a short
-/// read took 82 to 102 us`; `None` for a quiet disk.
+/// Describes a change of the disk's speed: `the speed of the disk changed by 24 % during the
+/// measurement: a short read in each round took between 82 and 102 us`; `None` for a quiet disk.
 pub(crate) fn mood_text(results: &Results) -> Option<String> {
     let (low, high) = results.disk_mood()?;
     let by = (high / low - 1.0) * 100.0;
     Some(format!(
-        "the speed of the disk changed by {by:.0} % during the measurement: from round to round, a \
-         short read took {low:.0} to {high:.0} us"
+        "the speed of the disk changed by {by:.0} % during the measurement: a short read in each \
+         round took between {low:.0} and {high:.0} us"
     ))
 }
 
-/// Describes values that form two clusters: `runs have two humps: about 4.08 (6 runs) and 5.24 (3
-/// runs), which no median shows`.
+/// Describes values that form two clusters: `the runs form two clusters, which a median does not
+/// show: about 4.08 MB/s (6 runs) and about 5.24 MB/s (3 runs)`.
 pub(crate) fn hump_text(variant: &Variant) -> Option<String> {
     let found = variant.humps()?;
     let (below, above) = found.counts;
     let (low, high) = (figure(found.low), figure(found.high));
     let unit = &variant.metric.unit;
     Some(format!(
-        "the runs form two groups, which a median does not show: about {low} {unit} ({below} runs) \
-         and {high} {unit} ({above} runs)"
+        "the runs form two clusters, which a median does not show: about {low} {unit} ({below} \
+         runs) and about {high} {unit} ({above} runs)"
     ))
 }
 
@@ -210,32 +211,32 @@ pub fn sentence(compared: &Compared) -> String {
             format!("{candidate} is as good as {baseline} within {AS_GOOD_PERCENT:.0} % {basis}")
         }
         Finding::CannotTell => {
-            format!("cannot tell which of {candidate} and {baseline} is faster {basis}")
+            format!("it is undecided which of {candidate} and {baseline} is faster {basis}")
         }
         Finding::TooFewRuns => {
-            format!("too few runs that count to compare {candidate} with {baseline} {basis}")
+            format!("too few runs count to compare {candidate} with {baseline} {basis}")
         }
         Finding::Estimate => {
             let by = verdict.speed.map_or("?".to_owned(), percent);
             format!(
-                "{candidate} compared with {baseline}: {by} %, as an estimate {basis}; {}",
+                "the estimated difference of {candidate} from {baseline} is {by} % {basis}; {}",
                 why_estimate(verdict)
             )
         }
     }
 }
 
-/// Describes a comparison with the figures of both sides: `rndrd: A 512 MB/s, B 598 MB/s: B is 16.8
+/// Describes a comparison with the figures of both sides: `rndrd: A 512 MB/s, B 598 MB/s; B is 16.8
 /// % faster than A (95 %: +8.0 to +25.0 %, p = 0.008, 3 and 3 executions)`.
 pub fn sides_line(compared: &Compared, sides: &Sides) -> String {
     let side = |median: Option<f64>| match median {
         Some(median) => format!("{} {}", figure(median), sides.metric.unit),
-        None => "no run that counts".to_owned(),
+        None => "(no run counts)".to_owned(),
     };
     let named =
         Compared { candidate: "B".to_owned(), baseline: "A".to_owned(), ..compared.clone() };
     let (before, after) = (side(sides.before), side(sides.after));
-    format!("{}: A {before}, B {after}: {}", compared.candidate, sentence(&named))
+    format!("{}: A {before}, B {after}; {}", compared.candidate, sentence(&named))
 }
 
 /// The share, in percent, within which one variant counts as good as another.
@@ -245,10 +246,12 @@ const AS_GOOD_PERCENT: f64 = AS_GOOD * 100.0;
 pub(crate) fn why_estimate(verdict: &Verdict) -> &'static str {
     match verdict.interval {
         Some(_) => {
-            "no verdict: too few executions; the interval is the usual spread between repeated executions"
+            "there is no verdict, because there are too few executions; the interval is the usual \
+             spread between repeated executions"
         }
         None => {
-            "no verdict: the spread between repeated executions is not known; compare three or more of each"
+            "there is no verdict, because the spread between repeated executions is not known; \
+             compare at least three executions of each side"
         }
     }
 }
@@ -260,7 +263,9 @@ pub(crate) fn basis_text(verdict: &Verdict) -> String {
         Basis::Runs => format!("{these} and {those} runs"),
         Basis::Rounds => format!("{these} rounds"),
         Basis::DisturbedRounds => {
-            format!("{these} rounds, some with the same disturbances for both variants")
+            format!(
+                "{these} rounds, including rounds in which both variants had the same disturbances"
+            )
         }
         Basis::Executions => format!("{these} and {those} executions"),
     }
@@ -286,18 +291,19 @@ pub fn chance(p: f64) -> String {
     }
 }
 
-/// The size of a permanent change: `0.80 times as fast as before (95 %: 0.78 to 0.82, 6 and 5
-/// times)`, then a line for each other thing that changed at the same time.
+/// The size of a permanent change: `0.80 times as fast as before (95 %: 0.78 to 0.82, 6 executions
+/// before and 5 after)`, then a line for each other thing that changed at the same time.
 pub fn change_lines(change: &Change) -> Vec<String> {
     let verdict = &change.verdict;
     let (after, before) = verdict.runs;
     let speed = verdict.speed.map_or("?".to_owned(), |it| format!("{it:.2}"));
     let interval = verdict.interval.map(|it| format!("95 %: {:.2} to {:.2}, ", it.low, it.high));
     let interval = interval.unwrap_or_default();
-    let mut lines =
-        vec![format!("{speed} times as fast as before ({interval}{before} and {after} times)")];
+    let mut lines = vec![format!(
+        "{speed} times as fast as before ({interval}{before} executions before and {after} after)"
+    )];
     match change.differences.is_empty() {
-        true => lines.push("no other known change happened at the same time".to_owned()),
+        true => lines.push("no other change is known for the same time".to_owned()),
         false => lines.extend(change.differences.iter().cloned()),
     }
     lines
@@ -327,17 +333,17 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let valid = runs().filter(|run| !run.disturbances.is_empty() && run.is_valid()).count();
     let what = match valid {
         0 => "do not count".to_owned(),
-        valid if valid == disturbed => "count nevertheless, because of --accept-noise".to_owned(),
+        valid if valid == disturbed => "count anyway, because of --accept-noise".to_owned(),
         valid => {
-            format!("{valid} of the disturbed runs count nevertheless, because of --accept-noise")
+            format!("{valid} of these runs count anyway, because of --accept-noise")
         }
     };
     let mut lines =
-        vec![format!("{disturbed} of {} runs were disturbed and {what}:", runs().count())];
+        vec![format!("{disturbed} of {} runs were disturbed, and {what}:", runs().count())];
     let kinds = disturbances(results).into_iter();
     lines.extend(kinds.map(|(what, count)| match count {
         1 => format!("  {what} (once)"),
-        _ => format!("  {what} (the first of {count} times)"),
+        _ => format!("  {what} (first of {count} such cases)"),
     }));
     lines
 }

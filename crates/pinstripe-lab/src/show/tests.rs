@@ -9,7 +9,7 @@ fn shown() -> Results {
         ("a, b", &[97.1, 99.8, 100.3, 101.9, 98.4]),
         ("c", &[110.2, 112.8, 109.1, 111.7, 113.9]),
     ]);
-    let what = "the hypervisor took 9 % of the processors".to_owned();
+    let what = "the hypervisor took 9 % of the CPU time (steal)".to_owned();
     results.variants[1].runs[0].disturbances = vec![Disturbance { kind: "steal".to_owned(), what }];
     results.judge();
     results
@@ -28,7 +28,7 @@ fn text_has_values_intervals_verdict_and_disturbances() {
         "accepted, not durable",
         "c is 12.5 % faster than a, b (95 %:",
         "1 of 10 runs were disturbed",
-        "the hypervisor took 9 % of the processors (once)",
+        "the hypervisor took 9 % of the CPU time (steal) (once)",
         "block-size 4K",
         "seed 1",
         "Measured on",
@@ -46,7 +46,7 @@ fn a_variant_without_a_run_that_counts_says_so() {
     results.is_complete = false;
     let text = show(&results, OutputFormat::Text);
     assert!(text.contains("(disturbed: 112)") && text.contains("0 of 5"), "{text}");
-    assert!(text.contains("too few runs that count to compare c with a, b"), "{text}");
+    assert!(text.contains("too few runs count to compare c with a, b"), "{text}");
     assert!(text.contains("interrupted"), "{text}");
 }
 
@@ -56,13 +56,13 @@ fn a_comparison_tells_the_figures_of_both_sides_with_their_unit() {
     let after = results(&[("seqrd", &[110.2, 112.8, 109.1, 111.7, 113.9])]);
     let found = crate::result::compare(&before, &after, &[]);
     let line = sides_line(&found.verdicts[0], &found.sides[0]);
-    let wanted = "seqrd: A 99.8 MB/s, B 112 MB/s: B compared with A: +11.9 %, as an estimate (1 and 1 \
-                  executions); ";
+    let wanted = "seqrd: A 99.8 MB/s, B 112 MB/s; the estimated difference of B from A is +11.9 % \
+                  (1 and 1 executions); ";
     assert!(line.starts_with(wanted), "{line}");
     let mut none = found.sides[0].clone();
     none.before = None;
     let line = sides_line(&found.verdicts[0], &none);
-    assert!(line.starts_with("seqrd: A no run that counts, B 112 MB/s: "), "{line}");
+    assert!(line.starts_with("seqrd: A (no run counts), B 112 MB/s; "), "{line}");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn comparisons_of_too_few_runs_are_told_in_one_line() {
     let made = results(&[("a", values), ("b", &values[..1]), ("c", &values[..2]), ("d", values)]);
     let lines = verdict_lines(&made);
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(lines[0].starts_with("cannot tell which of d and a is faster"), "{lines:?}");
+    assert!(lines[0].starts_with("it is undecided which of d and a is faster"), "{lines:?}");
     assert!(lines[1].starts_with("too few runs count for 2 of 3 comparisons"), "{lines:?}");
 }
 
@@ -124,7 +124,7 @@ fn hosts_are_shown_each_and_together() {
         "a        h1:1",
         "a        h2:1",
         "50.2",
-        "a: the first host was done after 3.00 s, the last after 9.00 s",
+        "a: the first host was done after 3.00 s, and the last host after 9.00 s",
         "transferred 70.5 MB/s",
         "h2:1: ",
     ] {
@@ -139,8 +139,8 @@ fn hosts_are_shown_each_and_together() {
         serde_json::from_str(&show(&results, OutputFormat::Json)).unwrap();
     assert_eq!(json["hosts"][0]["clock"]["exchanges"], 16);
     let line = clock_line(&results.hosts[0]);
-    let wanted = "h1:1 (one): the clock of this host is -1.5 ms off the coordinator's, within 80 us \
-                  (round trip 160 us, 16 exchanges)";
+    let wanted = "h1:1 (one): the clock of this host differs by -1.5 ms from the clock of the \
+                  coordinator, with an error of at most 80 us (round trip 160 us, 16 exchanges)";
     assert_eq!(line, wanted);
     // One by itself has no such tables.
     assert!(host_tables(&results.of_host(0).unwrap()).is_empty());

@@ -59,7 +59,7 @@ impl DirectoryMember {
             found.extend(list(&mut shelf)?.into_iter().filter(|one| id(one)[0] == first));
             if found.len() > NAMES_MAX {
                 return Err(io::Error::other(
-                    "the directory of this room lists more extents than a member can have",
+                    "this directory of a member lists more extents than a member can have",
                 ));
             }
         }

@@ -6,7 +6,10 @@
 //! directory is reached through a symlink. Foreign files are skipped and never touched. A kind
 //! whose directory is missing reads as empty. Nothing is overwritten in place.
 
-#![allow(clippy::disallowed_methods, reason = "a member is a directory")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module uses files, because a member is a directory"
+)]
 
 mod handles;
 mod listing;
@@ -92,7 +95,8 @@ impl DirectoryMember {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => {
                 return Err(Error::io("cannot create the member's directory", path, error).advice(
-                    "create the parent directory of the member first; is the disk mounted?",
+                    "check whether the disk is mounted, and create the parent directory of the \
+                     member",
                 ));
             }
         }
@@ -128,13 +132,17 @@ impl DirectoryMember {
     /// Fails with [`Kind::Io`] when `tmp/` cannot be read or a leftover cannot be removed.
     pub(crate) fn sweep_tmp(&self) -> Result<u64> {
         self.tree.sweep().map_err(|error| {
-            Error::io("cannot remove leftovers", self.tree.path_of(Shelf::Tmp), error)
+            Error::io(
+                "cannot remove temporary files of killed processes",
+                self.tree.path_of(Shelf::Tmp),
+                error,
+            )
         })
     }
 
     fn open_with(path: &Path, steps: Option<Arc<dyn Steps>>) -> Result<Self> {
         let tree = Tree::open(path, steps).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::io("no such directory", path, error),
+            io::ErrorKind::NotFound => Error::io("this directory does not exist", path, error),
             io::ErrorKind::NotADirectory => {
                 Error::new(Kind::Usage, "a member must be a directory").at(path)
             }
@@ -151,14 +159,14 @@ impl DirectoryMember {
             .map_err(|error| Error::io("cannot list the directory", place, error))?;
         let Some(strange) = strange else { return Ok(()) };
         let advice = if strange == ExtentName::Label.path() {
-            "this directory is or was a member of a store: name another directory, or empty this \
+            "this directory is or was a member of a store: give another directory, or empty this \
              one if nothing in it is needed"
         } else {
-            "name an empty directory, or a new directory below this one"
+            "give an empty directory, or a new directory below this one"
         };
         Err(Error::new(Kind::Refused, "the directory is not empty")
             .at(place)
-            .expected("nothing in it", format!("'{strange}'"))
+            .expected("an empty directory", format!("'{strange}'"))
             .advice(advice))
     }
 
@@ -192,7 +200,8 @@ impl DirectoryMember {
     }
 
     fn missing(&self, name: ExtentName) -> Error {
-        Error::new(Kind::NotFound, "no such extent").at(self.tree.path().join(name.path()))
+        Error::new(Kind::NotFound, "this extent does not exist")
+            .at(self.tree.path().join(name.path()))
     }
 
     /// Returns the shelf of an extent, if it exists.
@@ -352,7 +361,7 @@ impl Member for DirectoryMember {
                             Error::new(Kind::Io, "the member's directory no longer exists")
                                 .at(place)
                         }
-                        _ => Error::io("cannot make deletions durable", place, error),
+                        _ => Error::io("cannot make the deletions durable", place, error),
                     };
                     unsynced.failed.get_or_insert_with(|| error.duplicate());
                     return Err(error);

@@ -112,7 +112,7 @@ impl OpenShelf {
 }
 
 fn too_many() -> io::Error {
-    io::Error::other("the directory lists more names than a member can have")
+    io::Error::other("the directory has more files than a member can have")
 }
 
 /// Whether `stat` describes a regular file.

@@ -124,7 +124,9 @@ impl Tree {
             made = Some(act()?);
             Ok(())
         })?;
-        made.ok_or_else(|| io::Error::other("a fault skipped a step whose result is needed"))
+        made.ok_or_else(|| {
+            io::Error::other("a simulated fault skipped a step whose result is needed")
+        })
     }
 
     fn mark_durable(&self, shelf: Shelf) {
@@ -265,7 +267,8 @@ impl Tree {
                 return Ok(Temp { shelf, leaf, file, path });
             }
         }
-        Err(Error::new(Kind::Io, "every new temporary file was removed immediately").at(place))
+        Err(Error::new(Kind::Io, "another process removed each new temporary file immediately")
+            .at(place))
     }
 
     /// Moves a finished temp file to its name. `Replace::Never` fails with `AlreadyExists` if the

@@ -80,10 +80,11 @@ impl DirectoryWriter {
             Kind::NoSpace => error.advice(
                 "free space with 'pinstripe forget' and 'pinstripe gc', which also work on a full \
                  disk, or move the member to a larger disk with 'pinstripe member replace'; \
-                 'pinstripe members' shows its number",
+                 'pinstripe members' shows the number of the member",
             ),
             Kind::Io => error.advice(
-                "see the system log (dmesg) for this disk; extents finished earlier are unaffected",
+                "look for messages about this disk in the system log (dmesg); extents that were \
+                 finished before are not affected",
             ),
             _ => error,
         }
@@ -94,8 +95,8 @@ impl DirectoryWriter {
             WriterState::Open => Ok(()),
             _ => Err(Error::new(
                 Kind::Io,
-                "an earlier write to this extent failed: write it again \
-                                          from the start",
+                "an earlier write to this extent failed, so the extent must be written again from \
+                 its beginning",
             )
             .at(self.target())),
         }
@@ -182,7 +183,7 @@ impl ExtentWriter for DirectoryWriter {
         self.state = WriterState::Placed;
         let synced = self.tree.sync_shelf(&shelf).map_err(|error| {
             self.withdraw(&shelf);
-            self.failed("cannot make the extent's name durable", error)
+            self.failed("cannot make the directory entry of the extent durable", error)
         });
         self.handles.forget(self.name);
         synced

@@ -47,7 +47,7 @@ impl<M: Member> FaultMember<M> {
 
     fn ends_early(&self, name: ExtentName, wanted: usize, kept: usize) -> Error {
         let place = self.place().join(name.path());
-        Error::corrupt("a planned fault: the extent ends early", place)
+        Error::corrupt("simulated fault: the extent ends early", place)
             .expected(format!("{wanted} bytes"), kept)
     }
 

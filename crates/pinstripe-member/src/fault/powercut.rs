@@ -10,7 +10,11 @@
 //! Everything that existed before the first step counts as durable. Syncs are not passed to the
 //! disk, whose own page cache survives the test; that makes a crash test fast.
 
-#![allow(clippy::disallowed_methods, reason = "leaves the files of a member as a power cut could")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module leaves the files of a member in a state in which a power cut could leave \
+              them"
+)]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -128,7 +132,7 @@ impl Steps for PowerCut {
     fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         let mut books = self.books();
         if books.steps_done >= self.stop_at_step {
-            return Err(io::Error::other("the power is off"));
+            return Err(io::Error::other("simulated fault: the power is off"));
         }
         books.steps_done += u64::from((self.is_counted)(step));
         books.take(step, act)

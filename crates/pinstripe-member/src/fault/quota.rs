@@ -4,7 +4,10 @@
 //! names cost nothing. As on a disk, a member's reserve is room that is free once it is given up.
 //! Steps that need no room always pass.
 
-#![allow(clippy::disallowed_methods, reason = "asks how long the files of a member are")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module determines the lengths of the files of a member"
+)]
 
 use std::collections::BTreeMap;
 use std::fs;

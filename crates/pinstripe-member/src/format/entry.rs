@@ -255,7 +255,7 @@ pub fn read_chunks(reader: &mut Reader<'_>) -> Result<Vec<ChunkRow>> {
         let id = ChunkId(reader.array()?);
         let raw_bytes = reader.varint()?;
         if raw_bytes == 0 || raw_bytes > u64::from(RECORD_MAX_RAW_BYTES) {
-            return Err(reader.corrupt(format!("impossible chunk length {raw_bytes}")));
+            return Err(reader.corrupt(format!("a chunk has the impossible length {raw_bytes}")));
         }
         chunks.push(ChunkRow { id, raw_bytes: raw_bytes as u32 });
     }
@@ -270,7 +270,7 @@ pub fn read_chunks(reader: &mut Reader<'_>) -> Result<Vec<ChunkRow>> {
 pub fn decode_page(bytes: &[u8]) -> Result<Vec<Entry>> {
     let mut reader = Reader::new(bytes, "page of entries");
     if reader.u8()? != PAGE_MARK {
-        return Err(reader.corrupt("this is not a page"));
+        return Err(reader.corrupt("this is not a page of entries"));
     }
     let count = reader.count(ENTRY_MIN_BYTES)?;
     let mut entries: Vec<Entry> = Vec::with_capacity(count);
@@ -280,12 +280,12 @@ pub fn decode_page(bytes: &[u8]) -> Result<Vec<Entry>> {
         let rest = reader.bytes()?;
         if shared > last_path.len() {
             return Err(reader.corrupt(
-                "the prefix that a path shares with its neighbour is longer than the neighbour",
+                "the prefix that a path shares with the previous path is longer than that path",
             ));
         }
         let path = [&last_path[..shared], rest].concat();
         if !entries.is_empty() && compare_paths(last_path, &path) != Ordering::Less {
-            return Err(reader.corrupt("the paths are out of order"));
+            return Err(reader.corrupt("the paths are not in order"));
         }
         entries.push(read_entry(&mut reader, path)?);
     }
@@ -294,10 +294,11 @@ pub fn decode_page(bytes: &[u8]) -> Result<Vec<Entry>> {
 }
 
 fn read_entry(reader: &mut Reader<'_>, path: Vec<u8>) -> Result<Entry> {
-    let kind = kind_from_byte(reader.u8()?).ok_or_else(|| reader.corrupt("unknown entry kind"))?;
+    let kind = kind_from_byte(reader.u8()?)
+        .ok_or_else(|| reader.corrupt("an entry has an unknown file type"))?;
     let marks = reader.u8()?;
     if marks & !KNOWN_MARKS != 0 {
-        return Err(reader.corrupt(format!("unknown marks {marks:#x}")));
+        return Err(reader.corrupt(format!("an entry has unknown flags: {marks:#x}")));
     }
     let mode = small(reader)?;
     let (uid, gid) = (small(reader)?, small(reader)?);
@@ -360,10 +361,10 @@ fn read_extents(reader: &mut Reader<'_>, size: u64) -> Result<Vec<Range<u64>>> {
         let start = end.checked_add(gap);
         let next = start.and_then(|start| start.checked_add(length)).filter(|&next| next <= size);
         let (Some(start), Some(next)) = (start, next) else {
-            return Err(reader.corrupt("a file extent is outside its file"));
+            return Err(reader.corrupt("an extent of the file is outside the file"));
         };
         if length == 0 || (gap == 0 && index > 0) {
-            return Err(reader.corrupt("the file has extents that are empty or adjacent"));
+            return Err(reader.corrupt("extents of the file are empty or adjacent"));
         }
         extents.push(start..next);
         end = next;
@@ -382,7 +383,7 @@ fn read_time(reader: &mut Reader<'_>) -> Result<Time> {
     let seconds = reader.signed_varint()?;
     let nanos = small(reader)?;
     if nanos >= 1_000_000_000 {
-        return Err(reader.corrupt("a time has more nanoseconds than a second"));
+        return Err(reader.corrupt("a time has a nanosecond part of a second or more"));
     }
     Ok(Time { seconds, nanos })
 }

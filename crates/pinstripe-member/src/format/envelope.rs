@@ -88,11 +88,11 @@ impl Object {
             Object::KeySlot => "key slot",
             Object::Session => "session object",
             Object::Gc => "gc object",
-            Object::Forgotten => "mark of a forgotten snapshot",
+            Object::Forgotten => "mark (of a forgotten snapshot)",
             Object::Scrub => "scrub state",
             Object::RemovedSlot => "removed key slot",
-            Object::SplitHead => "head of an output",
-            Object::SplitEnd => "end of an output",
+            Object::SplitHead => "head of an output of 'pinstripe split'",
+            Object::SplitEnd => "end of an output of 'pinstripe split'",
             Object::Checkpoint => "checkpoint object",
             Object::Heartbeat => "heartbeat",
         }
@@ -203,7 +203,7 @@ pub fn open_any(bytes: &[u8]) -> Result<()> {
     let is_sound = bytes.len() == sum_at + SUM_BYTES
         && head.starts_with(MAGIC)
         && blake3::hash(&bytes[..sum_at]).as_bytes() == &bytes[sum_at..];
-    if is_sound { Ok(()) } else { Err(body.corrupt("this is not an intact small object")) }
+    if is_sound { Ok(()) } else { Err(body.corrupt("this small object is damaged")) }
 }
 
 /// Takes version and body out of the frame.
@@ -214,12 +214,12 @@ pub fn open_any(bytes: &[u8]) -> Result<()> {
 pub(crate) fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])> {
     let mut reader = Reader::new(bytes, object.name());
     if reader.take(MAGIC.len())? != MAGIC {
-        return Err(reader.corrupt("this is not a pinstripe object"));
+        return Err(reader.corrupt("this is not an object of pinstripe"));
     }
     let kind = reader.u8()?;
     if kind != object as u8 || reader.u8()? != 0 {
         return Err(reader
-            .corrupt("this is an object of another kind")
+            .corrupt("this object has another kind than expected")
             .expected(object as u8, kind));
     }
     let version = reader.u16()?;
@@ -251,10 +251,11 @@ pub(crate) fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])>
 pub fn newer(what: &str, version: u16, known: u16, features: u32) -> Error {
     let problem = if features == 0 {
         format!(
-            "the {what} has version {version}, but this program reads only versions up to {known}"
+            "the {what} has version {version}, but this program can read only versions up to \
+             {known}"
         )
     } else {
-        format!("the {what} needs features {features:#x} that this program does not have")
+        format!("the {what} needs features that this program does not have ({features:#x})")
     };
     Error::new(Kind::Unsupported, problem)
         .advice("use a newer version of pinstripe; nothing was changed")

@@ -67,7 +67,7 @@ impl Mark {
         };
         if mark.generation == 0 {
             return Err(
-                reader.corrupt("the mark of a snapshot has generation 0, which no mark can have")
+                reader.corrupt("the mark of a snapshot has generation 0, which is impossible")
             );
         }
         reader.finish()?;

@@ -151,7 +151,7 @@ impl GcObject {
             3 => DeletionStep::Reaping(read_lists(&mut reader)?),
             4 => DeletionStep::Tombstone(read_lists(&mut reader)?),
             5 => DeletionStep::Void { session: SessionId(reader.array()?) },
-            other => return Err(reader.corrupt(format!("unknown step {other}"))),
+            other => return Err(reader.corrupt(format!("the step of deletion {other} is unknown"))),
         };
         reader.finish()?;
         Ok(GcObject { store, condemnation, by, step })
@@ -169,7 +169,7 @@ fn read_ids<T: Ord>(reader: &mut Reader<'_>, id: impl Fn([u8; 16]) -> T) -> Resu
     let ids =
         (0..reader.count(16)?).map(|_| Ok(id(reader.array()?))).collect::<Result<Vec<T>>>()?;
     if !ids.is_sorted_by(|left, right| left < right) {
-        return Err(reader.corrupt("a list is out of order"));
+        return Err(reader.corrupt("a list of ids is not in order"));
     }
     Ok(ids)
 }
@@ -180,7 +180,7 @@ fn read_lists(reader: &mut Reader<'_>) -> Result<Lists> {
         .map(|_| Ok((SnapshotId(reader.array()?), reader.u32()?)))
         .collect::<Result<Vec<_>>>()?;
     if !snapshots.is_sorted_by(|left, right| left.0 < right.0) {
-        return Err(reader.corrupt("a list is out of order"));
+        return Err(reader.corrupt("a list of ids is not in order"));
     }
     Ok(Lists { packs, snapshots, abandoned: read_ids(reader, SnapshotId)? })
 }

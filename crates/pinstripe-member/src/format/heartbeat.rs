@@ -59,8 +59,8 @@ impl Heartbeat {
         };
         if !(1..=EVERY_SECONDS_MAX).contains(&heartbeat.every_seconds) {
             return Err(reader.corrupt(format!(
-                "the heartbeat interval is {} seconds; 1 to {EVERY_SECONDS_MAX} seconds are \
-                 possible",
+                "the heartbeat interval is {} seconds, but it must be from 1 to \
+                 {EVERY_SECONDS_MAX} seconds",
                 heartbeat.every_seconds
             )));
         }

@@ -108,16 +108,16 @@ pub fn bind(set: SetId, number: u32, body: &[u8]) -> Vec<u8> {
 pub fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
     let mut reader = Reader::new(bound, "part of an index run");
     if reader.u8()? != b'b' {
-        return Err(reader.corrupt("this part does not name its index run"));
+        return Err(reader.corrupt("this part does not contain the id of its index run"));
     }
     let found = SetId(reader.array()?);
     if found != set {
-        return Err(reader.corrupt("this is a part of another index run").expected(set, found));
+        return Err(reader.corrupt("this part belongs to another index run").expected(set, found));
     }
     let found = reader.u32()?;
     if found != number {
         return Err(reader
-            .corrupt("this is a different part of the same kind")
+            .corrupt("this is not the expected part of the index run")
             .expected(number, found));
     }
     Ok(reader.rest())
@@ -156,7 +156,7 @@ impl Page {
     pub fn decode(body: &[u8], number: u32, packs: u32) -> Result<Self> {
         let mut reader = Reader::new(body, "page of an index run");
         if reader.u8()? != b'p' {
-            return Err(reader.corrupt("another part is stored instead of a page"));
+            return Err(reader.corrupt("another part of the index run is stored instead of a page"));
         }
         let found = reader.u32()?;
         if found != number {
@@ -164,7 +164,7 @@ impl Page {
         }
         let rows = reader.take(reader.remaining())?;
         if rows.len() % ROW_BYTES != 0 || rows.is_empty() || rows.len() > PAGE_ROWS * ROW_BYTES {
-            return Err(reader.corrupt("the rows have a wrong length"));
+            return Err(reader.corrupt("the rows of a page of the index run have a wrong length"));
         }
         let page = Page { rows: rows.into() };
         let mut last = ChunkId([0; 32]);
@@ -176,7 +176,9 @@ impl Page {
                 || row.offset.checked_add(row.bytes).is_none()
                 || end.is_none_or(|end| end > RECORD_MAX_RAW_BYTES)
             {
-                return Err(reader.corrupt(format!("the row for chunk {} is impossible", row.id)));
+                return Err(
+                    reader.corrupt(format!("the row for chunk {} has impossible values", row.id))
+                );
             }
             last = row.id;
         }
@@ -257,7 +259,9 @@ impl Fences {
     pub fn decode(body: &[u8]) -> Result<(Self, &[u8])> {
         let mut reader = Reader::new(body, "segment of an index run");
         if reader.u8()? != b's' {
-            return Err(reader.corrupt("another part is stored instead of a segment's fence keys"));
+            return Err(reader.corrupt(
+                "another part of the index run is stored instead of the fence keys of a segment",
+            ));
         }
         let rows = reader.u32()?;
         let (seed, segment_log2, filter_segments) = (reader.u64()?, reader.u8()?, reader.u32()?);
@@ -315,11 +319,13 @@ pub fn encode_packs(packs: &[RunPack]) -> Vec<u8> {
 pub fn decode_packs(body: &[u8]) -> Result<Vec<RunPack>> {
     let mut reader = Reader::new(body, "packs of an index run");
     if reader.u8()? != b'k' {
-        return Err(reader.corrupt("another part is stored instead of a table of packs"));
+        return Err(
+            reader.corrupt("another part of the index run is stored instead of a table of packs")
+        );
     }
     let count = reader.u32()? as usize;
     if count == 0 || count > TABLE_PACKS || reader.remaining() != count * PACK_ROW_BYTES {
-        return Err(reader.corrupt("the table has a wrong length"));
+        return Err(reader.corrupt("the table of packs has a wrong length"));
     }
     let mut packs = Vec::with_capacity(count);
     for _ in 0..count {
@@ -327,7 +333,7 @@ pub fn decode_packs(body: &[u8]) -> Result<Vec<RunPack>> {
         let (data, parity, is_lost) = (reader.u8()?, reader.u8()?, reader.u8()?);
         let reserved: [u8; 5] = reader.array()?;
         if data == 0 || is_lost > 1 || reserved != [0; 5] {
-            return Err(reader.corrupt("an impossible pack"));
+            return Err(reader.corrupt("a row of the table of packs has impossible values"));
         }
         packs.push(RunPack { set, data, parity, is_lost: is_lost == 1, bytes: reader.u64()? });
     }

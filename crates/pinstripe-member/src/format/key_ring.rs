@@ -74,12 +74,12 @@ impl KdfCosts {
         }
         Err(Error::new(
             Kind::Usage,
-            "the costs of deriving the key from the password are out of range",
+            "the cost parameters for deriving a key from the password are out of range",
         )
         .expected(
-            "64K to 4G of memory, 1 to 100 passes, 1 to 64 lanes",
+            "64K to 4G of memory, 1 to 100 passes and 1 to 64 lanes",
             format!(
-                "{} KiB of memory, {} passes, {} lanes",
+                "{} KiB of memory, {} passes and {} lanes",
                 self.memory_kib, self.passes, self.lanes
             ),
         ))
@@ -171,7 +171,7 @@ impl KeyRing {
         let seal = seal(&mut reader)?;
         let commitment = reader.array()?;
         if generation as usize >= GENERATIONS_MAX {
-            return Err(reader.corrupt("an impossible generation"));
+            return Err(reader.corrupt("the key ring has an impossible generation number"));
         }
         let chain = match version {
             2 => None,
@@ -260,12 +260,12 @@ impl KeySlot {
         let way = match (way, [costs.memory_kib, costs.passes, costs.lanes]) {
             (1, _) if costs.validate().is_ok() => SlotWay::Password(costs),
             (2, [0, 0, 0]) => SlotWay::KeyFile,
-            _ => return Err(reader.corrupt("the key slot has an unknown method of opening")),
+            _ => return Err(reader.corrupt("the key slot is opened by an unknown method")),
         };
         let salt = reader.array()?;
         let label = text(&mut reader)?;
         if label.len() > SLOT_LABEL_MAX_BYTES {
-            return Err(reader.corrupt("an impossible label"));
+            return Err(reader.corrupt("the label of the key slot is too long"));
         }
         let (commitment, wrapped) = (reader.array()?, reader.array()?);
         reader.finish()?;
@@ -288,7 +288,9 @@ impl KeySlot {
 fn seal(reader: &mut Reader<'_>) -> Result<Encryption> {
     let byte = reader.u8()?;
     match Encryption::from_byte(byte) {
-        Some(Encryption::None) => Err(reader.corrupt("the object has a seal without a cipher")),
+        Some(Encryption::None) => {
+            Err(reader.corrupt("the object is marked as sealed, but has no cipher"))
+        }
         Some(seal) => Ok(seal),
         None => Err(envelope::newer("seal of the keys", byte.into(), 2, 0)),
     }

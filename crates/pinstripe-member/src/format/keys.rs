@@ -158,13 +158,13 @@ impl Keys {
             Padding::from_byte(reader.u8()?),
         );
         let (Some(encryption), Some(chunker), Some(padding)) = settings else {
-            return Err(reader.corrupt("an unknown setting"));
+            return Err(reader.corrupt("the key ring has an unknown setting"));
         };
         let id_key = key(&mut reader)?;
         let gear = GearKey::Table(key(&mut reader)?);
         let count = reader.count(32)?;
         if count == 0 || count > GENERATIONS_MAX {
-            return Err(reader.corrupt("the number of seal keys is impossible"));
+            return Err(reader.corrupt("the key ring has an impossible number of seal keys"));
         }
         let seals = (0..count).map(|_| key(&mut reader)).collect::<Result<_>>()?;
         reader.finish()?;

@@ -190,7 +190,7 @@ impl MemberTable {
         let ascends = rows.windows(2).all(|pair| pair[0].number < pair[1].number);
         if !ascends || rows.last().is_none_or(|last| last.number >= next) {
             return Err(reader.corrupt(
-                "the label lists member numbers that are not ascending, or that no member can have",
+                "the member numbers in the label are not in ascending order, or are impossible",
             ));
         }
         Ok(MemberTable { generation, next, rows })
@@ -310,9 +310,10 @@ impl Label {
         };
         // Each label has one form.
         if version > 3 && (format == Format::V1 || !table.has_facts()) {
-            return Err(
-                reader.corrupt("the label has no facts, although its version requires them")
-            );
+            return Err(reader.corrupt(
+                "the label lacks the recorded abilities of members, although its version requires \
+                 them",
+            ));
         }
         let active = table.rows.iter().filter(|row| row.state != MemberState::Left).count();
         if data == 0 || parity > PARITY_MAX || active > MEMBERS_MAX {

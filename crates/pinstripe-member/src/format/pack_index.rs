@@ -81,14 +81,14 @@ impl PackIndex {
             let kind = match reader.u8()? {
                 1 => RecordKind::Data,
                 2 => RecordKind::Tree,
-                other => return Err(reader.corrupt(format!("unknown record kind {other}"))),
+                other => return Err(reader.corrupt(format!("the record kind {other} is unknown"))),
             };
             let raw_bytes = reader.varint()?;
             let chunk_count = reader.count(ChunkId::LEN + 1)?;
             let offset = end.checked_add(gap);
             let next_end = offset.and_then(|offset| offset.checked_add(length));
             let (Some(offset), Some(next_end)) = (offset, next_end) else {
-                return Err(reader.corrupt("offsets exceed 64 bits"));
+                return Err(reader.corrupt("an offset exceeds 64 bits"));
             };
             // Stored bytes are never more than raw ones, so a reader allocates no more than this.
             let shortest = (RECORD_HEAD_BYTES + chunk_count * CHUNK_ROW_BYTES) as u64;

@@ -221,7 +221,7 @@ fn head_sum(head: &[u8]) -> Checksum {
 pub fn whole_bytes(head: &[u8]) -> Result<u64> {
     let mut reader = Reader::new(head, "record");
     if reader.take(4)? != MAGIC {
-        return Err(reader.corrupt("no record begins here"));
+        return Err(reader.corrupt("there is no record at this offset"));
     }
     reader.take(8)?;
     let (stored_bytes, count) = (reader.u32()?, reader.u32()?);
@@ -238,7 +238,7 @@ pub fn whole_bytes(head: &[u8]) -> Result<u64> {
 pub fn parse_clear(bytes: &[u8]) -> Result<ClearRecord> {
     let mut reader = Reader::new(bytes, "record");
     if reader.take(4)? != MAGIC {
-        return Err(reader.corrupt("no record begins here"));
+        return Err(reader.corrupt("there is no record at this offset"));
     }
     let (version, kind, codec, seal) = (reader.u8()?, reader.u8()?, reader.u8()?, reader.u8()?);
     let (raw_bytes, stored_bytes, count) = (reader.u32()?, reader.u32()?, reader.u32()?);
@@ -254,7 +254,7 @@ pub fn parse_clear(bytes: &[u8]) -> Result<ClearRecord> {
     let table_bytes = count as usize * CHUNK_ROW_BYTES;
     let table = Reader::new(reader.take(table_bytes)?, "record's chunk table");
     if head_sum(&bytes[..RECORD_HEAD_BYTES + table_bytes]) != sum_of_head {
-        return Err(reader.corrupt("the checksum of the head does not match"));
+        return Err(reader.corrupt("the checksum of the record's head does not match"));
     }
     let unknown = |features| newer("record", u16::from(version), u16::from(VERSION), features);
     let seal = Encryption::from_byte(seal).ok_or_else(|| unknown(u32::from(seal)))?;
@@ -310,7 +310,7 @@ fn read_table(mut table: Reader<'_>, kind: RecordKind, raw_bytes: u32) -> Result
     }
     let sum: u64 = chunks.iter().map(|chunk| u64::from(chunk.raw_bytes)).sum();
     if !kind.has_chunks() && !chunks.is_empty() {
-        return Err(table.corrupt("the record is an index but has chunks"));
+        return Err(table.corrupt("the record is marked as an index, but contains chunks"));
     }
     if kind.has_chunks() && sum != u64::from(raw_bytes) {
         return Err(table

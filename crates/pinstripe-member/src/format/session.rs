@@ -121,8 +121,9 @@ impl Session {
         let store = StoreId(reader.array()?);
         let id = SessionId(reader.array()?);
         let work = reader.u8()?;
-        let work = Work::from_byte(work)
-            .ok_or_else(|| reader.corrupt(format!("unknown kind of work {work}")))?;
+        let work = Work::from_byte(work).ok_or_else(|| {
+            reader.corrupt(format!("the kind of work {work} of the session is unknown"))
+        })?;
         let commit = reader.array()?;
         let parents = (0..reader.count(SnapshotId::LEN)?)
             .map(|_| Ok(SnapshotId(reader.array()?)))

@@ -137,7 +137,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
         let seal = reader.u8()?;
         match Encryption::from_byte(seal) {
             Some(Encryption::None) => {
-                return Err(reader.corrupt("the snapshot has a seal without a cipher"));
+                return Err(reader.corrupt("the snapshot is marked as sealed, but has no cipher"));
             }
             Some(seal) => SnapshotContent::Sealed(seal, reader.rest()),
             None => return Err(envelope::newer("seal of a snapshot", seal.into(), 2, 0)),
@@ -220,7 +220,11 @@ impl Snapshot {
         let parent = match reader.u8()? {
             0 => None,
             1 => Some(SnapshotId(reader.array()?)),
-            other => return Err(reader.corrupt(format!("the parent mark {other} is impossible"))),
+            other => {
+                return Err(
+                    reader.corrupt(format!("the snapshot has the impossible parent flag {other}"))
+                );
+            }
         };
         let root =
             TreeRoot { id: ChunkId(reader.array()?), height: reader.u8()?, entries: reader.u64()? };

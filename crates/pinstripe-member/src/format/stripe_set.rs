@@ -129,7 +129,9 @@ impl Header {
         let geometry = Geometry::decode(data, parity, r.u32()?)?;
         expect_zeros(&mut r, HEADER_CHECKSUM_AT - HEADER_FIELDS_BYTES)?;
         if usize::from(members) != geometry.members() || slot >= members {
-            return Err(r.corrupt("the slot number or the number of slots is impossible"));
+            return Err(
+                r.corrupt("the stripe set has an impossible slot number or number of slots")
+            );
         }
         Ok(Header { store, set, kind, geometry, slot })
     }
@@ -222,7 +224,7 @@ impl Trailer {
         expect_zeros(&mut r, 8)?;
 
         if logical_bytes > LOGICAL_BYTES_MAX || rows != geometry.rows(logical_bytes) {
-            return Err(r.corrupt("the length and the number of rows contradict each other"));
+            return Err(r.corrupt("the length of the stripe set does not match its number of rows"));
         }
         let index_end = index_start.checked_add(index_bytes).filter(|&end| end <= logical_bytes);
         let Some(index_end) = index_end else {
@@ -309,7 +311,7 @@ fn expect_magic(r: &mut Reader<'_>, magic: [u8; 8]) -> Result<()> {
 fn expect_version(r: &mut Reader<'_>) -> Result<()> {
     match r.u32()? {
         VERSION => Ok(()),
-        0 => Err(r.corrupt("the version is 0, which never existed")),
+        0 => Err(r.corrupt("the version of the stripe set is 0, which never existed")),
         version => Err(newer("stripe set version", VERSION, version)),
     }
 }

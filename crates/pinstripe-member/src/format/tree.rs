@@ -146,7 +146,7 @@ pub fn encode_node(children: &[Child]) -> Vec<u8> {
 pub fn decode_node(bytes: &[u8]) -> Result<Vec<Child>> {
     let mut reader = Reader::new(bytes, "tree node");
     if reader.u8()? != NODE_MARK {
-        return Err(reader.corrupt("this is not a node"));
+        return Err(reader.corrupt("this is not a node of a snapshot's tree"));
     }
     let count = reader.count(ChunkId::LEN + 2)?;
     let mut children: Vec<Child> = Vec::with_capacity(count);
@@ -156,7 +156,7 @@ pub fn decode_node(bytes: &[u8]) -> Result<Vec<Child>> {
             .last()
             .is_none_or(|last| compare_paths(&last.first_path, &first_path) == Ordering::Less);
         if !sorted {
-            return Err(reader.corrupt("the children of the node are out of order"));
+            return Err(reader.corrupt("the children of the node are not in order"));
         }
         let id = ChunkId(reader.array()?);
         children.push(Child { first_path, id, entries: reader.varint()? });

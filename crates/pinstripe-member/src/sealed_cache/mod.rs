@@ -20,7 +20,7 @@
 //! Not in this module: the content of a member. A cell proves that its bytes were read once, not
 //! that they still exist on a member.
 
-#![allow(clippy::disallowed_methods, reason = "keeps sealed bytes in files of its own")]
+#![allow(clippy::disallowed_methods, reason = "this module stores sealed bytes in its own files")]
 
 mod segment;
 #[cfg(test)]
@@ -129,7 +129,9 @@ impl SealedCache {
         tell: impl Fn(&Path, Error) + Send + Sync + 'static,
     ) -> Result<Self> {
         if bytes_max < BYTES_MIN {
-            return Err(Error::new(Kind::Usage, "a cache must have at least 16 MiB").at(dir));
+            return Err(
+                Error::new(Kind::Usage, "the size of a cache must be at least 16 MiB").at(dir)
+            );
         }
         let told = |error| Error::io("cannot use the cache", dir, error);
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(told)?;

@@ -140,9 +140,9 @@ impl MemberCalls {
                 "none",
             )
             .advice(format!(
-                "the member counts as failed until {until}; check its disk or network; \
-                 --without-member N leaves the member out from the start, --member-timeout changes \
-                 the time limit"
+                "the member counts as failed until {until}; check its disk or network; with \
+                 --without-member N, the member is not used at all; --member-timeout changes the \
+                 time limit"
             ))
     }
 

@@ -97,8 +97,11 @@ impl<'a> Handshake<'a> {
     pub fn new(exports: &'a [ExportInfo], flags: [u8; 4]) -> Result<Self> {
         let flags = u32::from_be_bytes(flags);
         if flags & !(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
-            return Err(Error::new(Kind::Unsupported, "a client sent unknown handshake flags")
-                .expected(format!("{:#x}", FIXED_NEWSTYLE | NO_ZEROES), format!("{flags:#x}")));
+            return Err(Error::new(
+                Kind::Unsupported,
+                "an NBD client sent unknown handshake flags",
+            )
+            .expected(format!("{:#x}", FIXED_NEWSTYLE | NO_ZEROES), format!("{flags:#x}")));
         }
         let wants_zeroes = flags & NO_ZEROES == 0;
         Ok(Handshake { exports, wants_zeroes, is_structured: false, status_of: None })
@@ -108,7 +111,8 @@ impl<'a> Handshake<'a> {
     pub fn answer(&mut self, head: OptionHead, data: Option<&[u8]>, out: &mut Vec<u8>) -> Step {
         let mut say = |kind: u32, data: &[u8]| say(out, head.number, kind, data);
         let Some(data) = data else {
-            let text = format!("the option has more than {OPTION_BYTES_MAX} bytes");
+            let text =
+                format!("the option of the NBD client is longer than {OPTION_BYTES_MAX} bytes");
             say(answer::TOO_BIG, text.as_bytes());
             return Step::More;
         };
@@ -138,8 +142,10 @@ impl<'a> Handshake<'a> {
                 self.is_structured = true;
                 say(answer::ACK, &[]);
             }
-            ClientOption::StartTls => say(answer::UNSUP, b"TLS is not supported"),
-            ClientOption::Unknown => say(answer::UNSUP, b"the option is not supported"),
+            ClientOption::StartTls => say(answer::UNSUP, b"this NBD server does not support TLS"),
+            ClientOption::Unknown => {
+                say(answer::UNSUP, b"this NBD server does not support the option")
+            }
             ClientOption::MetaContext { name, is_set, queries } => {
                 self.choose_status(name, is_set, &queries, say);
             }
@@ -207,7 +213,10 @@ impl<'a> Handshake<'a> {
             self.status_of = None;
         }
         if !self.is_structured {
-            return say(answer::INVALID, b"structured replies must be negotiated first");
+            return say(
+                answer::INVALID,
+                b"the client must negotiate structured replies before this option",
+            );
         }
         if found.is_none() {
             return say(answer::UNKNOWN, b"no export has this name");

@@ -75,7 +75,7 @@ impl<'a> ClientOption<'a> {
     /// # Errors
     /// Fails with [`Kind::Corrupt`] if the data are not valid for this option.
     pub fn decode(number: u32, data: &'a [u8]) -> Result<Self> {
-        let mut reader = Reader::new(data, "an option of NBD");
+        let mut reader = Reader::new(data, "NBD option");
         let option = match number {
             1 => {
                 let len = reader.remaining();
@@ -125,9 +125,9 @@ fn name<'a>(reader: &mut Reader<'a>) -> Result<&'a str> {
 fn text<'a>(reader: &mut Reader<'a>, len: usize) -> Result<&'a str> {
     if len > NAME_BYTES_MAX {
         return Err(reader
-            .corrupt("a name in the option is too long")
+            .corrupt("a name in the NBD option is too long")
             .expected(NAME_BYTES_MAX, len));
     }
     let bytes = reader.take(len)?;
-    std::str::from_utf8(bytes).map_err(|_| reader.corrupt("a name in the option is not UTF-8"))
+    std::str::from_utf8(bytes).map_err(|_| reader.corrupt("a name in the NBD option is not UTF-8"))
 }

@@ -13,7 +13,7 @@
 //! not reach the disk are not found. One process uses a directory at a time. A failure of the cache
 //! never fails a read: the cache is then used less.
 
-#![allow(clippy::disallowed_methods, reason = "keeps blocks in files of its own")]
+#![allow(clippy::disallowed_methods, reason = "this module stores blocks in its own files")]
 
 mod row;
 mod slots;
@@ -100,7 +100,9 @@ impl BlockCache {
     /// system.
     pub fn open(place: &Path, bytes: u64, source: &[u8], monitor: Arc<Monitor>) -> Result<Self> {
         if bytes < BYTES_MIN {
-            return Err(Error::new(Kind::Usage, "a cache must have at least 16 MiB").at(place));
+            return Err(
+                Error::new(Kind::Usage, "the size of a cache must be at least 16 MiB").at(place)
+            );
         }
         let told = |error| Error::io("cannot use the cache", place, error);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(place);
@@ -286,7 +288,7 @@ fn check_owned(place: &Path) -> Result<()> {
                 "this directory contains files that are not part of a cache",
             )
             .at(place.join(name))
-            .advice("name an empty directory, or a directory that does not exist"));
+            .advice("give an empty directory, or a directory that does not exist"));
         }
     }
     Ok(())
@@ -297,15 +299,17 @@ fn check_owned(place: &Path) -> Result<()> {
 fn load(index: &File, place: &Path, slots: &mut Slots) -> Result<u64> {
     let damaged = || {
         Error::corrupt("the header of the cache is damaged", place.join(INDEX))
-            .advice("remove the directory; then a new cache is created")
+            .advice("remove the directory of the cache: the next start creates a new cache")
     };
     let mut header = [0; HEADER_BYTES as usize];
     index.read_exact_at(&mut header, 0).map_err(|_| damaged())?;
     let header = CacheHeader::decode(&header).map_err(|version| match version {
         None => damaged(),
-        Some(version) => Error::new(Kind::Unsupported, "the cache was made by another version")
-            .at(place)
-            .expected(row::VERSION, version),
+        Some(version) => {
+            Error::new(Kind::Unsupported, "a different version of pinstripe created the cache")
+                .at(place)
+                .expected(row::VERSION, version)
+        }
     })?;
     let count = header.cells.min(slots.counts().1 as u64);
     let mut rows = vec![0; (ROWS_AT_ONCE * ROW_BYTES) as usize];

@@ -84,7 +84,7 @@ fn reads_ranges(stand: &impl SourceFixture) {
     reads_from_threads(&source, &version, &content);
 }
 
-#[allow(clippy::disallowed_methods, reason = "a source is asked by many threads")]
+#[allow(clippy::disallowed_methods, reason = "in these tests, many threads read one source")]
 fn reads_from_threads(source: &impl RangeSource, version: &ContentVersion, content: &[u8]) {
     std::thread::scope(|scope| {
         for thread in 0..4 {

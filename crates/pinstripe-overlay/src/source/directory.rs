@@ -4,7 +4,10 @@
 //! read of one version returns bytes of that version only, as far as the file system's times show
 //! it (a change of equal length within one tick of its clock goes unnoticed).
 
-#![allow(clippy::disallowed_methods, reason = "reads the directory that is shown")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module reads the directory that the overlay shows"
+)]
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -252,7 +252,7 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
     fn lookup(&self, directory: u64, name: &[u8]) -> Result<Node> {
         let parent = self.get(directory)?;
         if !is_name(name) || !parent.is_directory() {
-            return Err(Error::new(Kind::NotFound, "there is no such file"));
+            return Err(Error::new(Kind::NotFound, "this file does not exist"));
         }
         let path = parent.below(name);
         let at = path.clone();

@@ -62,5 +62,5 @@ impl<U> Drop for FailOnPanic<'_, U> {
 }
 
 fn panicked() -> Error {
-    Error::new(Kind::Io, "the thread that fetched this panicked")
+    Error::new(Kind::Io, "the thread that fetched this data panicked")
 }

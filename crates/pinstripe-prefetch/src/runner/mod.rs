@@ -14,7 +14,7 @@
 //! pinned unit is fetched once, whether the fetch succeeds or fails, and is kept until its last pin
 //! is released.
 
-#![allow(clippy::disallowed_methods, reason = "threads wait for slow sources")]
+#![allow(clippy::disallowed_methods, reason = "threads of this module wait for slow sources")]
 
 mod cell;
 mod pinned;

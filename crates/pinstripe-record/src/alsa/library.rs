@@ -109,8 +109,8 @@ impl AlsaLibrary {
         let library = found.map_err(|failure| {
             Error::new(Kind::Unsupported, format!("the ALSA library cannot be loaded ({failure})"))
                 .advice(
-                    "install the ALSA library (Debian: libasound2), or use pcm: with arecord or \
-                     aplay",
+                    "install the ALSA library (Debian: libasound2), or use pcm: together with \
+                     arecord or aplay",
                 )
         })?;
         // SAFETY: it takes a function that may be called at any time.

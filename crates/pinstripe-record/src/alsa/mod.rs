@@ -173,7 +173,7 @@ impl AlsaPcm {
     pub fn open(wish: &CardWish, is_capture: bool) -> Result<Self> {
         let library = AlsaLibrary::get()?;
         let name = CString::new(wish.device.as_str())
-            .map_err(|_| Error::new(Kind::Usage, "this is not a valid device name"))?;
+            .map_err(|_| Error::new(Kind::Usage, "this is not a valid name of a sound device"))?;
         let mut raw = std::ptr::null_mut();
         let stream = if is_capture { CAPTURE } else { PLAYBACK };
         // SAFETY: the name ends with 0; the handle is written only.
@@ -203,7 +203,10 @@ impl AlsaPcm {
     fn configure(&mut self, wish: &CardWish) -> Result<()> {
         let mut params = std::ptr::null_mut();
         // SAFETY: the pointer is written only.
-        self.check(unsafe { (self.library.hardware_new)(&raw mut params) }, "has no memory")?;
+        self.check(
+            unsafe { (self.library.hardware_new)(&raw mut params) },
+            "cannot be configured, because memory is lacking",
+        )?;
         let done = self.set_hardware(wish, params);
         // SAFETY: allocated above, and freed once.
         unsafe { (self.library.hardware_free)(params) };
@@ -219,19 +222,22 @@ impl AlsaPcm {
         let none = std::ptr::null_mut();
         // SAFETY: device and parameters are open; all other pointers are to values that live.
         unsafe {
-            self.check((library.hardware_any)(pcm, params), "has no configuration")?;
+            self.check((library.hardware_any)(pcm, params), "offers no configuration")?;
             self.check((library.set_access)(pcm, params, INTERLEAVED), "cannot interleave")?;
             // No plug-in is to change the rate unsaid.
             (library.set_resample)(pcm, params, 0);
             self.format = self.best_format(wish.format, params)?;
-            self.check((library.set_format)(pcm, params, self.format.code), "refuses its format")?;
+            self.check(
+                (library.set_format)(pcm, params, self.format.code),
+                "refuses the sample format",
+            )?;
             let code = match wish.channels {
                 Some(_) => (library.set_channels)(pcm, params, channels),
                 None => (library.set_channels_near)(pcm, params, &raw mut channels),
             };
             self.check(code, &format!("does not support {channels} channels"))?;
             let code = (library.set_rate_near)(pcm, params, &raw mut rate, none);
-            self.check(code, "does not support this rate")?;
+            self.check(code, "does not support this sample rate")?;
             // As near as it can. The period first: some devices have one only.
             (library.set_period_near)(pcm, params, &raw mut period, none);
             (library.set_buffer_near)(pcm, params, &raw mut buffer, none);
@@ -239,7 +245,8 @@ impl AlsaPcm {
             self.check((library.buffer_size)(params, &raw mut frames), "has no buffer")?;
         }
         if let Some(wished) = wish.rate.filter(|it| *it != rate) {
-            let what = format!("the device '{}' has a different rate", self.device);
+            let what =
+                format!("the device '{}' does not support the requested sample rate", self.device);
             return Err(Error::new(Kind::Usage, what).expected(wished, rate).advice(format!(
                 "use rate={rate}, or the device plug:'{}', which resamples",
                 self.device
@@ -264,10 +271,10 @@ impl AlsaPcm {
             unsafe { (self.library.test_format)(self.raw.as_ptr(), params, it.code) == 0 }
         };
         fitting.find(has).copied().ok_or_else(|| {
-            let wished = wish.map_or("any known format".to_owned(), |it| it.to_string());
+            let wished = wish.map_or("any known sample format".to_owned(), |it| it.to_string());
             let what = format!("the device '{}' does not support {wished}", self.device);
             Error::new(Kind::Usage, what).advice(format!(
-                "use another format=, or the device plug:'{}', which converts the format",
+                "give another format=, or use the device plug:'{}', which converts the format",
                 self.device
             ))
         })
@@ -278,7 +285,10 @@ impl AlsaPcm {
         let mut params = std::ptr::null_mut();
         // SAFETY: the device is open; the pointer is written, used and freed once.
         unsafe {
-            self.check((self.library.software_new)(&raw mut params), "has no memory")?;
+            self.check(
+                (self.library.software_new)(&raw mut params),
+                "cannot be configured, because memory is lacking",
+            )?;
             let pcm = self.raw.as_ptr();
             (self.library.software_now)(pcm, params);
             (self.library.set_start)(pcm, params, self.buffer_frames);
@@ -305,7 +315,7 @@ impl AlsaPcm {
             code if code == -libc::EPIPE => CardTrouble::Xrun,
             code if code == -libc::ESTRPIPE => CardTrouble::Suspended,
             code => {
-                let what = format!("the sound device fails: {}", self.library.text(code));
+                let what = format!("the sound device has failed: {}", self.library.text(code));
                 CardTrouble::Failed(Error::new(Kind::Io, what).at(&self.device))
             }
         }
@@ -406,7 +416,7 @@ fn cannot_open(library: &AlsaLibrary, device: &str, code: c_int, is_capture: boo
     let (kind, advice) = match -code {
         libc::ENOENT | libc::ENODEV | libc::ENXIO => {
             let lists = if is_capture { "arecord -L" } else { "aplay -L" };
-            (Kind::NotFound, format!("list the devices with: {lists}"))
+            (Kind::NotFound, format!("to list the devices, run '{lists}'"))
         }
         libc::EBUSY => {
             (Kind::Busy, "another program uses the sound device: stop that program".to_owned())

@@ -1,7 +1,7 @@
 //! The committer of a directory (directory): each second it makes the written data durable, vouches for
 //! it in the journal, and writes the headers.
 
-#![allow(clippy::disallowed_methods, reason = "the threads of a commit are started here")]
+#![allow(clippy::disallowed_methods, reason = "this module starts the threads of a commit")]
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ pub(crate) fn commit_directory(shared: &SharedTake, directory: &TakeDirectory) {
         if shared.settings.is_realtime
             && let Err(error) = realtime::be_served_first()
         {
-            shared.note_refusal("syncs run without the real-time I/O class", &error);
+            shared.note_refusal("syncs do not have the real-time I/O class", &error);
         }
     };
     let spent = || note_time(directory);

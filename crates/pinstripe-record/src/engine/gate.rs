@@ -144,7 +144,7 @@ impl Spans {
             return Ok(());
         }
         Err(Error::new(Kind::Refused, "the stream was split, armed or disarmed too often")
-            .expected(format!("at most {SPANS_MAX} times"), self.all.len()))
+            .expected(format!("at most {SPANS_MAX} changes"), self.all.len()))
     }
 
     /// Sets a fate from a place on, up to the end of the take.

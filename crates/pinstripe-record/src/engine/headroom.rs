@@ -62,8 +62,8 @@ fn keep_manifest(shared: &SharedTake, directory: &TakeDirectory) -> Result<()> {
         Ok(()) => directory.manifest_room.store(wanted, Ordering::Release),
         Err(error) if kept < needed + LEAST_BYTES => {
             return Err(error.advice(
-                "free space on the disk; the recorder ended the take while there was still enough \
-                 space to complete it",
+                "free space on the disk; the recorder ended the take while the disk still had \
+                 enough space to complete the take",
             ));
         }
         // The existing room lasts for a while, in which the user may free space.

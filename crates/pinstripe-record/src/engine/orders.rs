@@ -49,12 +49,14 @@ impl SharedTake {
     ) -> Result<TakeBeginning> {
         let _order = self.orders.lock();
         if self.begun.get().is_some() {
-            return Err(Error::new(Kind::Refused, "the take has begun already"));
+            return Err(Error::new(Kind::Refused, "the take has already begun"));
         }
         let mut gates: Vec<_> = self.streams.iter().map(|it| it.gate.lock()).collect();
         if !gates.iter().any(|it| it.is_armed()) {
-            return Err(Error::new(Kind::Refused, "no stream is armed")
-                .advice("first arm a stream, as with 'pinstripe record ctl arm TAKE all'"));
+            return Err(Error::new(Kind::Refused, "no stream is armed").advice(
+                "arm at least one stream, for example all streams with 'pinstripe record ctl arm \
+                 TAKE all'",
+            ));
         }
         let inputs: Vec<_> = self
             .inputs()
@@ -135,7 +137,7 @@ impl SharedTake {
         if self.begun.get().is_none() {
             return Err(Error::new(
                 Kind::Refused,
-                "the take has not begun: there is no file to split",
+                "the take has not begun, so there is no file to split",
             ));
         }
         for streams in self.inputs() {

@@ -1,7 +1,10 @@
 //! The writers of a directory move data from rings to files: one thread through the page cache, or
 //! several threads with direct I/O.
 
-#![allow(clippy::disallowed_methods, reason = "waits for rings, which must not wake it")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module waits for ring buffers, which must not wake it"
+)]
 
 mod spans;
 
@@ -57,10 +60,10 @@ pub(crate) fn write_directory(
 fn write_share(shared: &SharedTake, directory: &TakeDirectory, copies: Vec<StreamCopy>) {
     if shared.settings.is_realtime {
         if let Err(error) = realtime::run_first(realtime::WRITING) {
-            shared.note_refusal("the writer runs without real-time priority", &error);
+            shared.note_refusal("the writer thread does not have real-time priority", &error);
         }
         if let Err(error) = realtime::be_served_first() {
-            shared.note_refusal("the writer runs without the real-time I/O class", &error);
+            shared.note_refusal("the writer thread does not have the real-time I/O class", &error);
         }
     }
     let silence = vec![0; DRAIN_BYTES as usize];
@@ -341,15 +344,15 @@ impl EngineWriter<'_> {
         let is_removed = self.directory.failure().is_some_and(|it| it.kind() == Kind::NotFound);
         let advice = match is_removed {
             true => {
-                "the files of this stream were lost with their directory; for a mirror, name a \
-                 second directory with --to"
+                "the files of this stream were lost with their directory; to record a mirror, give \
+                 a second directory with --to"
             }
             false => {
-                "the recording up to that frame is complete; for a mirror, name a second directory \
-                 with --to"
+                "the recording is complete up to that frame; to record a mirror, give a second \
+                 directory with --to"
             }
         };
-        let what = format!("stream '{name}' ends at frame {frame}");
+        let what = format!("the recording of stream '{name}' ended at frame {frame}");
         let error = Error::new(Kind::NoSpace, what).advice(advice);
         self.shared.monitor.loss(self.directory.folder.path(), error);
     }

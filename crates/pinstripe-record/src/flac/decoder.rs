@@ -78,7 +78,7 @@ impl FlacDecoder {
             )
         };
         if status != 0 {
-            let what = format!("libFLAC refuses to decode (status {status})");
+            let what = format!("libFLAC refuses to decode this file (status {status})");
             return Err(Error::new(Kind::Unsupported, what));
         }
         decoder.read_head()?;
@@ -267,8 +267,10 @@ extern "C" fn take(
     if head.channels != u32::from(shape.channels) || head.bits != 8 * shape.format.bytes() {
         let found = format!("{} channels of {} bits", head.channels, head.bits);
         let expected = format!("{} channels of {} bits", shape.channels, 8 * shape.format.bytes());
-        let error =
-            Error::corrupt("a frame of the FLAC file has a different format", source.file.place());
+        let error = Error::corrupt(
+            "a frame of the FLAC file has another format than the stream",
+            source.file.place(),
+        );
         source.failure.get_or_insert(error.expected(expected, found));
         return ABORT;
     }

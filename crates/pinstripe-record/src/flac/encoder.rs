@@ -83,7 +83,11 @@ impl FlacEncoder {
         let is_done = unsafe {
             (self.library.process_interleaved)(self.raw.as_ptr(), self.wide.as_ptr(), frames as u32)
         };
-        if is_done == 0 { Err(Error::new(Kind::Io, "libFLAC cannot encode")) } else { Ok(()) }
+        if is_done == 0 {
+            Err(Error::new(Kind::Io, "libFLAC cannot encode the samples"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Encodes the last block; returns the checksum of all samples.
@@ -93,7 +97,7 @@ impl FlacEncoder {
     pub fn finish(&mut self) -> Result<Option<[u8; 16]>> {
         // SAFETY: the encoder is initialized.
         if unsafe { (self.library.encoder_finish)(self.raw.as_ptr()) } == 0 {
-            return Err(Error::new(Kind::Io, "libFLAC cannot encode the last block"));
+            return Err(Error::new(Kind::Io, "libFLAC cannot encode the last block of samples"));
         }
         // SAFETY: no callback runs outside of the calls of this encoder.
         Ok(unsafe { self.encoded.as_ref() }.md5)

@@ -139,8 +139,8 @@ impl FlacLibrary {
     fn load(names: &[&CStr]) -> Result<FlacLibrary> {
         LoadedLibrary::open(names).and_then(|it| FlacLibrary::find(&it)).map_err(|failure| {
             Error::new(Kind::Unsupported, format!("libFLAC cannot be loaded ({failure})")).advice(
-                "install libFLAC (Debian: libflac12), or record with --format wav and run flac \
-                 after the take",
+                "install libFLAC (Debian: libflac12), or record with --format wav and run the \
+                 program flac after the take",
             )
         })
     }

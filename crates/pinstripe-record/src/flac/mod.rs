@@ -39,7 +39,7 @@ pub(crate) fn check_flac(shape: &StreamShape) -> Result<()> {
         return Err(Error::new(Kind::Usage, "this stream cannot be encoded as FLAC")
             .expected(
                 format!(
-                    "format u8, s16 or s24, at most {CHANNELS_MAX} channels, and at most \
+                    "the sample format u8, s16 or s24, at most {CHANNELS_MAX} channels and at most \
                      {RATE_MAX} Hz"
                 ),
                 found,

@@ -56,7 +56,7 @@ impl FlacReader {
     }
 
     fn missing(&self) -> Error {
-        Error::corrupt("samples are missing", self.file.place())
+        Error::corrupt("samples are missing from the FLAC file", self.file.place())
     }
 
     /// Makes the decoder decode the FLAC frame that contains this frame of the stream.

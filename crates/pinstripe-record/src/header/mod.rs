@@ -58,8 +58,8 @@ impl FromStr for FileKind {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         NAMES.iter().find(|it| it.1 == text).map(|it| it.0).ok_or_else(|| {
-            Error::new(Kind::Usage, format!("'{text}' is not a file format"))
-                .expected("the format wav, bw64, caf, flac or raw", text)
+            Error::new(Kind::Usage, format!("'{text}' is not a known file format"))
+                .expected("a file format: wav, bw64, caf, flac or raw", text)
         })
     }
 }

@@ -51,11 +51,14 @@ impl AlsaSpec {
             device = front;
         }
         if device.is_empty() || is_ours(device) {
-            return Err(Error::new(Kind::Usage, format!("'{text}' does not name a device"))
-                .expected(
-                    "a device that 'arecord -L' lists, as in alsa:default or alsa:hw:0",
-                    "nothing",
-                ));
+            return Err(Error::new(
+                Kind::Usage,
+                format!("'{text}' does not contain the name of a sound device"),
+            )
+            .expected(
+                "a device that 'arecord -L' lists, for example alsa:default or alsa:hw:0",
+                "nothing",
+            ));
         }
         let mut wish =
             CardWish { device: device.to_owned(), format: None, channels: None, rate: None };
@@ -145,9 +148,12 @@ impl RecordInput for AlsaInput {
         };
         let ended = capture.run(&mut self.card, feed);
         if capture.xruns > 0 {
-            let what = format!("{} times, the sound card was not read in time", capture.xruns);
-            let advice = "allow real-time priority, or stop the programs that keep the processors \
-                          busy";
+            let what = format!(
+                "the sound card was not read in time; this happened {} times",
+                capture.xruns
+            );
+            let advice =
+                "allow real-time priority for this user, or stop programs that keep the CPUs busy";
             (feed.warn)(Error::new(Kind::Io, what).advice(advice));
         }
         if capture.suspends > 0 {
@@ -280,7 +286,9 @@ impl CardCapture {
                 card.resume()
             }
             CardTrouble::Failed(error) => {
-                return Err(error.advice("data received before the failure is recorded"));
+                return Err(
+                    error.advice("the data that was received before the failure is recorded")
+                );
             }
         };
         if !is_running {

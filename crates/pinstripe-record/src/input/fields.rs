@@ -19,7 +19,10 @@ pub(super) fn pairs<'a>(
             .expected(known.join("=, ") + "=", part));
         }
         if pairs.iter().any(|(before, _)| *before == key) {
-            return Err(Error::new(Kind::Usage, format!("'{whole}' contains {key}= twice")));
+            return Err(Error::new(
+                Kind::Usage,
+                format!("'{whole}' contains the option {key}= twice"),
+            ));
         }
         pairs.push((key, value));
     }
@@ -30,7 +33,7 @@ pub(super) fn pairs<'a>(
 pub(super) fn number(key: &str, value: &str, least: u64, most: u64) -> Result<u64> {
     let found = value.parse().ok().filter(|it| (least..=most).contains(it));
     found.ok_or_else(|| {
-        Error::new(Kind::Usage, format!("{key}: '{value}' is not a possible value"))
-            .expected(format!("{least} to {most}"), value)
+        Error::new(Kind::Usage, format!("'{value}' is not a possible value of {key}"))
+            .expected(format!("a number from {least} to {most}"), value)
     })
 }

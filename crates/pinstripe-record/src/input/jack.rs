@@ -44,8 +44,8 @@ impl JackSpec {
             None => (rest, ""),
         };
         if pattern.is_empty() {
-            return Err(Error::new(Kind::Usage, format!("'{text}' does not name any ports"))
-                .expected("a pattern, as in jack:system:capture_* or jack:*", "nothing"));
+            return Err(Error::new(Kind::Usage, format!("'{text}' contains no pattern for ports"))
+                .expected("a pattern, for example jack:system:capture_* or jack:*", "nothing"));
         }
         let mut format = SampleFormat::S24;
         for (_, value) in pairs(text, options, &["format"])? {
@@ -53,7 +53,7 @@ impl JackSpec {
         }
         if !matches!(format, SampleFormat::S16 | SampleFormat::S24 | SampleFormat::F32) {
             return Err(Error::new(Kind::Usage, "this is not a sample format for JACK")
-                .expected("format s24, s16 or f32", format));
+                .expected("the sample format s24, s16 or f32", format));
         }
         Ok(JackSpec { text: text.to_owned(), pattern: pattern.to_owned(), format })
     }
@@ -88,17 +88,23 @@ impl JackInput {
         let is_wanted = |name: &&String| !name.starts_with(&own) && is_match(&spec.pattern, name);
         let wanted: Vec<&String> = sources.iter().filter(is_wanted).collect();
         if wanted.is_empty() {
-            let error = Error::new(Kind::NotFound, format!("no port matches '{}'", spec.pattern));
+            let error = Error::new(
+                Kind::NotFound,
+                format!("no output port of the JACK server matches '{}'", spec.pattern),
+            );
             let known = sources.iter().take(8).map(|it| printable(it)).collect::<Vec<_>>();
             return Err(error.advice(match known.len() {
                 0 => "the JACK server has no output port".to_owned(),
-                _ => format!("output ports: {}", known.join(", ")),
+                _ => format!("the output ports of the JACK server are {}", known.join(", ")),
             }));
         }
         let most = if is_poly { usize::from(CHANNELS_MAX) } else { STREAMS_MAX };
         if wanted.len() > most {
-            return Err(Error::new(Kind::Refused, format!("{} ports match", wanted.len()))
-                .expected(format!("{most} at most"), wanted.len()));
+            return Err(Error::new(
+                Kind::Refused,
+                format!("too many ports match the pattern: {}", wanted.len()),
+            )
+            .expected(format!("at most {most} ports"), wanted.len()));
         }
         let port = |(number, name): (usize, &&String)| {
             Ok(((*name).clone(), client.input_port(&format!("in_{}", number + 1))?))
@@ -186,14 +192,15 @@ fn end_of(now: &Captured, rate: u32) -> Option<Result<()>> {
     }
     if now.is_gone {
         return Some(Err(Error::new(Kind::Io, "the JACK server ended")
-            .advice("the samples up to that moment are recorded")));
+            .advice("the samples that were received until then are recorded")));
     }
     (now.new_rate > 0).then(|| {
         let what =
             format!("the JACK server changed its rate to {} frames per second", now.new_rate);
-        Err(Error::new(Kind::Io, what)
-            .expected(rate, now.new_rate)
-            .advice("the data before the change is recorded; start another take at the new rate"))
+        Err(Error::new(Kind::Io, what).expected(rate, now.new_rate).advice(
+            "the data that was received before the change is recorded; start another take at the \
+             new rate",
+        ))
     })
 }
 
@@ -225,7 +232,10 @@ impl RecordInput for JackInput {
         let most = feed.most_frames(self.shape.rate);
         let producers = std::mem::take(&mut feed.producers);
         let Some(mut capture) = self.capture.take() else {
-            return Err(Error::new(Kind::Usage, "an input can only be started once"));
+            return Err(Error::new(
+                Kind::Usage,
+                "an input of the recorder can be started only once",
+            ));
         };
         let mut gone = vec![None; self.ports.len()];
         self.await_ports(feed);
@@ -255,7 +265,7 @@ impl RecordInput for JackInput {
             let times = counted(last.xruns, "time", "times");
             let what = format!("the JACK server missed its deadline {times}");
             (feed.warn)(Error::new(Kind::Io, what).advice(
-                "the samples of a block with a missed deadline may be wrong even if no frame is \
+                "samples of a block whose deadline was missed may be wrong, even if no frame is \
                  missing",
             ));
         }
@@ -270,7 +280,7 @@ fn whole(last: &Captured) -> Result<()> {
         0 => Ok(()),
         frames => {
             let what = format!(
-                "{} frames have silence in the channels of missing ports",
+                "{} frames contain silence in the channels of ports that were missing",
                 format_count(frames)
             );
             Err(Error::new(Kind::Io, what))

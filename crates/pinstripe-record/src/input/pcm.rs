@@ -3,7 +3,10 @@
 //! These inputs wait for space in the ring, so they lose nothing. The time that a source was kept
 //! waiting is reported, because the source may have lost data itself.
 
-#![allow(clippy::disallowed_methods, reason = "opens and reads the files and sockets of inputs")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module opens and reads the files and sockets of inputs"
+)]
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -64,8 +67,15 @@ impl Wire {
             "s32be" | "s32_be" => of(SampleFormat::S32, 4, true),
             "f32" | "f32le" | "float_le" => of(SampleFormat::F32, 4, false),
             "f32be" | "float_be" => of(SampleFormat::F32, 4, true),
-            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a sample format")).expected(
-                "format u8, s16, s24, s32 or f32, optionally with the suffix le or be, or s24_32le",
+            _ => Err(Error::new(
+                Kind::Usage,
+                format!(
+                    "'{text}' is not a known sample format"
+                ),
+            )
+            .expected(
+                "a sample format: u8, s16, s24, s32 or f32, each optionally with the suffix le or \
+                 be, or s24_32le",
                 text,
             )),
         }
@@ -106,13 +116,19 @@ impl PcmSpec {
                 InputAddress::Tcp(address.to_owned())
             }
             Some(("unix" | "tcp", _)) => {
-                return Err(Error::new(Kind::Usage, format!("'{text}' does not name a socket"))
-                    .expected("unix:PATH or tcp:HOST:PORT", place));
+                return Err(Error::new(
+                    Kind::Usage,
+                    format!("'{text}' does not contain the address of a socket"),
+                )
+                .expected("unix:PATH or tcp:HOST:PORT", place));
             }
             _ if place == "-" => InputAddress::Stdin,
             _ if place.is_empty() => {
-                return Err(Error::new(Kind::Usage, format!("'{text}' does not name a file"))
-                    .expected("a file, a FIFO, '-' or unix:PATH after the colon", "nothing"));
+                return Err(Error::new(
+                    Kind::Usage,
+                    format!("'{text}' does not contain the path of a file"),
+                )
+                .expected("a file, a FIFO, '-' or unix:PATH after the colon", "nothing"));
             }
             _ => InputAddress::Path(place.into()),
         };
@@ -134,7 +150,7 @@ impl PcmSpec {
         }
         let missing = |what: &str| {
             Error::new(Kind::Usage, format!("'{text}' lacks the option {what}"))
-                .advice("write the input as in pcm:FIFO,rate=48000,channels=2,format=s16")
+                .advice("write an input, for example pcm:FIFO,rate=48000,channels=2,format=s16")
         };
         Ok(PcmSpec {
             text: text.to_owned(),
@@ -244,7 +260,7 @@ fn opened(place: &InputAddress) -> Result<OwnedFd> {
             .try_clone_to_owned()
             .map_err(|error| Error::io("cannot be read", "standard input", error)),
         InputAddress::Path(path) if path.is_dir() => {
-            Err(Error::new(Kind::Usage, "is a directory").at(path).advice("name a file or a FIFO"))
+            Err(Error::new(Kind::Usage, "is a directory").at(path).advice("give a file or a FIFO"))
         }
         // Nonblocking, so that a FIFO without a writer can be waited for together with the end.
         InputAddress::Path(path) => OpenOptions::new()
@@ -280,7 +296,10 @@ impl RecordInput for PcmInput {
 
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {
         let Some(mut source) = self.source.take() else {
-            return Err(Error::new(Kind::Usage, "an input can only be started once"));
+            return Err(Error::new(
+                Kind::Usage,
+                "an input of the recorder can be started only once",
+            ));
         };
         let is_pollable = source.metadata().is_ok_and(|it| {
             let kind = it.file_type();
@@ -321,7 +340,8 @@ impl RecordInput for PcmInput {
         }
         if filled > 0 && left > 0 && !feed.halt.is_set() {
             let what = format!(
-                "the last {filled} bytes of the input are not a complete frame and were discarded"
+                "the last {filled} bytes of the input were discarded, because they are not a \
+                 complete frame"
             );
             (feed.warn)(Error::new(Kind::Corrupt, what).at(Path::new(&self.spec.text)));
         }

@@ -59,9 +59,9 @@ pub fn check_apart(inputs: &[InputSpec]) -> Result<()> {
     let shared = sources.iter().enumerate().find(|(at, it)| sources[..*at].contains(it));
     match shared {
         Some((_, source)) => {
-            Err(Error::new(Kind::Usage, format!("two inputs would read {source}")).advice(
-                "each input would receive only a part of the data: name the source once, with all \
-                 its channels",
+            Err(Error::new(Kind::Usage, format!("two inputs would read from {source}")).advice(
+                "each of these inputs would receive only a part of the data: give the source once, \
+                 with all its channels",
             ))
         }
         None => Ok(()),
@@ -81,10 +81,10 @@ pub fn parse_input(text: &str) -> Result<InputSpec> {
         "alsa" => AlsaSpec::parse(text, rest).map(InputSpec::Alsa),
         "jack" => JackSpec::parse(text, rest).map(InputSpec::Jack),
         "raw" => PcmSpec::parse(text, rest, true).map(InputSpec::Pcm),
-        _ => Err(Error::new(Kind::Usage, format!("'{text}' does not name an input"))
-            .expected("test:, pcm:, raw:, rtp:, jack: or alsa:", kind)
+        _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a valid input"))
+            .expected("an input that begins with test:, pcm:, raw:, rtp:, jack: or alsa:", kind)
             .advice(
-                "name an input as in test:streams=8,rate=48000,format=s24 or \
+                "write an input, for example test:streams=8,rate=48000,format=s24 or \
                  pcm:FIFO,rate=48000,channels=2,format=s16",
             )),
     }

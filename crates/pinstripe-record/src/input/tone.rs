@@ -71,8 +71,8 @@ impl TestSpec {
 fn ppm(text: &str) -> Result<f64> {
     let found = text.parse().ok().filter(|it: &f64| it.abs() <= 100_000.0);
     found.ok_or_else(|| {
-        Error::new(Kind::Usage, "this is not a possible clock deviation")
-            .expected("-100000 to 100000 ppm", text)
+        Error::new(Kind::Usage, "this is not a possible deviation of a clock")
+            .expected("a number from -100000 to 100000 (ppm)", text)
     })
 }
 
@@ -82,10 +82,8 @@ fn is_free(text: &str) -> Result<bool> {
     match text {
         "clock" => Ok(false),
         "free" => Ok(true),
-        _ => {
-            Err(Error::new(Kind::Usage, "this is not a possible pace")
-                .expected("clock or free", text))
-        }
+        _ => Err(Error::new(Kind::Usage, "this is not a possible value of pace")
+            .expected("clock or free", text)),
     }
 }
 

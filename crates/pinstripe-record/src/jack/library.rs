@@ -113,8 +113,10 @@ impl JackLibrary {
 }
 
 fn missing() -> Error {
-    Error::new(Kind::Unsupported, "libjack.so.0 is not installed")
-        .advice("install JACK (Debian: libjack-jackd2-0) or PipeWire's libjack (pipewire-jack), or record with pcm:")
+    Error::new(Kind::Unsupported, "libjack.so.0 is not installed").advice(
+        "install JACK (Debian: libjack-jackd2-0) or PipeWire's libjack (pipewire-jack), or record \
+         with an input of the kind pcm:",
+    )
 }
 
 #[cfg(test)]

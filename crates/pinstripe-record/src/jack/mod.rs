@@ -3,7 +3,10 @@
 //! The server's process thread only processes the block of samples that it receives; it does not
 //! lock, allocate or make system calls. The input's thread does everything else, by polling.
 
-#![allow(clippy::disallowed_methods, reason = "a server that hangs is waited for with a deadline")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module waits with a deadline for a server that may hang"
+)]
 
 mod active;
 mod capture;
@@ -64,7 +67,7 @@ impl JackClient {
     pub fn open(name: &str) -> Result<Self> {
         let library = JackLibrary::get()?;
         let name = CString::new(name)
-            .map_err(|_| Error::new(Kind::Usage, "this is not a valid client name"))?;
+            .map_err(|_| Error::new(Kind::Usage, "this is not a valid name of a JACK client"))?;
         let (sender, answer) = mpsc::channel();
         // A thread of its own: a server that hangs would hold this one for ever.
         std::thread::spawn(move || {
@@ -79,10 +82,11 @@ impl JackClient {
         });
         match answer.recv_timeout(DEADLINE) {
             Ok((Some(client), _)) => Ok(client),
-            Ok((None, status)) => {
-                Err(Error::new(Kind::NotFound, format!("no JACK server runs (status {status:#x})"))
-                    .advice("start jackd or PipeWire; JACK_DEFAULT_SERVER names a server"))
-            }
+            Ok((None, status)) => Err(Error::new(
+                Kind::NotFound,
+                format!("no JACK server runs (status {status:#x})"),
+            )
+            .advice("start jackd or PipeWire; the variable JACK_DEFAULT_SERVER selects a server")),
             Err(_) => Err(Error::new(Kind::Unanswered, "the JACK server does not answer")
                 .advice("check with jack_lsp whether the JACK server runs")),
         }
@@ -161,8 +165,11 @@ impl JackClient {
 
     fn port(&self, name: &str, flags: std::ffi::c_ulong) -> Result<JackPort> {
         let refused = || {
-            Error::new(Kind::Refused, format!("the JACK server does not create the port '{name}'"))
-                .advice("the JACK server has too many ports: start it with a larger --port-max")
+            Error::new(
+                Kind::Refused,
+                format!("the JACK server refused to create the port '{name}'"),
+            )
+            .advice("the JACK server has too many ports: start it with a larger --port-max")
         };
         let name = CString::new(name).map_err(|_| refused())?;
         // SAFETY: the client is open, both texts end with 0 and are copied.

@@ -39,8 +39,8 @@ impl CardSink {
         let most = usize::from(CHANNELS_MAX);
         let count = u16::try_from(channels).ok().filter(|_| channels <= most);
         let count = count.ok_or_else(|| {
-            Error::new(Kind::Refused, format!("{channels} channels are needed"))
-                .expected(format!("{most} at most"), channels)
+            Error::new(Kind::Refused, format!("too many channels would be needed: {channels}"))
+                .expected(format!("at most {most} channels"), channels)
                 .advice("select fewer streams with --stream")
         })?;
         let wish = CardWish {

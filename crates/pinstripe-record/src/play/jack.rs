@@ -51,22 +51,25 @@ impl JackSink {
         }
         let count = names.len() * usize::from(shape.channels);
         if count > usize::from(CHANNELS_MAX) {
-            return Err(Error::new(Kind::Refused, format!("{count} ports are needed"))
-                .expected(format!("{CHANNELS_MAX} at most"), count)
-                .advice("select fewer streams with --stream"));
+            return Err(Error::new(
+                Kind::Refused,
+                format!("too many ports would be needed: {count}"),
+            )
+            .expected(format!("at most {CHANNELS_MAX} ports"), count)
+            .advice("select fewer streams with --stream"));
         }
         let client = JackClient::open(CLIENT)?;
         if client.rate() != shape.rate {
             return Err(Error::new(
                 Kind::Usage,
-                "the JACK server and the take have different rates",
+                "the JACK server and the take have different sample rates",
             )
             .expected(shape.rate, client.rate())
             .advice("pinstripe does not resample: start the server with the rate of the take"));
         }
         let sink = JackSink { ports: Vec::new(), rate: shape.rate, pattern, client };
         if !sink.pattern.is_empty() && sink.places().is_empty() {
-            let what = format!("no input port matches '{}'", sink.pattern);
+            let what = format!("no input port of the JACK server matches '{}'", sink.pattern);
             return Err(Error::new(Kind::NotFound, what).advice("'jack_lsp' lists the ports"));
         }
         let mut ports = Vec::new();
@@ -102,9 +105,9 @@ impl JackSink {
         let pairs = self.ports.iter().zip(&places);
         let connected = pairs.filter(|(port, place)| self.client.connect_to(**port, place)).count();
         if connected < self.ports.len() {
-            let what = format!("{connected} of {} ports are connected", self.ports.len());
-            let advice = "connect the other ports with jack_connect, or name the ports with --to \
-                          jack:PATTERN";
+            let what = format!("only {connected} of {} ports are connected", self.ports.len());
+            let advice =
+                "connect the other ports with jack_connect, or choose ports with --to jack:PATTERN";
             monitor.warning(CLIENT, Error::new(Kind::NotFound, what).advice(advice));
         }
         connected
@@ -147,8 +150,8 @@ impl JackSink {
         ended?;
         if last.xruns > 0 {
             let what = format!("the JACK server missed its deadline {} times", last.xruns);
-            let advice = "a block with a missed deadline may have been played wrong even if no \
-                          frame is missing";
+            let advice = "a block whose deadline was missed may have been played incorrectly, even \
+                          if no frame is missing";
             monitor.warning(CLIENT, Error::new(Kind::Io, what).advice(advice));
         }
         Ok(PlayOutcome {

@@ -108,7 +108,7 @@ fn what_cannot_be_played_is_said_before_it_begins() {
         };
         let error = refused("").unwrap_err();
         assert_eq!(error.kind(), Kind::Usage, "{error}");
-        assert!(error.to_string().contains("different rates"), "{error}");
+        assert!(error.to_string().contains("different sample rates"), "{error}");
         let dir = tempfile::tempdir().unwrap();
         test_take(dir.path(), "test:streams=1,frames=9,pace=free", false);
         let sink = PlaySink::Jack("nobody:*".to_owned());

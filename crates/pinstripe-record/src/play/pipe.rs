@@ -1,7 +1,7 @@
 //! Plays to a file, a FIFO or a pipe; waits while it is full, but stops waiting when playback is to
 //! end.
 
-#![allow(clippy::disallowed_methods, reason = "opens what is played to")]
+#![allow(clippy::disallowed_methods, reason = "this module opens the target of the playback")]
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -1,6 +1,9 @@
 //! Reads streams from their files into their rings.
 
-#![allow(clippy::disallowed_methods, reason = "waits for rings, which must not wake it")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module waits for ring buffers, which must not wake it"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -122,7 +125,7 @@ pub(super) fn read_all(
     std::thread::scope(|scope| {
         let started: Vec<_> =
             dealt(readers, threads).into_iter().map(|share| scope.spawn(|| read(share))).collect();
-        let ended_early = || Err(Error::new(Kind::Io, "reading ended early"));
+        let ended_early = || Err(Error::new(Kind::Io, "reading the take ended early"));
         let join = |it: ScopedJoinHandle<'_, _>| it.join().unwrap_or_else(|_| ended_early());
         started.into_iter().map(join).fold(Ok(()), Result::and)
     })

@@ -75,8 +75,8 @@ impl PlayedFiles {
     ) -> Result<Vec<RecordedFile>> {
         let journal = folder.open(JOURNAL, false)?;
         journal.lock(true)?;
-        let what = "the recording of this take was cut off: only data that its journal covers is \
-                    played";
+        let what = "the recording of this take was cut off, so only data that its journal covers \
+                    is played";
         let error = Error::new(Kind::Changed, what).advice("run 'pinstripe recover' on the take");
         monitor.warning(folder.path(), error);
         let content = read_journal(&journal, manifest)?;
@@ -119,9 +119,8 @@ impl PlayedFiles {
         for (stream, path, error) in self.unopened.drain(..) {
             match missing.contains_key(&stream) {
                 true => monitor.warning(path, error),
-                false => {
-                    monitor.warning(path, error.advice("the other copy of this stream is played"))
-                }
+                false => monitor
+                    .warning(path, error.advice("the other copy of this stream is played instead")),
             }
         }
         there.report_absent(manifest, (&unknown, &missing), monitor);

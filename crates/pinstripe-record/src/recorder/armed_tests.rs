@@ -174,7 +174,10 @@ fn what_an_armed_take_cannot_be_is_refused_before_anything_is_made() {
     for (plan, part) in [
         (TakePlan { kind: FileKind::Flac, armed: second, ..plan("t") }, "cannot have a pre-roll"),
         (TakePlan { armed: Some(Duration::ZERO), beside: Some(beside), ..plan("t") }, "--play"),
-        (TakePlan { armed: Some(Duration::from_secs(601)), ..plan("t") }, "of this length"),
+        (
+            TakePlan { armed: Some(Duration::from_secs(601)), ..plan("t") },
+            "cannot have this length",
+        ),
     ] {
         let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
         let made = || -> Result<Folders> { panic!("no directory is made") };

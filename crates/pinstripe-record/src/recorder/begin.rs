@@ -1,7 +1,10 @@
 //! Begins a take: creates rings, directories and files, and makes all of this durable before the
 //! first sample arrives.
 
-#![allow(clippy::disallowed_methods, reason = "files of a take are made by several threads")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module creates the files of a take in several threads"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -57,7 +60,7 @@ pub fn memory_of(streams: usize, ring_bytes: u64) -> Result<u64> {
     let bytes = ring_bytes.saturating_mul(streams as u64);
     if streams > STREAMS_MAX || bytes > ARENA_MAX_BYTES {
         let what = format!(
-            "{} streams with rings of {} would take {} of locked memory",
+            "{} streams with ring buffers of {} would need {} of locked memory",
             format_count(streams as u64),
             format_size(ring_bytes),
             format_size(bytes),
@@ -67,11 +70,14 @@ pub fn memory_of(streams: usize, ring_bytes: u64) -> Result<u64> {
                 let most = format!("at most {} streams", format_count(STREAMS_MAX as u64));
                 (most, format_count(streams as u64))
             }
-            false => (format!("{} at most", format_size(ARENA_MAX_BYTES)), format_size(bytes)),
+            false => (
+                format!("at most {} of locked memory", format_size(ARENA_MAX_BYTES)),
+                format_size(bytes),
+            ),
         };
         return Err(Error::new(Kind::Refused, what).expected(most, found).advice(
-            "record fewer streams, use smaller rings (--ring), or use one file for all channels of \
-             an input (--poly)",
+            "record fewer streams, use smaller ring buffers (--ring), or use one file for all \
+             channels of an input (--poly)",
         ));
     }
     Ok(bytes)
@@ -99,7 +105,7 @@ pub fn begin(
         streams.extend(more);
     }
     if streams.is_empty() {
-        return Err(Error::new(Kind::Usage, "there is nothing to record"));
+        return Err(Error::new(Kind::Usage, "no input has a stream to record"));
     }
     let memory = memory_of(streams.len(), plan.ring_bytes)?;
     if plan.kind == FileKind::Flac {
@@ -193,12 +199,12 @@ fn manifest(
     folders: &[Arc<dyn TakeFolder>],
 ) -> Result<Manifest> {
     if folders.is_empty() || (plan.is_mirrored && folders.len() < 2) {
-        return Err(Error::new(Kind::Usage, "too few directories")
+        return Err(Error::new(Kind::Usage, "too few directories were given")
             .expected("one directory, or two for a mirror", folders.len()));
     }
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|error| {
-        Error::new(Kind::Io, format!("the system gave no random bytes for an id: {error}"))
+        Error::new(Kind::Io, format!("the system did not supply random bytes for an id: {error}"))
     })?;
     Ok(Manifest {
         version: Manifest::version(),

@@ -150,11 +150,11 @@ fn figures(shared: &SharedTake, last: &TakeStatus) -> TakeFigures {
 fn lost_advice(last: &TakeStatus) -> String {
     let places = "take.json lists the positions of the lost frames";
     if last.longest_absence_ms <= last.longest_write_ms {
-        return format!("{places}; larger rings (--ring) bridge longer stalls of the disk");
+        return format!("{places}; larger ring buffers (--ring) bridge longer stalls of the disk");
     }
     format!(
-        "{places}; the recorder did not run for {:.1} s, because it was stopped or the processors \
-         were busy: the disk was not the cause",
+        "{places}; the disk was not the cause: the recorder did not run for {:.1} s, because it \
+         was stopped or the CPUs were busy",
         last.longest_absence_ms / 1e3
     )
 }
@@ -165,7 +165,7 @@ fn report_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
     let advice = lost_advice(last);
     let tell = |name: &str, overruns: u64, frames: u64| {
         let what = format!(
-            "{} frames were lost in {} and replaced by silence",
+            "{} frames were lost in {} of a ring buffer, and replaced by silence",
             format_count(frames),
             counted(overruns, "overrun", "overruns"),
         );
@@ -174,7 +174,7 @@ fn report_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
     };
     if last.missing_frames > 0 {
         let what = format!(
-            "{} frames of all streams were not sent by their sources and were replaced by silence",
+            "the sources of the streams did not send {} frames, which were replaced by silence",
             format_count(last.missing_frames)
         );
         let error = Error::new(Kind::Io, what)
@@ -202,7 +202,7 @@ fn report_removed(take: &RunningTake, manifest: &Manifest) {
         let Some(first) = removed.first() else { continue };
         let files = counted(removed.len() as u64, "file", "files");
         let what = format!(
-            "{files} of the take, such as '{}', were removed during the recording",
+            "{files} of the take, for example '{}', were removed during the recording",
             first.file
         );
         let error = Error::new(Kind::NotFound, what);

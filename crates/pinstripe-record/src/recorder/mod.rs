@@ -1,7 +1,7 @@
 //! Controls a take from its beginning to its end: rings, files, threads, and reports while it is
 //! being recorded.
 
-#![allow(clippy::disallowed_methods, reason = "the threads of a take are started here")]
+#![allow(clippy::disallowed_methods, reason = "this module starts the threads of a take")]
 
 mod begin;
 mod end;
@@ -170,7 +170,7 @@ impl TakeThreads<'_> {
             && !input.is_patient()
             && let Err(error) = realtime::run_first(realtime::CAPTURE)
         {
-            shared.note_refusal("the inputs run without real-time priority", &error);
+            shared.note_refusal("the threads of the inputs do not have real-time priority", &error);
         }
         let source = input.streams().first().map(|it| it.source.clone()).unwrap_or_default();
         let warn = |error: Error| shared.monitor.warning(&source, error);
@@ -248,15 +248,16 @@ impl TakeThreads<'_> {
 fn check(plan: &TakePlan) -> Result<()> {
     let chunk = plan.engine.chunk_bytes;
     if !plan.ring_bytes.is_power_of_two() || !crate::limits::RING_BYTES.contains(&plan.ring_bytes) {
-        return Err(Error::new(Kind::Usage, "a ring of this size is not possible")
+        return Err(Error::new(Kind::Usage, "a ring buffer cannot have this size")
             .expected("a power of two from 8K to 64M", plan.ring_bytes));
     }
     check_armed(plan.armed, plan.kind, plan.beside.is_some())?;
     if !crate::limits::CHUNK_BYTES.contains(&chunk) || 2 * chunk > plan.ring_bytes {
-        return Err(Error::new(Kind::Usage, "chunks of this size are not possible")
-            .expected("4K to 1M, and at most half of a ring", chunk)
+        return Err(Error::new(Kind::Usage, "a chunk cannot have this size")
+            .expected("a size from 4K to 1M, and at most half of a ring buffer", chunk)
             .advice(
-                "use a smaller chunk, which leaves more of the ring free during stalls of the disk",
+                "use a smaller chunk, which leaves more of the ring buffer free during stalls of \
+                 the disk",
             ));
     }
     Ok(())
@@ -271,7 +272,7 @@ pub fn check_armed(armed: Option<Duration>, kind: FileKind, is_played: bool) -> 
     let Some(pre_roll) = armed else { return Ok(()) };
     let longest = Duration::from_secs(crate::limits::PRE_ROLL_MAX_SECONDS);
     if pre_roll > longest {
-        return Err(Error::new(Kind::Usage, "a pre-roll of this length is not possible")
+        return Err(Error::new(Kind::Usage, "a pre-roll cannot have this length")
             .expected("at most 10 min", format!("{} s", pre_roll.as_secs())));
     }
     if is_played {
@@ -285,7 +286,8 @@ pub fn check_armed(armed: Option<Duration>, kind: FileKind, is_played: bool) -> 
         ));
     }
     if kind == FileKind::Flac && !pre_roll.is_zero() {
-        let what = "a FLAC file cannot have a pre-roll: it is encoded from its first sample on";
+        let what = "a FLAC file cannot have a pre-roll, because it must be encoded from its first \
+                    sample on";
         return Err(Error::new(Kind::Usage, what)
             .advice("record with --format wav, or with --armed and without --pre-roll"));
     }

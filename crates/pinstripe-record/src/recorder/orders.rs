@@ -36,7 +36,8 @@ pub enum TakeOrder {
 }
 
 /// The words of orders, as they are written on a line.
-const WORDS: &str = "status, start, stop, split, mark TEXT, arm STREAM or disarm STREAM";
+const WORDS: &str =
+    "one of the commands status, start, stop, split, mark TEXT, arm STREAM and disarm STREAM";
 
 impl FromStr for TakeOrder {
     type Err = Error;
@@ -61,10 +62,12 @@ impl FromStr for TakeOrder {
         };
         match (text.is_empty(), is_needed, is_taken) {
             (true, true, _) => {
-                let error = Error::new(Kind::Usage, format!("'{word}' needs a stream"));
+                let error = Error::new(Kind::Usage, format!("the command '{word}' needs a stream"));
                 Err(error.advice("give the name or the number of a stream, or 'all'"))
             }
-            (false, _, false) => Err(Error::new(Kind::Usage, format!("'{word}' takes no text"))),
+            (false, _, false) => {
+                Err(Error::new(Kind::Usage, format!("the command '{word}' takes no text")))
+            }
             _ => Ok(order),
         }
     }
@@ -97,7 +100,7 @@ impl RunningTake {
     /// [`Kind::Refused`] if the take has begun, is ending, or has no armed stream.
     pub fn start(&self) -> Result<()> {
         if self.stop.is_set() {
-            return Err(Error::new(Kind::Refused, "the take is ending"));
+            return Err(Error::new(Kind::Refused, "the take is already ending"));
         }
         let pre_roll = self.armed.unwrap_or_default();
         let (seconds, nanos) = clock::now();
@@ -121,12 +124,15 @@ impl RunningTake {
     /// [`Kind::Refused`] before the take begins, and after too many marks.
     pub fn mark(&self, text: &str) -> Result<()> {
         if self.shared.beginning().is_none() {
-            return Err(Error::new(Kind::Refused, "the take has not begun: nothing can be marked"));
+            return Err(Error::new(
+                Kind::Refused,
+                "the take has not begun, so nothing can be marked",
+            ));
         }
         match self.shared.mark(text) {
             true => Ok(()),
-            false => Err(Error::new(Kind::Refused, "there are too many marks")
-                .expected(format!("{MARKS_MAX} at most"), "one more")),
+            false => Err(Error::new(Kind::Refused, "the take has too many marks")
+                .expected(format!("at most {MARKS_MAX} marks"), "one more")),
         }
     }
 
@@ -217,7 +223,7 @@ fn chosen(text: &str, names: &[&str]) -> Result<BTreeSet<usize>> {
         let (first, last) = range.ok_or_else(|| {
             Error::new(Kind::NotFound, format!("there is no stream '{part}'")).expected(
                 format!(
-                    "'all', the name of a stream, or numbers from 1 to {} as in 1,4-8",
+                    "'all', the name of a stream, or numbers from 1 to {}, for example 1,4-8",
                     names.len()
                 ),
                 text,

@@ -164,8 +164,8 @@ impl RunningTake {
                 let (said, measured) = (stream.facts.shape.rate, format!("{measured:.0}"));
                 let what = format!("the source sends {measured} frames per second");
                 let error = Error::new(Kind::Io, what).expected(said, measured).advice(
-                    "the file headers have the configured rate: configure the rate that the source \
-                     really has, and start another take",
+                    "the headers of the files have the configured rate: configure the rate that \
+                     the source really has, and start another take",
                 );
                 self.shared.monitor.warning(&clock.source, error);
             }
@@ -189,13 +189,15 @@ impl RunningTake {
         if !self.has_drifted.swap(true, Ordering::Relaxed) {
             let apart = fast.ppm - slow.ppm;
             let what = format!(
-                "the clocks of '{}' and '{}' are {apart:.0} ppm apart: {:.0} ms in an hour",
+                "the clocks of '{}' and '{}' differ by {apart:.0} ppm, which is {:.0} ms in an \
+                 hour",
                 slow.source,
                 fast.source,
                 apart * 3.6,
             );
             let error = Error::new(Kind::Io, what).advice(
-                "pinstripe does not resample: drive both inputs by one clock, or resample later",
+                "pinstripe does not resample: let one clock drive both inputs, or resample the \
+                 recording later",
             );
             self.shared.monitor.warning(&self.name, error);
         }
@@ -274,16 +276,17 @@ impl RunningTake {
         if let Some(told) = TOLD_MINUTES.iter().find(|it| minutes < **it)
             && self.warned_minutes.swap(*told, Ordering::Relaxed) > *told
         {
-            let what = format!("the disk has space for less than {told} min of this take");
+            let what = format!("the disk has space for less than {told} more min of this take");
             let error = Error::new(Kind::NoSpace, what).advice("free space on the disk");
             self.shared.monitor.warning(self.shared.directories[0].folder.path(), error);
         }
         self.warn_of_drift(&status.drifts);
         if status.has_alarm && !self.has_alarmed.swap(true, Ordering::Relaxed) {
-            let what = format!("a ring of a stream was {:.0} % full", status.ring_worst_percent);
+            let what =
+                format!("the ring buffer of a stream was {:.0} % full", status.ring_worst_percent);
             let error = Error::new(Kind::Io, what).advice(
-                "the disk stalls for nearly as long as the rings last: make the rings larger \
-                 (--ring)",
+                "the disk stalls almost long enough to fill the ring buffers: use larger ring \
+                 buffers (--ring)",
             );
             self.shared.monitor.warning(&self.name, error);
         }

@@ -52,7 +52,7 @@ pub(super) fn settle(
         let (second, frames) = behind.settled(&file, frame_bytes, &|_| false, (&path, monitor))?;
         if frames > 0 && end < front {
             gap = Some(fill_front(&file, &mut piece, end..front, &facts.shape)?);
-            let what = "a part of the pre-roll was not durable yet, and was replaced by silence";
+            let what = "a part of the pre-roll was not yet durable, so it was replaced by silence";
             let error = Error::new(Kind::Io, what).expected(front / frame_bytes, piece.frames);
             monitor.loss(&path, error);
         }
@@ -63,7 +63,7 @@ pub(super) fn settle(
     }
     pieces.insert(0, piece);
     if !pieces.iter().all(|it| manifest.can_have(it)) {
-        return Err(Error::new(Kind::Corrupt, "this is not a possible file name of a take"));
+        return Err(Error::new(Kind::Corrupt, "a file of a take cannot have this name"));
     }
     let from = pieces[0].start_frame;
     let frames = from..from.saturating_add(end / frame_bytes);
@@ -85,7 +85,7 @@ fn front_bytes(front: &RecordedFile, behind: &RecordedFile, shape: &StreamShape)
             && (front.stream, &front.file) == (behind.stream, &behind.file)
     };
     bytes.filter(is_behind).ok_or_else(|| {
-        Error::new(Kind::Corrupt, "the journal records a pre-roll that cannot precede its file")
+        Error::new(Kind::Corrupt, "the journal records a pre-roll that cannot belong to its file")
     })
 }
 
@@ -134,12 +134,13 @@ impl JournalFile {
             sound = self.bytes;
         }
         if sound < self.bytes {
-            let error = Error::new(Kind::Corrupt, "the end of the durable data is damaged")
-                .expected(self.bytes, sound)
-                .advice(
-                    "the disk lost data that it had reported as durable; the data before it was \
-                     kept",
-                );
+            let error =
+                Error::new(Kind::Corrupt, "the end of the data that was durable is damaged")
+                    .expected(self.bytes, sound)
+                    .advice(
+                        "the disk lost data that it had reported as durable; the data before the \
+                         damage is kept",
+                    );
             monitor.loss(path, error);
         }
         piece.frames = sound / frame_bytes;

@@ -35,10 +35,10 @@ pub(super) fn remove(
         match remove_blank(folder, name, facts.payload_at()) {
             Ok(true) => removed.push(path),
             Ok(false) => {
-                let what = "this file has samples, but no journal lists it: the file is left \
-                            unchanged";
+                let what =
+                    "this file has samples, but no journal lists it, so the file was not changed";
                 let error = Error::new(Kind::Changed, what).advice(
-                    "listen to this file; if the journal is damaged, the file may be part of the \
+                    "listen to this file: if the journal is damaged, the file may belong to the \
                      take",
                 );
                 monitor.warning(path, error);

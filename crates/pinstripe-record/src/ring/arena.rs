@@ -33,7 +33,7 @@ impl Arena {
         let mapped = (base != libc::MAP_FAILED).then(|| NonNull::new(base.cast::<u8>())).flatten();
         let Some(base) = mapped else {
             let error = std::io::Error::last_os_error();
-            return Err(Error::io("cannot allocate memory for the rings", "memory", error));
+            return Err(Error::io("cannot allocate memory for the ring buffers", "memory", error));
         };
         // SAFETY: the range is the mapping that was just made.
         let is_locked = unsafe { libc::mlock(base.as_ptr().cast(), bytes.max(1)) } == 0;

@@ -1,6 +1,9 @@
 //! The files of a take in one directory, behind a trait with which tests simulate failing disks.
 
-#![allow(clippy::disallowed_methods, reason = "the directory of a take is made and read here")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module creates and reads the directory of a take"
+)]
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -245,7 +248,10 @@ impl TakeFile {
                     clock::sleep(LOCK_AGAIN);
                 }
                 Some(Err(fs::TryLockError::WouldBlock)) => {
-                    let error = Error::new(Kind::Busy, "this take is being recorded, or recovered");
+                    let error = Error::new(
+                        Kind::Busy,
+                        "another process is recording or recovering this take",
+                    );
                     let advice = "stop the recording, or wait until the recovery of the take has \
                                   ended";
                     return Err(error.at(self.device.place()).advice(advice));
@@ -282,9 +288,13 @@ fn open_plain(path: &Path, options: &mut OpenOptions, attempt: &str) -> Result<F
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = options.custom_flags(flags).open(path);
     let stranger = || {
-        let error =
-            Error::new(Kind::Refused, "this is not a regular file, unlike all files of a take");
-        error.at(path).advice("check what this file is: the recorder creates only regular files")
+        let error = Error::new(
+            Kind::Refused,
+            "this is not a regular file, as every file of a take must be",
+        );
+        error.at(path).advice(
+            "find out where this file comes from, because the recorder creates only regular files",
+        )
     };
     let file = opened.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP | libc::ENXIO) => stranger(),
@@ -344,7 +354,7 @@ impl DiskFolder {
         })?;
         let synced = File::open(parent).and_then(|it| it.sync_all());
         synced.map_err(|error| {
-            Error::io("cannot make the names of new files durable", parent, error)
+            Error::io("cannot make the directory entries of new files durable", parent, error)
         })?;
         let made = MadeDirectory { path: path.clone(), has_begun: AtomicBool::new(false) };
         Ok(DiskFolder { path, faults, made: Some(made), ..DiskFolder::plain() })
@@ -371,7 +381,7 @@ impl DiskFolder {
             let error = Error::new(Kind::NotFound, "there is no take in this directory");
             return Err(error
                 .at(path)
-                .advice("name the directory that contains the file take.json of the take"));
+                .advice("give the directory that contains the file take.json of the take"));
         }
         Ok(DiskFolder { path: path.to_path_buf(), ..DiskFolder::plain() })
     }
@@ -414,9 +424,11 @@ impl DiskFolder {
         let device = FileDevice::open(path, access, policy)?;
         let there = fs::symlink_metadata(path).map(|it| (it.dev(), it.ino())).ok();
         if there != file.metadata().map(|it| (it.dev(), it.ino())).ok() {
-            return Err(
-                Error::new(Kind::Changed, "this file was replaced while it was opened").at(path)
-            );
+            return Err(Error::new(
+                Kind::Changed,
+                "another file replaced this file while it was being opened",
+            )
+            .at(path));
         }
         if let Some(fallback) = device.fallback() {
             self.refusal.get_or_init(|| fallback.to_string());
@@ -490,7 +502,7 @@ impl TakeFolder for DiskFolder {
     fn sync_names(&self) -> Result<()> {
         let synced = File::open(&self.path).and_then(|it| it.sync_all());
         synced.map_err(|error| {
-            Error::io("cannot make the names of new files durable", &self.path, error)
+            Error::io("cannot make the directory entries of new files durable", &self.path, error)
         })
     }
 

@@ -336,8 +336,8 @@ impl Journal {
         let least = (self.longest_bytes * COMMITS_LEAST).max(ROOM_BYTES / 16);
         match self.make_room(self.room_to + 1) {
             Err(error) if ahead < least => Err(error.advice(
-                "free space on the disk; the recorder ended the take while there was still enough \
-                 space to complete it",
+                "free space on the disk; the recorder ended the take while the disk still had \
+                 enough space to complete the take",
             )),
             _ => Ok(()),
         }
@@ -410,7 +410,7 @@ impl<'a> JournalReader<'a> {
             {
                 Ok(directory)
             }
-            _ => Err(Error::new(Kind::Corrupt, "this is not the journal of this take")
+            _ => Err(Error::new(Kind::Corrupt, "this journal does not belong to this take")
                 .at(self.file.device().place())),
         }
     }

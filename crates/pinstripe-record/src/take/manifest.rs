@@ -257,7 +257,10 @@ impl Manifest {
     /// [`Kind::Corrupt`], [`Kind::Unsupported`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| {
-            Error::new(Kind::Corrupt, format!("this is not a valid manifest of a take: {error}"))
+            Error::new(
+                Kind::Corrupt,
+                format!("this is not a valid manifest (take.json) of a take: {error}"),
+            )
         })?;
         if manifest.version != VERSION {
             return Err(Error::new(
@@ -282,7 +285,7 @@ impl Manifest {
         if manifest.directories.len() > DIRECTORIES_MAX {
             return Err(Error::new(
                 Kind::Corrupt,
-                "the manifest has more directories than any take can have",
+                "the manifest lists more directories than a take can have",
             )
             .expected(DIRECTORIES_MAX, manifest.directories.len()));
         }

@@ -78,13 +78,14 @@ impl Copies {
         }
         let mut unvouched = unsound.clone();
         unvouched.retain(|stream, _| !named.contains(stream));
-        let what = "take.json lists this file, but no journal has a checksum of it";
+        let what = "of this stream are listed in take.json, but no journal has a checksum of them";
         report_frames(
             manifest,
             &unvouched,
             (
                 what,
-                "the journal is damaged, or take.json was changed: these samples cannot be verified",
+                "these samples cannot be verified, because the journal is damaged or take.json was \
+                 changed",
             ),
             monitor,
         );

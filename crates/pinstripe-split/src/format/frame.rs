@@ -115,7 +115,7 @@ impl Frame {
     pub fn decode(bytes: &[u8; FRAME_BYTES], tag: Tag) -> Result<Self> {
         let mut r = Reader::new(bytes, "frame");
         if r.array()? != MAGIC || checksum(&bytes[..SUM_AT])[..SUM_BYTES] != bytes[SUM_AT..] {
-            return Err(r.corrupt("this is not the beginning of a frame"));
+            return Err(r.corrupt("no frame of a split begins here"));
         }
         if r.u8()? != VERSION {
             return Err(Error::new(
@@ -135,7 +135,7 @@ impl Frame {
             Some(kind) if zero == 0 && zeros == 0 && offset.checked_add(raw_bytes).is_some() => {
                 Ok(Frame { kind, codec, stored_bytes, raw_bytes, offset, sum })
             }
-            _ => Err(r.corrupt("the frame has impossible values")),
+            _ => Err(r.corrupt("a frame of the split has impossible values")),
         }
     }
 

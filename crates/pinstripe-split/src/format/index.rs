@@ -118,7 +118,9 @@ impl LogIndex {
         let (previous, batches_before) = (r.u64()?, r.u64()?);
         let (count, zero) = (r.u32()? as usize, r.u32()?);
         if zero != 0 || r.remaining() != count.saturating_mul(ROW_BYTES) {
-            return Err(r.corrupt("the length of the index does not match its number of rows"));
+            return Err(
+                r.corrupt("the length of the index of a split does not match its number of rows")
+            );
         }
         let mut rows = Vec::with_capacity(count);
         for _ in 0..count {
@@ -126,7 +128,7 @@ impl LogIndex {
             let (position, log_bytes) = (r.u64()?, r.u64()?);
             if offset.checked_add(raw_bytes).is_none() || position.checked_add(log_bytes).is_none()
             {
-                return Err(r.corrupt("a row of the index has impossible values"));
+                return Err(r.corrupt("a row of the index of a split has impossible values"));
             }
             rows.push(BatchPlace { offset, raw_bytes, position, log_bytes });
         }
@@ -209,7 +211,9 @@ impl Manifest {
         let (zero_bytes, hole_bytes) = (r.u64()?, r.u64()?);
         let (logs, uses, zeros) = (r.u16()? as usize, r.u8()? as usize, r.array::<5>()?);
         if zeros != [0; 5] || r.remaining() != logs * LOG_BYTES + uses * USE_BYTES {
-            return Err(r.corrupt("the length of the index does not match its number of rows"));
+            return Err(
+                r.corrupt("the length of the index of a split does not match its number of rows")
+            );
         }
         let mut manifest = Manifest {
             source_bytes,

@@ -141,7 +141,10 @@ impl Head {
     /// Fails with [`Kind::Corrupt`] when the page is not a head, or with [`Kind::Unsupported`] when
     /// a newer version wrote it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut r = Reader::new(envelope::open(Object::SplitHead, bytes)?, "head of an output");
+        let mut r = Reader::new(
+            envelope::open(Object::SplitHead, bytes)?,
+            "head of an output of 'pinstripe split'",
+        );
         let (split, layout) = (SplitId(r.array()?), SplitLayout::from_byte(r.u8()?));
         let (output, outputs, parity) = (r.u8()?, r.u8()?, r.u8()?);
         let (strip_bytes, block_bytes, unit) = (r.u32()?, r.u32()?, r.u32()?);
@@ -167,7 +170,7 @@ impl Head {
             && zero == 0
             && r.rest().iter().all(|byte| *byte == 0);
         let Some(layout) = layout.filter(|_| is_sound) else {
-            return Err(r.corrupt("the page has impossible values"));
+            return Err(r.corrupt("a page of the output has impossible values"));
         };
         Ok(Head {
             split,
@@ -198,7 +201,7 @@ impl Head {
             false => Err(Error::new(Kind::WrongMember, "this output belongs to another split")
                 .expected(self.split.short(), other.split.short())
                 .advice(
-                    "name only outputs of one split: 'pinstripe inspect OUT' shows to which split \
+                    "give only outputs of one split: 'pinstripe inspect OUT' shows to which split \
                      an output belongs",
                 )),
         }
@@ -209,7 +212,7 @@ fn text(r: &mut Reader<'_>) -> Result<String> {
     let len = usize::from(r.u16()?);
     let bytes = r.take(len)?.to_vec();
     let text = String::from_utf8(bytes).ok().filter(|_| len <= NAME_MAX_BYTES);
-    text.ok_or_else(|| r.corrupt("an impossible name"))
+    text.ok_or_else(|| r.corrupt("the page contains an impossible name"))
 }
 
 /// The end page, which says that an output is complete.
@@ -245,11 +248,14 @@ impl End {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        let mut r = Reader::new(envelope::open(Object::SplitEnd, bytes)?, "end of an output");
+        let mut r = Reader::new(
+            envelope::open(Object::SplitEnd, bytes)?,
+            "end of an output of 'pinstripe split'",
+        );
         let (split, output, zeros) = (SplitId(r.array()?), r.u8()?, r.array::<7>()?);
         let (manifest_at, manifest_bytes, log_bytes) = (r.u64()?, r.u64()?, r.u64()?);
         if zeros != [0; 7] || r.rest().iter().any(|byte| *byte != 0) {
-            return Err(r.corrupt("the page has impossible values"));
+            return Err(r.corrupt("a page of the output has impossible values"));
         }
         Ok(Some(End { split, output, manifest_at, manifest_bytes, log_bytes }))
     }

@@ -46,9 +46,13 @@ pub fn open(
     let missing = reader.missing();
     if !missing.is_empty() {
         let numbers: Vec<String> = missing.iter().map(usize::to_string).collect();
-        let what = format!("missing outputs, of {}: {}", reader.head().outputs, numbers.join(", "));
+        let what = format!(
+            "some of the {} outputs are missing: {}",
+            reader.head().outputs,
+            numbers.join(", ")
+        );
         let error = Error::new(Kind::NotFound, what);
-        let advice = "name all existing outputs; with parity P, up to P outputs may be missing";
+        let advice = "give all existing outputs; with parity P, up to P outputs may be missing";
         monitor.warning("the split", error.advice(advice));
     }
     Ok(reader)
@@ -119,11 +123,14 @@ pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
     }
     let there: u64 = reader.batches().iter().map(|it| it.place.raw_bytes).sum();
     let of = reader.head().source_bytes.map_or_else(String::new, |bytes| format!(" of {bytes}"));
-    Err(Error::new(Kind::Refused, format!("the split is incomplete: bytes present: {there}{of}"))
-        .advice(
-            "continue the split with 'pinstripe split --resume', or join the present bytes with \
+    Err(Error::new(
+        Kind::Refused,
+        format!("the split is incomplete; the outputs contain {there}{of} bytes"),
+    )
+    .advice(
+        "continue the split with 'pinstripe split --resume', or join the present bytes with \
              --best-effort",
-        ))
+    ))
 }
 
 /// Options of `join`.
@@ -158,17 +165,17 @@ pub fn run(
     {
         return Err(Error::new(
             Kind::Corrupt,
-            "the data read differs from the data that was split",
+            "the data that was read differs from the data that was split",
         )
         .expected(hex(&told), hex(&found)));
     }
     for lost in &joined.lost {
         let Range { start, end } = lost;
-        let what = format!("bytes {start}..{end} are lost");
+        let what = format!("the bytes {start}..{end} of the source are lost");
         monitor.loss(reader.head().source.as_str(), Error::new(Kind::TooManyLosses, what));
     }
     for Range { start, end } in &joined.changed {
-        let what = format!("bytes {start}..{end} differ from the source that was split");
+        let what = format!("the bytes {start}..{end} differ from the source that was split");
         monitor.loss(reader.head().source.as_str(), Error::new(Kind::Corrupt, what));
     }
     Ok(joined)
@@ -196,11 +203,11 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
     let Some(log) = reader.striped()? else {
         for Range { start, end } in &verified.joined.hurt {
             let what = format!(
-                "frames or zeros of bytes {start}..{end} are damaged, but the bytes \
-                    themselves are intact"
+                "the outputs are damaged where they describe the bytes {start}..{end} of the \
+                 source, but these bytes are intact"
             );
             let error = Error::new(Kind::Corrupt, what);
-            monitor.warning(reader.head().source.as_str(), error.advice("split it again"));
+            monitor.warning(reader.head().source.as_str(), error.advice("split the source again"));
         }
         verified.repairable += verified.joined.hurt.len() as u64;
         return Ok(verified);
@@ -213,8 +220,8 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
         if is_repairable {
             verified.repairable += 1;
             let error = error.advice(
-                "parity can replace this output; to restore it, split the source again or copy the \
-                 output again",
+                "parity can replace the damaged part; to restore this output, split the source \
+                 again, or copy the output again",
             );
             monitor.warning(place, error);
         } else {

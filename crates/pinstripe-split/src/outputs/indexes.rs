@@ -17,7 +17,7 @@ pub(super) fn indexed(log: &dyn Log, tag: Tag, end: &LogEnd) -> Result<Vec<Batch
     let places: Vec<BatchPlace> = parts.into_iter().rev().flatten().collect();
     match places.len() as u64 == end.batches {
         true => Ok(places),
-        false => Err(Error::new(Kind::Corrupt, "the index is incomplete")
+        false => Err(Error::new(Kind::Corrupt, "the index of the output is incomplete")
             .expected(end.batches, places.len())),
     }
 }
@@ -31,7 +31,7 @@ fn read_index(log: &dyn Log, tag: Tag, position: u64, heal: bool) -> Result<LogI
     read(position, FRAME_BYTES, &mut bytes)?;
     let frame = Frame::decode(bytes.first_chunk().expect("a read is whole"), tag)?;
     if frame.kind != FrameKind::Index {
-        return Err(Error::new(Kind::Corrupt, "there is no index"));
+        return Err(Error::new(Kind::Corrupt, "the output has no index at the expected offset"));
     }
     bytes.clear();
     read(position + FRAME_BYTES as u64, frame.stored_bytes as usize, &mut bytes)?;

@@ -52,7 +52,7 @@ pub(crate) struct OwnLog {
 impl Log for OwnLog {
     fn read(&self, position: u64, bytes: usize, out: &mut Vec<u8>) -> Result<()> {
         if position.checked_add(bytes as u64).is_none_or(|end| end > self.bytes) {
-            return Err(Error::corrupt("the log ends too early", self.device.place())
+            return Err(Error::corrupt("the log of the split ends too early", self.device.place())
                 .expected(position.saturating_add(bytes as u64), self.bytes));
         }
         let start = out.len();
@@ -240,7 +240,7 @@ impl StripedLog {
         read: impl Fn(&SetReader, Range<u64>, &mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
         if position.checked_add(bytes).is_none_or(|end| end > self.bytes) {
-            return Err(Error::new(Kind::Corrupt, "the log ends too early")
+            return Err(Error::new(Kind::Corrupt, "the log of the split ends too early")
                 .expected(position.saturating_add(bytes), self.bytes));
         }
         while bytes > 0 {

@@ -38,7 +38,7 @@ impl SplitOutput {
                     "the output ends before its log begins",
                     device.place(),
                 )
-                .expected(format!("more than {}", 2 * PAGE_BYTES), bytes));
+                .expected(format!("more than {} bytes", 2 * PAGE_BYTES), bytes));
             }
             device.read_at(at, &mut page)?;
             Ok(page)
@@ -81,8 +81,11 @@ impl SplitOutput {
         };
         let is_inside = end.manifest_at.checked_add(end.manifest_bytes) <= Some(self.bytes);
         if !is_inside || end.manifest_bytes < FRAME_BYTES as u64 {
-            return Err(Error::corrupt("the output is shorter than before", self.place())
-                .expected(end.manifest_at.saturating_add(end.manifest_bytes), self.bytes));
+            return Err(Error::corrupt(
+                "the output is shorter than when it was written",
+                self.place(),
+            )
+            .expected(end.manifest_at.saturating_add(end.manifest_bytes), self.bytes));
         }
         let mut bytes = vec![0; end.manifest_bytes as usize];
         self.device.read_at(end.manifest_at, &mut bytes)?;
@@ -113,7 +116,7 @@ pub trait RemoteOutputs: Send + Sync {
 pub(crate) fn no_remote(place: &Path) -> Error {
     Error::new(Kind::Unsupported, "this build of pinstripe can use only files and disks as outputs")
         .at(place)
-        .advice("use a pinstripe that was built with the feature 's3'")
+        .advice("use a build of pinstripe with the feature 's3'")
 }
 
 /// Returns the path of the log of a plain output, in the same directory.

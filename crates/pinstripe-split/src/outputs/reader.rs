@@ -96,9 +96,9 @@ impl Reader {
             return Ok(());
         }
         Err(Error::new(Kind::TooManyLosses, "too many outputs are missing")
-            .expected(format!("at most {parity} of {outputs} outputs missing"), missing)
+            .expected(format!("at most {parity} missing outputs of {outputs}"), missing)
             .advice(
-                "name all existing outputs, or read the bytes of the present outputs with \
+                "give all existing outputs, or read the bytes of the present outputs with \
                  --best-effort",
             ))
     }
@@ -335,7 +335,7 @@ fn end_of(place: &BatchPlace) -> u64 {
 fn lost_range(lost: &Range<u64>) -> Error {
     Error::new(
         Kind::TooManyLosses,
-        format!("bytes {}..{} of the source are lost", lost.start, lost.end),
+        format!("the bytes {}..{} of the source are lost", lost.start, lost.end),
     )
 }
 
@@ -345,11 +345,10 @@ fn common_head(outputs: &[SplitOutput]) -> Result<Head> {
     let mut heads = outputs.iter().filter_map(|it| Some((it.head.as_ref().ok()?, it)));
     let Some((first, _)) = heads.next() else {
         return Err(match outputs.iter().find_map(|it| it.head.as_ref().err()) {
-            Some(error) => error.duplicate().advice(
-                "check that these are outputs of 'pinstripe \
-                                                     split'",
-            ),
-            None => Error::new(Kind::Usage, "no output is named"),
+            Some(error) => error
+                .duplicate()
+                .advice("check whether these files are outputs of 'pinstripe split'"),
+            None => Error::new(Kind::Usage, "no output was given"),
         });
     };
     for (head, output) in heads {
@@ -375,9 +374,12 @@ fn by_number(
             continue;
         };
         if let Some(other) = &outputs[number] {
-            return Err(Error::new(Kind::Usage, format!("output {number} is named twice"))
+            return Err(Error::new(Kind::Usage, format!("output {number} was given twice"))
                 .at(output.place())
-                .expected(format!("not {} again", other.place().display()), "the same output"));
+                .expected(
+                    format!("an output other than {}", other.place().display()),
+                    "the same output",
+                ));
         }
         outputs[number] = Some(output);
     }

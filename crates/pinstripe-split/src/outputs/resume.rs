@@ -50,7 +50,7 @@ pub fn resume(outputs: &[SplitOutput], head: &Head) -> Result<Resumed> {
     if outputs.iter().any(|output| matches!(output.end, Ok(Some(_)))) {
         return Err(Error::new(Kind::Exists, "the split is already complete")
             .at(outputs[0].place())
-            .advice("join the outputs, or start the split again with --force"));
+            .advice("join the outputs, or start the split from the beginning with --force"));
     }
     let mut resumed = Resumed::default();
     match head.layout {
@@ -183,8 +183,11 @@ fn count(
     let mut raw = buffer(head);
     let found = UnitReader::default().read(source, place, &mut raw)?;
     if !found.lost.is_empty() {
-        return Err(Error::new(Kind::TooManyLosses, "a part that was durable cannot be read")
-            .advice("start the split again with --force"));
+        return Err(Error::new(
+            Kind::TooManyLosses,
+            "a part of the outputs that was already durable cannot be read",
+        )
+        .advice("start the split from the beginning with --force"));
     }
     let zeros = vec![0; if raw.is_empty() { unit.min(end - start) as usize } else { 0 }];
     for offset in (start..end).step_by(unit as usize) {

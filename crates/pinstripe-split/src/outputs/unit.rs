@@ -268,7 +268,10 @@ fn raw_block(
 ) -> Result<()> {
     if frame.kind == FrameKind::Beside {
         let Some(beside) = beside else {
-            return Err(Error::new(Kind::NotFound, "the output that holds these bytes is missing"));
+            return Err(Error::new(
+                Kind::NotFound,
+                "the output that contains these bytes is missing",
+            ));
         };
         let Some(at) = frame.offset.checked_sub(beside.first_byte) else {
             return Err(Error::new(

@@ -23,7 +23,7 @@ impl Window {
 }
 
 fn read_only<T>() -> Result<T> {
-    Err(Error::new(Kind::Unsupported, "this output can only be written as complete stripe sets"))
+    Err(Error::new(Kind::Unsupported, "this output can be written only in complete stripe sets"))
 }
 
 impl Member for Window {
@@ -37,8 +37,11 @@ impl Member for Window {
 
     fn read_at(&self, _name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.bytes) {
-            return Err(Error::corrupt("beyond the extent", self.device.place())
-                .expected(format!("within {}", self.bytes), offset));
+            return Err(Error::corrupt(
+                "the read is beyond the end of the extent",
+                self.device.place(),
+            )
+            .expected(format!("within {}", self.bytes), offset));
         }
         self.device.read_at(self.start + offset, buf)
     }

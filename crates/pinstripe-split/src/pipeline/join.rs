@@ -153,9 +153,15 @@ impl JoinJob<'_> {
 /// The error for a lost range.
 fn lost_error(lost: &Range<u64>) -> Error {
     let Range { start, end } = lost;
-    Error::new(Kind::TooManyLosses, format!("bytes {start}..{end} of the source are lost")).advice(
-        "'pinstripe verify OUT...' lists all lost bytes; --best-effort writes the intact bytes, \
-         with zeros in place of the lost ones",
+    Error::new(
+        Kind::TooManyLosses,
+        format!(
+            "the bytes {start}..{end} of the source are lost"
+        ),
+    )
+    .advice(
+        "'pinstripe verify OUT...' lists all lost bytes; with --best-effort, the intact bytes are \
+         written, and zeros in place of the lost bytes",
     )
 }
 

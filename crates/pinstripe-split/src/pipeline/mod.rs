@@ -10,7 +10,7 @@
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "starts the threads of a split and of a join, and makes their queues"
+    reason = "this module starts the threads of a split and of a join, and creates their queues"
 )]
 
 pub mod join;

@@ -11,7 +11,7 @@
 //! and how the bytes are used. Unlike the other functions of `source/`, [`open`] follows symlinks,
 //! since its caller named the source itself (`/dev/disk/by-id/...`).
 
-#![allow(clippy::disallowed_methods, reason = "opens the source that was named")]
+#![allow(clippy::disallowed_methods, reason = "this module opens the given source")]
 
 mod device;
 mod fake;
@@ -152,8 +152,8 @@ fn is_at_its_beginning(fd: BorrowedFd<'_>, stat: &Stat) -> bool {
 fn no_source(place: &Path, what: &str) -> Error {
     Error::new(
         Kind::Usage,
-        format!("the source is {what}, which cannot be read as one sequence of bytes"),
+        format!("the source is {what}, which cannot be read as a sequence of bytes"),
     )
     .at(place)
-    .advice("name a file, a block device, a FIFO, '-' or 'fake:SIZE'")
+    .advice("give a file, a block device, a FIFO, '-' or 'fake:SIZE'")
 }

@@ -62,7 +62,7 @@ impl Units {
     ) -> Result<Self> {
         let bad = |what: String| Error::new(Kind::Usage, what).at(source.place());
         if unit_bytes == 0 {
-            return Err(bad("a unit has at least one byte".to_owned()));
+            return Err(bad("a unit must have at least one byte".to_owned()));
         }
         let mut end = 0;
         for (number, range) in done.iter().enumerate() {
@@ -74,8 +74,8 @@ impl Units {
             if !begins_well || !ends_well || !is_within || range.is_empty() {
                 let Range { start, end } = range;
                 return Err(bad(format!(
-                    "bytes {start} to {end} cannot be the finished part of a source with units of \
-                     {unit_bytes} bytes"
+                    "the bytes {start} to {end} cannot be the finished part of a source with units \
+                     of {unit_bytes} bytes"
                 )));
             }
             end = range.end;
@@ -200,10 +200,13 @@ impl Units {
     }
 
     fn other_stream(&self, expected: u64, found: u64) -> Error {
-        Error::new(Kind::Changed, "this is not the stream whose first part is already split")
-            .at(self.source.place())
-            .expected(format!("{expected} bytes"), format!("{found}"))
-            .advice("send the same bytes again, from the beginning")
+        Error::new(
+            Kind::Changed,
+            "this stream differs from the stream whose first part is already split",
+        )
+        .at(self.source.place())
+        .expected(format!("{expected} bytes"), format!("{found}"))
+        .advice("send the same bytes again, beginning with the first byte")
     }
 
     fn turn(&self) -> std::sync::MutexGuard<'_, Turn> {

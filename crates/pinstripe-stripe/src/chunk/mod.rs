@@ -70,7 +70,7 @@ impl Chunking {
     pub fn content_defined(avg: u32) -> Result<Chunking> {
         let [low, high] = AVERAGE_RANGE;
         if !avg.is_power_of_two() || !(low..=high).contains(&avg) {
-            return Err(Error::new(Kind::Usage, "this is not a possible average chunk size")
+            return Err(Error::new(Kind::Usage, "chunks cannot have this average size")
                 .expected("a power of two from 4K to 16M", size_text(avg))
                 .advice(
                     "an average of 64K suits most data; write fixed:SIZE for chunks of equal \
@@ -87,9 +87,11 @@ impl Chunking {
     pub fn fixed(bytes: u32) -> Result<Chunking> {
         let [low, high] = FIXED_RANGE;
         if !bytes.is_power_of_two() || !(low..=high).contains(&bytes) {
-            return Err(Error::new(Kind::Usage, "this is not a possible fixed chunk size")
+            return Err(Error::new(Kind::Usage, "chunks cannot have this fixed size")
                 .expected("a power of two from 4K to 4M", size_text(bytes))
-                .advice("use the page size of the database or a multiple of it, as in fixed:16K"));
+                .advice(
+                    "use the page size of the database or a multiple of it, for example fixed:16K",
+                ));
         }
         Ok(Chunking::Fixed { bytes })
     }
@@ -114,8 +116,11 @@ impl Chunking {
         if sound {
             return Ok(());
         }
-        Err(Error::new(Kind::Usage, format!("data cannot be cut into chunks with {self:?}"))
-            .advice("use an average size such as 64K, or fixed:SIZE"))
+        Err(Error::new(
+            Kind::Usage,
+            format!("the settings {self:?} are not valid for cutting data into chunks"),
+        )
+        .advice("use an average size, for example 64K, or fixed:SIZE"))
     }
 }
 
@@ -138,7 +143,7 @@ impl FromStr for Chunking {
             }
             Some((kind, _)) => {
                 Err(Error::new(Kind::Usage, format!("there is no chunking method '{kind}'"))
-                    .advice("write an average size such as 64K, or fixed:SIZE"))
+                    .advice("write an average size, for example 64K, or fixed:SIZE"))
             }
             None => Chunking::content_defined(bytes(text)?),
         }

@@ -58,7 +58,7 @@ impl Decoder {
         if raw_bytes > MAX_RAW_BYTES {
             return Err(Error::new(
                 Kind::Corrupt,
-                "a record states an impossible uncompressed length",
+                "a record has an impossible uncompressed length",
             )
             .expected(format!("at most {MAX_RAW_BYTES} bytes"), raw_bytes));
         }
@@ -102,10 +102,13 @@ fn exact(decoded_bytes: usize, raw_bytes: usize) -> Result<()> {
     if decoded_bytes == raw_bytes {
         return Ok(());
     }
-    Err(Error::new(Kind::Corrupt, "a record decompresses to another length than it states")
-        .expected(format!("{raw_bytes} bytes"), decoded_bytes))
+    Err(Error::new(
+        Kind::Corrupt,
+        "the decompressed length of a record differs from its recorded length",
+    )
+    .expected(format!("{raw_bytes} bytes"), decoded_bytes))
 }
 
 fn damaged(codec: &str, why: impl fmt::Display) -> Error {
-    Error::new(Kind::Corrupt, format!("a record is not a {codec} stream: {why}"))
+    Error::new(Kind::Corrupt, format!("a record is not a valid {codec} stream: {why}"))
 }

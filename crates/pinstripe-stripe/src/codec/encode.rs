@@ -118,7 +118,7 @@ impl Encoder {
     fn encode_behind(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Encoded> {
         let start = out.len();
         if raw.len() > MAX_RAW_BYTES {
-            return Err(Error::new(Kind::Usage, "a record is too long to encode")
+            return Err(Error::new(Kind::Usage, "a record is too long to be encoded")
                 .expected(format!("at most {MAX_RAW_BYTES} bytes"), raw.len()));
         }
         let most = raw.len() - raw.len().div_ceil(SAVING_DIVISOR);

@@ -112,7 +112,7 @@ impl FromStr for Codec {
                     .and_then(check_level)
                     .map(|level| Codec::Zstd { level }),
                 None => Err(Error::new(Kind::Usage, format!("'{text}' is not a codec"))
-                    .advice(format!("choose one of {}", Codec::NAMES))),
+                    .advice(format!("choose a codec: {}", Codec::NAMES))),
             },
         }
     }
@@ -125,7 +125,8 @@ fn check_level(level: i32) -> Result<i32> {
 
 fn bad_level(level: impl fmt::Display) -> Error {
     Error::new(Kind::Usage, format!("'{level}' is not a zstd level")).advice(format!(
-        "choose a level from {} to {} except 0; lower is faster, higher is smaller",
+        "choose a level from {} to {} except 0; a lower level is faster, and a higher level \
+         compresses better",
         ZSTD_LEVELS.start(),
         ZSTD_LEVELS.end()
     ))

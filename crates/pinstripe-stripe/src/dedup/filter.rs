@@ -66,7 +66,10 @@ impl Filter {
         let mut filter = Filter { seed: 0, segment_log2, segments, fingerprints: Box::default() };
         let shape = filter.shape();
         let slots = shape.slots().ok_or_else(|| {
-            Error::new(Kind::Usage, format!("{} keys are too many for one filter", keys.len()))
+            Error::new(
+                Kind::Usage,
+                format!("one filter of chunk ids cannot contain {} keys", keys.len()),
+            )
         })?;
         let mut table = BuildTable::new(slots, keys.len());
         for attempt in 1..=SEEDS_MAX {
@@ -76,7 +79,7 @@ impl Filter {
                 return Ok(filter);
             }
         }
-        Err(Error::new(Kind::Corrupt, "no filter can be made of these keys")
+        Err(Error::new(Kind::Corrupt, "no filter can be built from these chunk ids")
             .advice("some chunk ids are not hashes: run 'pinstripe check --read-data'"))
     }
 
@@ -87,8 +90,9 @@ impl Filter {
     /// requires.
     pub fn from_parts(shape: Shape, fingerprints: &[u8]) -> Result<Self> {
         if shape.slots() != Some(fingerprints.len()) {
-            let slots = shape.slots().map_or("a possible shape".to_owned(), |n| n.to_string());
-            return Err(Error::new(Kind::Corrupt, "a filter has a wrong length")
+            let slots =
+                shape.slots().map_or("a possible size of the filter".to_owned(), |n| n.to_string());
+            return Err(Error::new(Kind::Corrupt, "a filter of chunk ids has a wrong length")
                 .expected(slots, fingerprints.len()));
         }
         let Shape { seed, segment_log2, segments } = shape;

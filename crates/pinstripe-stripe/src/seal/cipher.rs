@@ -27,11 +27,11 @@ impl Cipher {
             Encryption::Aes256Gcm => &AES_256_GCM,
             Encryption::ChaCha20Poly1305 => &CHACHA20_POLY1305,
             Encryption::None => {
-                return Err(Error::new(Kind::Usage, "nothing can be sealed without a cipher"));
+                return Err(Error::new(Kind::Usage, "data cannot be sealed without a cipher"));
             }
         };
         let key = UnboundKey::new(algorithm, key)
-            .map_err(|_| Error::new(Kind::Io, format!("cannot set up {encryption}")))?;
+            .map_err(|_| Error::new(Kind::Io, format!("cannot set up the cipher {encryption}")))?;
         Ok(Cipher(LessSafeKey::new(key)))
     }
 

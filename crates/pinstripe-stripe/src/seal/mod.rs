@@ -49,8 +49,8 @@ pub(crate) const TAG_BYTES: usize = 16;
 pub fn keys_changed() -> Error {
     Error::new(Kind::KeysChanged, "the keys of this store were changed while this command ran")
         .advice(
-            "run this command again, with the new password or key file if that was changed too; \
-             stored data is kept",
+            "run this command again; if the password or key file was changed too, give the new \
+             one; data that was already stored is kept",
         )
 }
 

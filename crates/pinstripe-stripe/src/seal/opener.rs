@@ -142,9 +142,9 @@ impl Opener {
         let wrong = |text: &str| Err(Error::new(Kind::Corrupt, format!("{text} {what}")));
         match (&self.state, seal) {
             (OpenerState::Clear, Encryption::None) => Ok(false),
-            (OpenerState::Clear, _) => wrong("an unencrypted store has a sealed"),
+            (OpenerState::Clear, _) => wrong("an unencrypted store contains a sealed"),
             // A process that can write to members must not be able to pass off its own objects.
-            (_, Encryption::None) => wrong("an encrypted store has an unsealed"),
+            (_, Encryption::None) => wrong("an encrypted store contains an unsealed"),
             (OpenerState::Locked, _) => Err(locked()),
             (OpenerState::Open(_), _) => Ok(true),
         }
@@ -161,7 +161,7 @@ impl Opener {
         let cipher = self.cipher(seal, generation, salt)?;
         let plain = cipher.open(counter, aad, &mut blob[BLOB_HEAD_BYTES..]);
         plain.map(|plain| &*plain).ok_or_else(|| {
-            Error::new(Kind::Corrupt, "a seal does not verify: the data was changed")
+            Error::new(Kind::Corrupt, "sealed data was changed, because its seal does not verify")
         })
     }
 

@@ -52,7 +52,7 @@ impl Sealer {
             return Ok(Self::none());
         }
         let master = keys.seals.last().ok_or_else(|| {
-            Error::new(Kind::Corrupt, "the keys of this store contain no encryption key")
+            Error::new(Kind::Corrupt, "the keys of this store do not include an encryption key")
         })?;
         let salt = random()?;
         let cipher = Cipher::of_run(encryption, master, &salt)?;

@@ -64,7 +64,10 @@ impl Credential {
         let refused = || {
             Error::new(Kind::Usage, "this is not a key file")
                 .expected("64 hex digits", "something else")
-                .advice("name a file that 'pinstripe key add --new-key-file' or 'init' wrote")
+                .advice(
+                    "give a file that 'pinstripe key add --new-key-file' or 'pinstripe init' \
+                     created",
+                )
         };
         let text = text.trim_ascii();
         let mut key = Zeroizing::new([0; KEY_FILE_KEY_BYTES]);
@@ -165,18 +168,20 @@ impl RootKey {
         let plain = plain.ok_or_else(|| wrong("the key ring was changed after it was sealed"))?;
         let (keys, (encryption, chunker, padding)) = Keys::decode_ring(plain)?;
         if keys.store != config.store || keys.seals.len() != ring.generation as usize + 1 {
-            return Err(wrong("the key ring holds the keys of another store"));
+            return Err(wrong("the key ring contains the keys of another store"));
         }
         if (encryption, chunker, padding) != (config.encryption, config.chunker, config.padding) {
             return Err(wrong("the label and the keys have different encryption settings")
                 .expected(
-                    format!("{encryption}, {chunker}, padding {padding}"),
+                    format!("encryption {encryption}, chunker {chunker}, padding {padding}"),
                     format!(
-                        "{}, {}, padding {}",
+                        "encryption {}, chunker {}, padding {}",
                         config.encryption, config.chunker, config.padding
                     ),
                 )
-                .advice("the label was changed; open the store through another member"));
+                .advice(
+                    "the label of this member was changed: open the store through another member",
+                ));
         }
         Ok(keys)
     }
@@ -274,7 +279,7 @@ pub fn unwrap_key(slot: &KeySlot, credential: &Credential) -> Result<Option<Root
     let plain: &[u8; 32] = wrapped.first_chunk().expect("a wrapped key is longer than a key");
     let root = RootKey((*plain).into());
     if !opened || root.commitment() != slot.ring_commitment {
-        return Err(Error::new(Kind::Corrupt, "this key slot was changed after it was made"));
+        return Err(Error::new(Kind::Corrupt, "this key slot was changed after it was created"));
     }
     Ok(Some(root))
 }
@@ -296,7 +301,10 @@ fn slot_key(credential: &Credential, slot: &KeySlot) -> Result<Zeroizing<[u8; 32
             key.copy_from_slice(hasher.update(&slot.salt).finalize().as_bytes());
         }
         (Credential::Password(_), SlotWay::KeyFile) => {
-            return Err(Error::new(Kind::Usage, "a password cannot open the slot of a key file"));
+            return Err(Error::new(
+                Kind::Usage,
+                "a password cannot open a key slot that needs a key file",
+            ));
         }
     }
     Ok(key)

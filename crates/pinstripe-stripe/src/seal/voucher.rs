@@ -51,7 +51,7 @@ impl Voucher {
         let Some(vouched) = envelope::vouched(framed) else {
             return Err(Error::new(
                 Kind::Corrupt,
-                "this object was not made with the store's keys: it carries no MAC",
+                "this object was not written with the keys of the store, because it has no MAC",
             ));
         };
         let Some(key) = self.keys.get(vouched.generation as usize) else {
@@ -63,8 +63,8 @@ impl Voucher {
         if mac(key, name, vouched.said) != blake3::Hash::from_bytes(vouched.mac) {
             return Err(Error::new(
                 Kind::Corrupt,
-                "this object was not made with the store's keys for this name: its MAC does not \
-                 verify",
+                "this object was not written with the keys of the store under this name, because \
+                 its MAC does not verify",
             ));
         }
         Ok(())

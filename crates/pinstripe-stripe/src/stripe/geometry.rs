@@ -142,7 +142,7 @@ impl SetLayout {
     /// Fails with [`Kind::Usage`] beyond [`LOGICAL_BYTES_MAX`].
     pub fn new(geometry: Geometry, set: SetId, logical_bytes: u64) -> Result<Self> {
         if logical_bytes > LOGICAL_BYTES_MAX {
-            return Err(Error::new(Kind::Usage, "a stripe set holds at most 64 PiB"));
+            return Err(Error::new(Kind::Usage, "a stripe set can contain at most 64 PiB"));
         }
         Ok(SetLayout { geometry, set, logical_bytes })
     }

@@ -81,7 +81,7 @@ impl SetReader {
             }
         }
         Err(worst.filter(|error| error.kind() != Kind::NotFound).unwrap_or_else(|| {
-            Error::new(Kind::NotFound, "no member has this stripe set").at(name.path())
+            Error::new(Kind::NotFound, "no member has an extent of this stripe set").at(name.path())
         }))
     }
 

@@ -44,7 +44,7 @@ impl fmt::Display for ErasureReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ErasureReason::MemberMissing => f.write_str("the member is missing"),
-            ErasureReason::ExtentMissing => f.write_str("the member has no such extent"),
+            ErasureReason::ExtentMissing => f.write_str("the member does not have this extent"),
             ErasureReason::Header(error) => write!(f, "this is not the expected extent: {error}"),
             ErasureReason::Unreadable(error) => write!(f, "this part cannot be read: {error}"),
             ErasureReason::Checksum => f.write_str("the checksum does not match"),

@@ -291,8 +291,10 @@ impl<'a> Row<'a> {
             if self.trust == Trust::Checksum
                 && checksum(&bytes) != *self.recorded_checksum(position)
             {
-                let what =
-                    format!("row {} of the stripe set: the parity contradicts the data", self.row);
+                let what = format!(
+                    "the parity of row {} (a stripe) of the stripe set contradicts its data",
+                    self.row
+                );
                 return Err(Error::corrupt(what, self.set.name().path()));
             }
             let rebuilt = Strip::AtHand(Cow::Owned(bytes));
@@ -323,8 +325,8 @@ impl<'a> Row<'a> {
         let gone: Vec<String> =
             gone.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();
         let what = format!(
-            "bytes {} of the stripe set are lost: row {} has lost {} of its strips, but parity can \
-             replace only {} ({})",
+            "bytes {} of the stripe set are lost: row {} (a stripe) has lost {} strips, but parity \
+             can replace only {} ({})",
             gone.join(" and "),
             self.row,
             strips.len(),

@@ -34,7 +34,7 @@ pub(super) fn read_trailer(
     let room = extent_bytes.saturating_sub((HEADER_BYTES + FOOTER_BYTES) as u64);
     if footer.trailer_bytes > room {
         return Err(Error::corrupt("the trailer is longer than the extent", &place)
-            .expected(format!("at most {room}"), footer.trailer_bytes));
+            .expected(format!("at most {room} bytes"), footer.trailer_bytes));
     }
     tail.truncate(footer_at);
     if footer.trailer_bytes > footer_at as u64 {

@@ -262,7 +262,7 @@ impl SetReader {
         let decoded = Footer::decode(footer).and_then(|footer| Trailer::decode(trailer, &footer));
         Err(match decoded {
             Ok(_) => wrong(Error::corrupt(
-                "the trailer differs from those of the other extents",
+                "the trailer differs from the trailers of the other extents",
                 self.place(member),
             )),
             Err(error) => wrong(error),

@@ -87,7 +87,7 @@ impl SetWriter {
     /// Fails with the errors of the sink, or with [`Kind::Usage`] beyond 64 PiB.
     pub fn append(&mut self, mut bytes: &[u8], sink: &mut dyn StripSink) -> Result<()> {
         if bytes.len() as u64 > LOGICAL_BYTES_MAX - self.position {
-            return Err(Error::new(Kind::Usage, "a stripe set holds at most 64 PiB"));
+            return Err(Error::new(Kind::Usage, "a stripe set can contain at most 64 PiB"));
         }
         let strip_bytes = self.geometry.strip_bytes() as usize;
         while !bytes.is_empty() {

@@ -14,7 +14,10 @@
 //! directories are chosen here and never read back. The file has mode 0600, because the names in it
 //! are not encrypted. Not in this module: reading trees (the caller gives the changes), threads.
 
-#![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, not in a member")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the catalog is a separate file, which is not on a member"
+)]
 
 mod children;
 mod history;

@@ -48,7 +48,7 @@ pub fn scan(
         let shared = reader.varint()?;
         if shared > name.len() as u64 {
             return Err(reader.corrupt(
-                "the prefix that a name shares with its neighbour is longer than the neighbour",
+                "the prefix that a name shares with the previous name is longer than that name",
             ));
         }
         name.truncate(shared as usize);
@@ -59,7 +59,8 @@ pub fn scan(
         for _ in 0..count {
             let gap = i64::try_from(reader.varint()?).ok();
             let next = gap.and_then(|gap| directory.checked_add(gap));
-            directory = next.ok_or_else(|| reader.corrupt("an impossible directory"))?;
+            directory =
+                next.ok_or_else(|| reader.corrupt("a name has an impossible directory number"))?;
             if is_admitted {
                 show(&name, directory);
             }

@@ -3,7 +3,10 @@
 //! The catalog uses a rollback journal and no write-ahead log: between changes the catalog is one
 //! file, and replacing that file leaves no log that SQLite would replay into the new one.
 
-#![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, not in a member")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the catalog is a separate file, which is not on a member"
+)]
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
@@ -56,12 +59,12 @@ pub fn open(place: &Path, store: StoreId) -> Result<Connection> {
     let db = connect(place)?;
     let number = |pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     if number("application_id").map_err(failed)? != APPLICATION {
-        return Err(useless("the file is not a catalog".into()));
+        return Err(useless("the file is not a catalog of pinstripe".into()));
     }
     let version = number("user_version").map_err(failed)?;
     if version != VERSION {
         return Err(useless(format!(
-            "the catalog has version {version}, but this program writes version {VERSION}"
+            "the catalog has version {version}, but this program needs version {VERSION}"
         )));
     }
     let found: [u8; 16] =
@@ -150,9 +153,12 @@ pub fn remove(place: &Path) -> Result<()> {
 }
 
 fn not_ours(place: &Path) -> Error {
-    Error::new(Kind::Refused, "this file is not a catalog, so it is not overwritten")
-        .at(place)
-        .advice("name another file with --catalog FILE, or remove this one")
+    Error::new(
+        Kind::Refused,
+        "this file is not overwritten, because it is not a catalog of pinstripe",
+    )
+    .at(place)
+    .advice("give another file with --catalog FILE, or remove this one")
 }
 
 fn journal(place: &Path) -> PathBuf {

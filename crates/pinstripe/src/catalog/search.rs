@@ -252,7 +252,7 @@ impl Catalog {
             let Some(series) = all.get_mut(&series) else {
                 return Err(Error::new(
                     Kind::Corrupt,
-                    "the catalog has a snapshot without a series",
+                    "the catalog lists a snapshot that belongs to no series",
                 )
                 .at(&self.place));
             };

@@ -110,12 +110,14 @@ fn wanted(entry: &Entry, path: &[u8], options: &CatOptions<'_>) -> Result<Range<
         } else {
             FileKind::Directory // A path with entries below it, but no entry, is the top.
         };
-        let error = Error::new(Kind::Usage, "this entry has no content to show").at(at());
+        let error = Error::new(Kind::Usage, "this entry is not a file with content").at(at());
         return Err(error.expected(FileKind::File.name(), kind.name()));
     }
     if options.offset > entry.size {
         let error = Error::new(Kind::Usage, "the offset is beyond the end of the file");
-        return Err(error.at(at()).expected(format!("at most {}", entry.size), options.offset));
+        return Err(error
+            .at(at())
+            .expected(format!("an offset of at most {}", entry.size), options.offset));
     }
     let left = entry.size - options.offset;
     Ok(options.offset..options.offset + options.length.unwrap_or(left).min(left))

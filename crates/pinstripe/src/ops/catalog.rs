@@ -49,7 +49,7 @@ pub(crate) fn current_unless(
     match &begun {
         CatalogStart::Found => {}
         CatalogStart::New => {
-            monitor.note(&format!("a new catalog is created: {}", place.display()))
+            monitor.note(&format!("a new catalog is created in the file {}", place.display()))
         }
         CatalogStart::Anew(why) => note_anew(place, why, monitor),
     }
@@ -125,7 +125,7 @@ pub struct CatalogStatus {
 /// Fails with [`Kind::NotFound`] when there is no catalog, or with [`Kind::Corrupt`] when it cannot
 /// be used.
 pub fn status(store: &Store, place: &Path) -> Result<CatalogStatus> {
-    let advice = "a search creates the catalog, and so does 'pinstripe catalog rebuild'";
+    let advice = "'pinstripe find' and 'pinstripe catalog rebuild' create the catalog";
     let catalog =
         Catalog::open_existing(place, store.config.store).map_err(|error| error.advice(advice))?;
     let (known, there) = (catalog.snapshots()?, listed(store)?);

@@ -86,7 +86,7 @@ impl<'a> Copies<'a> {
         };
         for (_, holders) in said.into_iter().filter(|(bytes, _)| Some(bytes) != says.as_ref()) {
             let differs = |(number, member, _)| {
-                let what = "too few members have the same copy of this object";
+                let what = "too few members have an identical copy of this object";
                 (number, member, Error::new(Kind::Corrupt, what))
             };
             unsound.extend(holders.into_iter().map(differs));

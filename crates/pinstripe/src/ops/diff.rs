@@ -101,7 +101,7 @@ pub fn run(
     }
 }
 
-const NOT_COMPARED: &str = "this path of the other snapshot is not compared; 'pinstripe check \
+const NOT_COMPARED: &str = "the other snapshot was not compared under this path; 'pinstripe check \
                             --read-data' lists everything that is lost";
 
 fn sort(old: Option<&Entry>, new: Option<&Entry>) -> Option<Sort> {

@@ -121,7 +121,7 @@ fn feed_all(
 fn can_hold(entry: &Entry) -> Result<()> {
     check_relative(&entry.path)?;
     if entry.meta.kind == FileKind::Socket {
-        return Err(Error::new(Kind::Unsupported, "a tar archive cannot hold a socket"));
+        return Err(Error::new(Kind::Unsupported, "a tar archive cannot contain a socket"));
     }
     Ok(())
 }
@@ -156,7 +156,7 @@ impl Archive<'_> {
                 if !std::mem::replace(&mut self.is_damaged, true) {
                     let place = shown_from_root(&self.path);
                     let advice =
-                        "the lost content of this file is replaced by zeros in the archive";
+                        "in the archive, the lost content of this file is replaced by zeros";
                     self.monitor.loss(place, error.advice(advice));
                 }
                 self.zeros(bytes)

@@ -68,17 +68,20 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
     let verdicts = match &options.choice {
         ForgetChoice::Policy { policy, host, offset_at, now } => {
             if policy.is_empty() {
-                return Err(Error::new(Kind::Usage, "no rule says which snapshots to keep")
-                    .advice(
-                        "give at least one --keep-... option, write rules under [retention] in the \
-                         config file, or name the snapshots",
-                    ));
+                return Err(Error::new(
+                    Kind::Usage,
+                    "there is no rule that decides which snapshots are kept",
+                )
+                .advice(
+                    "give at least one option --keep-..., write rules under [retention] in the \
+                     config file, or give the snapshots to forget",
+                ));
             }
             let asked = |it: &Snapshot| host.is_none_or(|host| host == it.host);
             let is_empty = known.is_empty();
             let judged: Vec<_> = known.into_iter().filter(asked).collect();
             if let (Some(host), true, false) = (host, judged.is_empty(), is_empty) {
-                let what = format!("no snapshot is of host '{}'", String::from_utf8_lossy(host));
+                let what = format!("the host '{}' has no snapshot", String::from_utf8_lossy(host));
                 return Err(Error::new(Kind::NotFound, what)
                     .advice("'pinstripe snapshots' lists the hosts"));
             }
@@ -100,9 +103,9 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
             if left == 0 && !known.is_empty() && !options.allow_empty {
                 return Err(Error::new(
                     Kind::Refused,
-                    "the rules would leave no snapshot of the store",
+                    "this would forget all snapshots of the store",
                 )
-                .advice("if that is intended, add --allow-empty"));
+                .advice("if this is intended, add --allow-empty"));
             }
             verdicts
         }
@@ -138,10 +141,12 @@ fn refuse_empty_group(candidates: &[Candidate], reasons: &[Vec<KeepReason>]) -> 
             let host = String::from_utf8_lossy(host).into_owned();
             return Err(Error::new(
                 Kind::Refused,
-                format!("these rules keep no snapshot of {host}"),
+                format!(
+                    "these rules would forget all snapshots of a set of paths of the host {host}"
+                ),
             )
-            .expected("at least one snapshot of each host and its paths", 0)
-            .advice("add --keep-last 1, or if that is intended, --allow-empty"));
+            .expected("at least one kept snapshot for each host and set of paths", 0)
+            .advice("add --keep-last 1; if this is intended, add --allow-empty"));
         }
     }
     Ok(())
@@ -172,7 +177,7 @@ fn named(
 pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
     let listed = store.list(pinstripe_member::ExtentKind::Snapshots)?;
     if !listed.contains_key(&id.0) {
-        return Err(Error::new(Kind::NotFound, format!("no snapshot '{id}'"))
+        return Err(Error::new(Kind::NotFound, format!("there is no snapshot '{id}'"))
             .advice("'pinstripe snapshots' lists the snapshots"));
     }
     mark_all(store, std::iter::once(id))
@@ -199,8 +204,11 @@ fn mark_all(store: &Store, ids: impl Iterator<Item = SnapshotId>) -> Result<()> 
             return Ok(());
         }
     }
-    Err(Error::new(Kind::Busy, "another process removed the new marks")
-        .advice("let the other process finish, then run this command again"))
+    Err(Error::new(
+        Kind::Busy,
+        "another process removed the marks of forgotten snapshots that were just written",
+    )
+    .advice("let the other process finish, then run this command again"))
 }
 
 /// Verifies that the members that have the mark are still those of the store, and that the store's
@@ -288,9 +296,9 @@ fn refuse_reaped(store: &Store, id: SnapshotId) -> Result<()> {
 fn gone(id: SnapshotId) -> Error {
     Error::new(
         Kind::NotFound,
-        format!("the packs of snapshot {} are being deleted, or are gone", id.short()),
+        format!("the packs of snapshot {} were deleted or are being deleted", id.short()),
     )
-    .advice("it is too late to bring the snapshot back")
+    .advice("the snapshot can no longer be restored")
 }
 
 /// Finds a forgotten snapshot by the beginning of its id; `latest` means the latest forgotten one.
@@ -311,7 +319,7 @@ fn find_forgotten(known: &[Known], name: &str, monitor: &Monitor) -> Result<Snap
                 format!("there is no forgotten snapshot '{name}'")
             };
             Err(Error::new(Kind::NotFound, what)
-                .advice("'pinstripe snapshots --all' lists the forgotten snapshots too"))
+                .advice("'pinstripe snapshots --all' also lists forgotten snapshots"))
         }
         Err(error) => Err(error),
     }

@@ -26,7 +26,7 @@ pub fn run(
     if history.is_empty() {
         return Err(Error::new(Kind::NotFound, "no snapshot has this path")
             .at(shown_from_root(&path))
-            .advice("give an absolute path, or search for a name with 'pinstripe find NAME'"));
+            .advice("give an absolute path, or search for the name with 'pinstripe find NAME'"));
     }
     Ok(history)
 }

@@ -115,13 +115,19 @@ pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
     let members = options.members.len();
     let parity = usize::from(options.parity);
     if options.parity > PARITY_OFFERED {
-        return Err(Error::new(Kind::Usage, "this version does not support this much parity")
-            .expected(format!("--parity 0 to {PARITY_OFFERED}"), options.parity));
+        return Err(Error::new(
+            Kind::Usage,
+            "this version does not support this value of --parity",
+        )
+        .expected(format!("a value from 0 to {PARITY_OFFERED}"), options.parity));
     }
     if members <= parity || members > MEMBERS_MAX {
-        return Err(Error::new(Kind::Usage, "the number of members does not suit the parity")
-            .expected(format!("a store of {} to {MEMBERS_MAX} members", parity + 1), members)
-            .advice("give one --member DIR for each member"));
+        return Err(Error::new(
+            Kind::Usage,
+            "a store with this parity cannot have this number of members",
+        )
+        .expected(format!("{} to {MEMBERS_MAX} members", parity + 1), members)
+        .advice("give one --member DIR for each member"));
     }
     let strip_bytes = u32::try_from(options.strip_bytes)
         .ok()
@@ -129,7 +135,7 @@ pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
             bytes.is_power_of_two() && (4 * KIB..=16 * MIB).contains(&u64::from(*bytes))
         })
         .ok_or_else(|| {
-            Error::new(Kind::Usage, "this is not a possible strip size")
+            Error::new(Kind::Usage, "a strip cannot have this size")
                 .expected("a power of two from 4K to 16M", options.strip_bytes)
         })?;
     Geometry::new((members - parity) as u8, options.parity, strip_bytes)?;
@@ -165,9 +171,11 @@ fn key_objects(
 ) -> Result<(KeyObjects, Option<Voucher>)> {
     let odd = |what: &str| Err(Error::new(Kind::Usage, what));
     match (config.encryption, slot) {
-        (Encryption::None, Some(_)) => odd("an unencrypted store takes no password or key file"),
+        (Encryption::None, Some(_)) => {
+            odd("an unencrypted store cannot have a password or key file")
+        }
         (Encryption::None, None) if config.padding != Padding::None => {
-            odd("padding needs encryption")
+            odd("padding is possible only with encryption")
         }
         (Encryption::None, None) => {
             Ok((vec![(keys_name(config), Keys::generate(config.store)?.encode())], None))
@@ -248,12 +256,13 @@ pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
         let (what, advice) = match fate {
             FailureDomain::Disk(disk) => (
                 format!("this member is on the same disk ({}) as {other}", disk.name()),
-                "if that disk is lost, both members are lost, and both members share its speed; \
-                 name a directory on another disk, or accept this with --same-disk",
+                "if that disk is lost, both members are lost, and both members share the \
+                 throughput of the disk; give a directory on another disk, or accept this with \
+                 --same-disk",
             ),
             FailureDomain::Endpoint(name) => (
                 format!("this member is at the same endpoint ({name}) as {other}"),
-                "if that endpoint or account is lost, both members are lost; name a bucket of \
+                "if that endpoint or account is lost, both members are lost; give a bucket of \
                  another provider, or accept this with --same-fate",
             ),
         };

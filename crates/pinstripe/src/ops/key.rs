@@ -52,15 +52,18 @@ impl Slot {
 /// Fails when a member cannot be listed, or with [`Kind::Usage`] for a store that is not encrypted.
 pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
     if store.config.encryption == Encryption::None {
-        return Err(Error::new(Kind::Usage, "this store is not encrypted: it has no key slots"));
+        return Err(Error::new(
+            Kind::Usage,
+            "this store has no key slots, because it is not encrypted",
+        ));
     }
     let room = store.stored_keys()?;
     let slots = room.current().map(|(_, slots)| slots).unwrap_or_default();
     let slots = slots.into_iter().map(Slot::from_slot).collect();
     for (name, error) in room.damaged {
         let error = error.advice(
-            "no member has an intact copy of this key slot; the other slots still work. Add \
-             another with 'pinstripe key add', and remove this one by its id with 'pinstripe key \
+            "no member has an intact copy of this key slot; other key slots still work. Add a new \
+             key slot with 'pinstripe key add', and remove this one by its id with 'pinstripe key \
              remove'",
         );
         monitor.warning(name.path(), error);
@@ -99,7 +102,7 @@ pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
         }
         (Some(_), Some(_)) => {
             Err(Error::new(Kind::Usage, format!("'{name}' matches several key slots"))
-                .advice("name a key slot by its id, which 'pinstripe key list' shows"))
+                .advice("give the id of the key slot, which 'pinstripe key list' shows"))
         }
         (None, _) => Err(Error::new(Kind::NotFound, format!("there is no key slot '{name}'"))
             .advice("'pinstripe key list' lists the key slots")),

@@ -117,7 +117,7 @@ pub(super) fn small_objects(
                 store.keys()?.encode()
             }
             (_, None) if copies.are_too_few => {
-                let what = "too few members have the same copy of this object";
+                let what = "too few members have an identical copy of this object";
                 let advice = "attach all members, then run 'pinstripe repair' again";
                 monitor.warning(name.path(), Error::new(Kind::Corrupt, what).advice(advice));
                 continue;

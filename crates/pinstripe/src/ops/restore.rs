@@ -81,8 +81,8 @@ impl<'a> RestoreOptions<'a> {
             let what = "--delete works only with --in-place, and only without --include or \
                         --exclude";
             return Err(Error::new(Kind::Usage, what).advice(
-                "add --in-place, and name a path of the snapshot instead of using --include or \
-                 --exclude",
+                "add --in-place; to restore only a part of the snapshot, give a path as \
+                 SNAPSHOT:PATH instead of --include or --exclude",
             ));
         }
         refuse_inside_member(self.to, self.to)
@@ -189,7 +189,7 @@ impl<'a> Selection<'a> {
                 return Err(Error::new(Kind::Refused, what)
                     .at(self.options.to.join(shown(&named[..at])))
                     .advice(
-                        "name the path to restore as SNAPSHOT:PATH, and a target directory with \
+                        "give the path to restore as SNAPSHOT:PATH, and a target directory with \
                          --to",
                     ));
             }
@@ -333,8 +333,8 @@ pub(super) fn refuse_losses(snapshot: &Snapshot) -> Result<()> {
     if lost > 0 {
         let lost = pinstripe_base::units::counted(lost, "entry", "entries");
         let what = format!(
-            "{lost} could not be backed up: --delete would remove these paths, because the \
-             snapshot lacks them"
+            "the snapshot lacks {lost} that could not be backed up, and --delete would remove the \
+             files at their paths"
         );
         return Err(Error::new(Kind::Refused, what).advice(OVERRIDE_IT));
     }
@@ -355,10 +355,10 @@ pub(super) fn refuse_beyond_reason(selection: &Selection<'_>, removed: RemovedCo
         }
     }
     if removed.entries > entries {
-        let what = "more entries would be removed than the snapshot has under this path";
+        let what = "--delete would remove more entries than the snapshot has under this path";
         return Err(Error::new(Kind::Refused, what)
             .at(selection.options.to)
-            .expected(format!("at most {entries}"), removed.entries)
+            .expected(format!("the removal of at most {entries} entries"), removed.entries)
             .advice(OVERRIDE_IT));
     }
     Ok(())

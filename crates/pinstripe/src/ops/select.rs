@@ -52,7 +52,7 @@ pub(crate) fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Ent
     match lost {
         None => Err(no_such_path(below)),
         Some(error) => {
-            let what = format!("nothing under this path can be read: {}", error.what());
+            let what = format!("no entry under this path can be read: {}", error.what());
             Err(Error::new(Kind::TooManyLosses, what).at(shown_from_root(below)).advice(
                 "the snapshot may have contained this path: try an earlier snapshot; 'pinstripe \
                  check --read-data' lists everything that is lost",

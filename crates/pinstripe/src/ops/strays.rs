@@ -149,7 +149,7 @@ fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) 
         Ok(()) if is_kept || !needs_votes(store, kind) => None,
         Ok(()) => stray(
             Error::new(Kind::Corrupt, "too few members have this object, so it is ignored")
-                .expected(format!("{} members or more with this object", store.votes()), "fewer"),
+                .expected(format!("at least {} members with this object", store.votes()), "fewer"),
             true,
         ),
         Err(error) if error.kind() == Kind::NotFound || error.kind().is_about_keys() => None,
@@ -256,7 +256,7 @@ fn put_back(store: &Store, aside: &Aside) -> Result<()> {
 /// Returns the new name under that kind, and a description.
 fn move_aside(store: &Store, stray: &Stray) -> Result<(ExtentName, Vec<u8>)> {
     let Some(member) = &store.member_slots[stray.member].member else {
-        return Err(Error::new(Kind::NotFound, "the member is gone"));
+        return Err(Error::new(Kind::NotFound, "the member is absent"));
     };
     let bytes = read_small(&**member, stray.name)?;
     let mut hasher = blake3::Hasher::new();

@@ -76,11 +76,14 @@ pub fn run(store: &mut Store, direction: Direction) -> Result<UpgradeOutcome> {
 
 fn require_all(store: &Store) -> Result<()> {
     let Some(number) = store.absent().next() else { return Ok(()) };
-    Err(Error::new(Kind::Refused, format!("member {number} is absent and would not be upgraded"))
-        .at(&store.member_slots[number].place)
-        .advice(format!(
-            "attach the member, or rebuild it with 'pinstripe member replace {number} --to DIR'"
-        )))
+    Err(Error::new(
+        Kind::Refused,
+        format!("member {number} is absent, so the upgrade would not include it"),
+    )
+    .at(&store.member_slots[number].place)
+    .advice(format!(
+        "attach the member, or rebuild it with 'pinstripe member replace {number} --to DIR'"
+    )))
 }
 
 fn forward(store: &mut Store, claim: &Claim, outcome: &mut UpgradeOutcome) -> Result<()> {
@@ -155,10 +158,16 @@ fn refuse_writers(store: &Store) -> Result<()> {
         return Ok(());
     }
     let who = others.join(", ");
-    Err(Error::new(Kind::Busy, format!("writers may be running (sessions {who})")).advice(format!(
-        "let the writers finish, then run this command again; to end the session of a stopped \
-         machine, run 'pinstripe gc --fence {}'; to undo the upgrade, run 'pinstripe upgrade \
-         --back'",
+    Err(Error::new(
+        Kind::Busy,
+        format!(
+            "processes may be writing to the store (sessions {who})"
+        ),
+    )
+    .advice(format!(
+        "wait until these processes have finished, then run this command again; to end the session \
+         of a stopped machine, run 'pinstripe gc --fence {}'; to undo the upgrade, run 'pinstripe \
+         upgrade --back'",
         others[0]
     )))
 }

@@ -38,9 +38,9 @@ use pinstripe_stripe::{Abort, Geometry, StripSink};
 /// The advice for a full member.
 fn free_space(number: usize) -> String {
     format!(
-        "free space with 'pinstripe forget' and 'pinstripe gc', which also work on a full disk, or \
-         move the member to a larger disk with 'pinstripe member replace {number} --to DIR'; \
-         earlier snapshots are unaffected"
+        "free space with 'pinstripe forget' and 'pinstripe gc' (both work on a full disk), or move \
+         the member to a larger disk with 'pinstripe member replace {number} --to DIR'; earlier \
+         snapshots are unaffected"
     )
 }
 
@@ -226,7 +226,7 @@ impl<'a> MemberWriters<'a> {
     }
 
     fn full(&self, number: usize) -> Error {
-        let what = "no space is left on this member: no new packs are written there";
+        let what = "this member has no free space, so no new packs are written to it";
         let error = Error::new(Kind::NoSpace, what).advice(free_space(number));
         match &self.rooms[number] {
             Some(room) => error.at(room.member.place()),
@@ -308,10 +308,11 @@ impl<'a> MemberWriters<'a> {
                 {
                     return Err(Error::new(
                         Kind::Busy,
-                        "this backup was fenced by another process",
+                        "another process ended the session of this backup with 'pinstripe gc \
+                         --fence'",
                     )
                     .at(member.place().join(name.path()))
-                    .advice("the backup made no snapshot; run it again"));
+                    .advice("the backup made no snapshot; run the backup again"));
                 }
                 // Another process has carried it here, or brought it in the same merge.
                 Err(error)
@@ -331,7 +332,8 @@ impl<'a> MemberWriters<'a> {
             return Ok(());
         }
         if let Some(number) = store.left_meanwhile()? {
-            let what = "this member left the store while the snapshot was being written to it";
+            let what =
+                "this member was removed from the store while the snapshot was being written to it";
             let advice =
                 "run 'pinstripe repair': the member that replaced it may lack the snapshot";
             let place = &store.member_slots[number].place;

@@ -16,7 +16,7 @@
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "starts the threads of the store, and makes their queues"
+    reason = "starts the threads of the store and creates their queues"
 )]
 
 pub mod backup;

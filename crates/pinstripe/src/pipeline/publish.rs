@@ -111,7 +111,7 @@ impl<'a> Publisher<'a> {
         }
         Err(Error::new(
             Kind::Busy,
-            "other writers kept merging the index runs that this writer relies on",
+            "other backups merged the index runs that this backup relies on, again and again",
         )
         .advice("earlier snapshots are unaffected; run this command again"))
     }

@@ -133,7 +133,7 @@ impl MetadataWriter<'_> {
         ];
         for (part, is_kept, name) in kept {
             if !is_kept && unset.iter().all(|known| known.part != part) {
-                let what = format!("the file system does not keep its {name}");
+                let what = format!("the file system does not keep this entry's {name}");
                 let error = Error::new(Kind::Unsupported, what).at(shown(self.path));
                 unset.push(Unset { part, error });
             }

@@ -51,11 +51,11 @@ impl FirstBirth {
         if birth(directory, name).is_none_or(|birth| birth < first) {
             return Ok(());
         }
-        let what = "an entry that was made since this restore began has this name, and is not \
-                    replaced";
+        let what = "the target already has an entry with this name, and that entry is not \
+                    replaced, because it was created after this restore began";
         Err(Error::new(Kind::Refused, what).at(shown(path)).advice(
             "if the file system of the target ignores the case of letters, two entries of the \
-             snapshot have one name there: restore one of them into another directory",
+             snapshot can have the same name there: restore one of them into another directory",
         ))
     }
 }

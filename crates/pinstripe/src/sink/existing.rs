@@ -152,8 +152,8 @@ impl Existing {
         let has_fewer_names = now.st_nlink < self.stat.st_nlink;
         let is_changed = changed(&now) != changed(&self.stat) && !has_fewer_names;
         if facts(&now) != facts(&self.stat) || is_changed {
-            let what = "another program changed the file while it was being restored; the file is \
-                        left as it is";
+            let what = "another program changed the file while it was being restored, so the file \
+                        was not restored";
             return Err(Error::new(Kind::Changed, what)
                 .at(shown(&self.path))
                 .advice("make sure that no program writes to the file, and restore it again"));

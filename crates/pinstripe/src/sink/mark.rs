@@ -105,5 +105,5 @@ pub(super) fn refusal(directory: &OwnedFd, to: &Path) -> Error {
         );
     }
     refused("the target directory is not empty")
-        .advice("choose an empty directory, or replace files in the way with --overwrite")
+        .advice("choose an empty directory, or use --overwrite to replace existing files")
 }

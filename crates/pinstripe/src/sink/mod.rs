@@ -251,7 +251,7 @@ impl TreeSink {
     /// Fails with the errors of [`Self::make_directory`]. Metadata that could not be set is
     /// returned and is not an error.
     pub fn symlink(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
-        self.make_entry("cannot create the symlink", path, metadata, |parent, name| {
+        self.make_entry("cannot create the symbolic link", path, metadata, |parent, name| {
             rustix::fs::symlinkat(target, parent, name)
         })
     }
@@ -269,9 +269,8 @@ impl TreeSink {
             FileKind::CharDevice => FileType::CharacterDevice,
             FileKind::BlockDevice => FileType::BlockDevice,
             FileKind::File | FileKind::Directory | FileKind::Symlink => {
-                return Err(
-                    Error::new(Kind::Usage, "the entry is not a special file").at(shown(path))
-                );
+                return Err(Error::new(Kind::Usage, "the entry is not a device, FIFO or socket")
+                    .at(shown(path)));
             }
         };
         let is_device = matches!(metadata.kind, FileKind::CharDevice | FileKind::BlockDevice);
@@ -283,7 +282,7 @@ impl TreeSink {
         })
         .map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::PERM) if is_device => {
-                error.advice("restore as root to get device nodes back")
+                error.advice("restore as root to restore device nodes")
             }
             _ => error,
         })

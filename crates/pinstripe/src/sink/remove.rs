@@ -262,7 +262,7 @@ impl<'r> RemovalBase<'r> {
 
     /// Removes one name; returns whether it existed.
     fn unlink(&self, path: &[u8], is_directory: bool) -> Result<bool> {
-        let io = |errno| failure("cannot remove it", path, errno);
+        let io = |errno| failure("cannot remove the entry", path, errno);
         let (parent, name) = self.parent(path)?;
         if !self.mount.is_same(MountIdentity::of_open(parent.as_fd()).map_err(io)?) {
             return Err(stays(path, "a file system is mounted on a directory above this entry"));
@@ -325,7 +325,7 @@ impl<'r> RemovalBase<'r> {
 type ShowRemoved<'s> = dyn FnMut(&[u8], Option<&Stat>) -> Result<()> + 's;
 
 fn stays(path: &[u8], why: &str) -> Error {
-    Error::new(Kind::Refused, format!("this entry is not removed: {why}")).at(shown(path))
+    Error::new(Kind::Refused, format!("this entry was not removed: {why}")).at(shown(path))
 }
 
 fn list(directory: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, FileType)>, Errno> {

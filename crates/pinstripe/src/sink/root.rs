@@ -221,7 +221,9 @@ impl Parent<'_, '_> {
         match rustix::fs::unlinkat(self.as_fd(), self.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR) => self.clear_directory(path),
-            Err(errno) => Err(failure("cannot remove the entry in the way", path, errno)),
+            Err(errno) => {
+                Err(failure("cannot remove the existing entry that has this name", path, errno))
+            }
         }
     }
 
@@ -231,21 +233,24 @@ impl Parent<'_, '_> {
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Err(full_directory(path)),
             Err(Errno::BUSY) => Err(is_mount_point(path)),
-            Err(errno) => Err(failure("cannot remove the directory in the way", path, errno)),
+            Err(errno) => {
+                Err(failure("cannot remove the existing directory that has this name", path, errno))
+            }
         }
     }
 }
 
 /// Returns the error for a directory that is not removed because it is not empty.
 pub(super) fn full_directory(path: &[u8]) -> Error {
-    let what = "a directory that is not empty is in the way, and is not removed";
+    let what = "the target has a directory with this name, and the directory is not removed, \
+                because it is not empty";
     let error = Error::new(Kind::Refused, what).at(shown(path));
     error.advice("move the directory away, or restore into another directory")
 }
 
 /// Returns the error for an entry that is not removed because it is a mount point.
 pub(super) fn is_mount_point(path: &[u8]) -> Error {
-    let what = "this entry is not removed: a file system is mounted on this entry";
+    let what = "this entry was not removed: a file system is mounted on this entry";
     Error::new(Kind::Refused, what).at(shown(path))
 }
 

@@ -74,7 +74,7 @@ pub fn read_link(root: BorrowedFd<'_>, path: &[u8]) -> Result<Vec<u8>> {
         Ok(target) => Ok(target.into_bytes()),
         // Only a symlink has a target: else EINVAL, or ENOENT for an empty path on most kinds.
         Err(Errno::INVAL | Errno::NOENT) => Err(no_longer(path, "a symlink")),
-        Err(errno) => Err(Error::io("cannot read the link", shown(path), errno)),
+        Err(errno) => Err(Error::io("cannot read the symbolic link", shown(path), errno)),
     }
 }
 
@@ -89,11 +89,12 @@ fn open_entry(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
 fn open_failure(path: &[u8], errno: Errno) -> Error {
     match errno {
         Errno::NOENT => {
-            Error::new(Kind::Changed, "the path vanished before it was read").at(shown(path))
+            Error::new(Kind::Changed, "the file at this path was removed before it was read")
+                .at(shown(path))
         }
         // A component is now a symlink or a file, or the file is a socket or a driverless node.
         Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::NODEV => {
-            Error::new(Kind::Changed, "the path was replaced by something else before it was read")
+            Error::new(Kind::Changed, "the file at this path was replaced before it was read")
                 .at(shown(path))
         }
         _ => failure("cannot open", path, errno),
@@ -102,5 +103,5 @@ fn open_failure(path: &[u8], errno: Errno) -> Error {
 
 /// Returns the error for an entry that was of type `kind` when the walk saw it.
 fn no_longer(path: &[u8], kind: &str) -> Error {
-    Error::new(Kind::Changed, format!("the path is no longer {kind}")).at(shown(path))
+    Error::new(Kind::Changed, format!("this path is no longer {kind}")).at(shown(path))
 }

@@ -81,7 +81,7 @@ fn collect(
         // The entry is open, so it is its name below /proc that does not exist.
         Err(Errno::NOENT) => return Xattrs { lacks_proc: true, ..found },
         Err(errno) => {
-            let what = "cannot list its extended attributes";
+            let what = "cannot list the extended attributes";
             found.problems.push(Error::io(what, shown(path), errno));
             return found;
         }
@@ -93,7 +93,7 @@ fn collect(
             Err(Errno::NODATA) => {}
             Err(errno) => {
                 let name = String::from_utf8_lossy(name);
-                let what = format!("cannot read its extended attribute {name}");
+                let what = format!("cannot read the extended attribute {name}");
                 found.problems.push(Error::io(what, shown(path), errno));
             }
         }

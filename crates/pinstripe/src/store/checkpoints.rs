@@ -32,7 +32,7 @@ pub fn refuse(snapshot: &Snapshot) -> Result<()> {
         None => Ok(()),
         Some(_) => Err(Error::new(
             Kind::Corrupt,
-            "this is the checkpoint of an interrupted backup, not a snapshot",
+            "this object is the checkpoint of an interrupted backup, not a snapshot",
         )),
     }
 }
@@ -83,7 +83,7 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<(ExtentName, Snapsho
 /// Fails with [`Kind::Corrupt`] when they are damaged or belong to another store.
 pub fn judge(store: &Store, bytes: &[u8]) -> Result<()> {
     if snapshot::parse_checkpoint(bytes)?.store != store.config.store {
-        return Err(Error::new(Kind::Corrupt, "this is not a checkpoint of this store"));
+        return Err(Error::new(Kind::Corrupt, "this object is not a checkpoint of this store"));
     }
     Ok(())
 }
@@ -91,7 +91,7 @@ pub fn judge(store: &Store, bytes: &[u8]) -> Result<()> {
 fn decode(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
     let checkpoint = store.opener().checkpoint(bytes)?;
     if checkpoint.store != store.config.store || checkpoint.count(MARK).is_none() {
-        return Err(Error::new(Kind::Corrupt, "this is not a checkpoint of this store"));
+        return Err(Error::new(Kind::Corrupt, "this object is not a checkpoint of this store"));
     }
     Ok(checkpoint)
 }

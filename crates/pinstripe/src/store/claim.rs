@@ -130,8 +130,8 @@ fn has_the_right(other: &Session) -> Error {
     )
     .at(name_of(other.id).path())
     .advice(
-        "let the other process finish, then run this command again, or wait with --wait; if that \
-         process ran on a machine that has stopped since, remove this file from all members",
+        "let the other process finish, then run this command again, or use --wait; if that process \
+         ran on a machine that has stopped, remove this file from all members",
     )
 }
 
@@ -153,7 +153,7 @@ impl Claim {
         if self.members.iter().any(stands) {
             return Ok(());
         }
-        Err(Error::new(Kind::Busy, "another process took over the claim to move extents of packs")
+        Err(Error::new(Kind::Busy, "another process took over the right to move extents of packs")
             .at(self.name.path())
             .advice("run this command again: it continues where it stopped"))
     }

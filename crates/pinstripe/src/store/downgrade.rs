@@ -50,9 +50,9 @@ pub(super) fn refuse(
     let plain: Vec<_> = plain.collect();
     match plain.first() {
         Some(first) if plain.len() > usize::from(config.parity) => {
-            Err(both("an encrypted store contains keys in the clear", first.clone()).expected(
-                "only a sealed key ring",
-                format!("a key ring and keys in the clear on {} members", plain.len()),
+            Err(both("an encrypted store contains unencrypted keys", first.clone()).expected(
+                "only an encrypted key ring",
+                format!("a key ring and unencrypted keys on {} members", plain.len()),
             ))
         }
         _ => Ok(()),
@@ -61,9 +61,9 @@ pub(super) fn refuse(
 
 fn both(what: &str, place: PathBuf) -> Error {
     Error::new(Kind::NotEncrypted, what).at(place).advice(
-        "the members were changed by something other than pinstripe: compare them with a copy, and \
-         open the store through an unchanged member; --i-know-it-is-plain opens the store without \
-         encryption, as its label says",
+        "another program than pinstripe changed the members: compare the members with a trusted \
+         copy, and open the store through an unchanged member; --i-know-it-is-plain opens the \
+         store without encryption, as stated in its label",
     )
 }
 

@@ -164,17 +164,17 @@ impl Store {
         self.refuse_absent("the member would keep the removed key slot")?;
         let stored = self.stored_keys()?;
         let (ring, slots) = stored.current().ok_or_else(|| {
-            Error::new(Kind::Refused, "no intact key slot would be left")
+            Error::new(Kind::Refused, "the store would have no intact key slot")
                 .advice("first restore a copy of the keys/ directory of a member")
         })?;
         let is_damaged = stored.damaged_slots(self.config.store).any(|damaged| damaged == id);
         if !is_damaged && !slots.iter().any(|slot| slot.id == id) {
-            return Err(Error::new(Kind::NotFound, "there is no such key slot")
+            return Err(Error::new(Kind::NotFound, "the store has no such key slot")
                 .advice("'pinstripe key list' lists the key slots"));
         }
         if !is_damaged && slots.len() == 1 {
             return Err(Error::new(Kind::Refused, "this is the last key slot").advice(
-                "without this key slot, nothing could be read again; first add another one with \
+                "without a key slot, nobody can read the store; first add another key slot with \
                  'pinstripe key add'",
             ));
         }
@@ -185,11 +185,14 @@ impl Store {
         // replaces, so the first member decides between them, before any other one is touched.
         let (_, first) = self.present().next().ok_or_else(locked_error)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
-            Kind::Exists => Error::new(Kind::Busy, "another key slot was removed at the same time")
-                .advice(
-                    "nothing was changed; check with 'pinstripe key list' and run this command \
-                     again",
-                ),
+            Kind::Exists => Error::new(
+                Kind::Busy,
+                "another process removed a key slot at the same time",
+            )
+            .advice(
+                "this command changed nothing; list the key slots with 'pinstripe key list', then \
+                 run this command again",
+            ),
             _ => error,
         })?;
         for (_, member) in self.present().skip(1) {
@@ -219,8 +222,12 @@ impl Store {
         let (unlocked, _) = self.current_ring()?;
         let mut keys = unlocked.keys.clone();
         if keys.seals.len() >= GENERATIONS_MAX {
-            return Err(Error::new(Kind::Refused, "the keys were rotated too many times")
-                .expected(GENERATIONS_MAX, keys.seals.len() + 1));
+            return Err(Error::new(
+                Kind::Refused,
+                "the keys cannot be rotated again, because the maximum number of key generations \
+                 is reached",
+            )
+            .expected(GENERATIONS_MAX, keys.seals.len() + 1));
         }
         let fresh: [u8; 32] = pinstripe_base::id::random()?;
         keys.seals.push(fresh.into());
@@ -240,11 +247,10 @@ impl Store {
         let (_, first) = self.present().next().ok_or_else(locked_error)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
             Kind::Exists => {
-                Error::new(Kind::Busy, "the keys were rotated by another process at the same time")
-                    .advice(
-                        "nothing was changed; open the store with the password or key file that \
-                         the other process set",
-                    )
+                Error::new(Kind::Busy, "another process rotated the keys at the same time").advice(
+                    "this command changed nothing; open the store with the password or key file \
+                     that the other process set",
+                )
             }
             _ => error,
         })?;

@@ -137,9 +137,12 @@ pub(crate) fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geom
     if data == 0 {
         return Err(Error::new(
             Kind::TooManyLosses,
-            format!("too few members are present for new data with {} for parity", config.parity),
+            format!(
+                "too few members are present to write new data with {} parity extents",
+                config.parity
+            ),
         )
-        .expected(format!("at least {}", config.parity + 1), members)
+        .expected(format!("at least {} members", config.parity + 1), members)
         .advice(
             "attach the absent members, or add another member with 'pinstripe member add DIR'",
         ));

@@ -176,8 +176,9 @@ impl Store {
     pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
         let any = options.ask(any, |any| {
             real(any).map_err(|error| {
-                Error::io("there is no store here", any, error)
-                    .advice("is the disk of the store mounted? name a member directory of a store")
+                Error::io("there is no store here", any, error).advice(
+                    "is the disk of the store mounted? give the directory of a member of the store",
+                )
             })
         })?;
         if is_remote(&any) {
@@ -314,10 +315,11 @@ impl Store {
         let is_one = |number: &usize| self.table.row(*number).is_some();
         match self.options.without.iter().find(|number| !is_one(number)) {
             None => Ok(()),
-            Some(number) => {
-                Err(Error::new(Kind::Usage, format!("there is no member {number} to be left out"))
-                    .advice("'pinstripe members' lists the members"))
-            }
+            Some(number) => Err(Error::new(
+                Kind::Usage,
+                format!("--without-member: the store has no member {number}"),
+            )
+            .advice("'pinstripe members' lists the members")),
         }
     }
 
@@ -336,17 +338,20 @@ impl Store {
             slot.absence.as_ref().is_some_and(|error| error.kind() == Kind::WrongMember)
         };
         let (kind, advice) = if absent.iter().any(is_wrong) {
-            (Kind::WrongMember, "attach the members of this store at their former places")
+            (Kind::WrongMember, "attach the members of this store at their former locations")
         } else {
             (
                 Kind::TooManyLosses,
-                "attach the members at their former places, or name a member that knows the new \
-                 places with --store",
+                "attach the members at their former locations, or give with --store a member that \
+                 knows the new locations",
             )
         };
-        Err(Error::new(kind, format!("absent: member {}", places.join(", member ")))
-            .expected(format!("at most {} absent members", self.config.parity), absent.len())
-            .advice(advice))
+        Err(Error::new(
+            kind,
+            format!("too many members are absent: member {}", places.join(", member ")),
+        )
+        .expected(format!("at most {} absent members", self.config.parity), absent.len())
+        .advice(advice))
     }
 }
 
@@ -373,11 +378,10 @@ fn read_keys(member_slots: &[MemberSlot], config: &StoreConfig) -> Result<Keys> 
     said.sort_by_key(|(_, votes)| std::cmp::Reverse(*votes));
     let most = said.first().map_or(0, |(_, votes)| *votes);
     if said.iter().filter(|(_, votes)| *votes == most).count() > 1 {
-        return Err(Error::new(Kind::Corrupt, "the members hold different keys of this store")
+        return Err(Error::new(Kind::Corrupt, "the members have different keys of this store")
             .at(keys_name(config).path())
             .advice(
-                "leave out the untrusted members with --without-member, and open the store \
-                again",
+                "exclude the untrusted members with --without-member, and open the store again",
             ));
     }
     let keys = said.into_iter().next().map(|(keys, _)| keys);

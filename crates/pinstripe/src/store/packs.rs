@@ -176,7 +176,7 @@ impl<'a> PackReader<'a> {
                 self.count(&report, bytes);
                 copy(&buffer);
                 let opened = opener.record(&mut buffer);
-                opened.map_err(|error| error.at(format!("pack {set}, record at {offset}")))?
+                opened.map_err(|error| error.at(format!("pack {set}, record at byte {offset}")))?
             }
         };
         Ok(FetchedRecord { head: opened.head, bytes: buffer, stored: opened.stored })
@@ -348,6 +348,6 @@ fn unknown_pack(place: RecordPlace) -> Error {
 
 /// Returns the error for a chunk that is not at its place in the index.
 pub(crate) fn wrong_place(id: &ChunkId) -> Error {
-    Error::new(Kind::Corrupt, format!("chunk {id} does not match its id"))
+    Error::new(Kind::Corrupt, format!("the content of chunk {id} does not match its id"))
         .advice("run 'pinstripe check --read-data'")
 }

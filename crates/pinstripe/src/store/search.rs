@@ -48,10 +48,13 @@ impl Search {
     ) -> Result<Self> {
         let (named, own) = options.read_member(any)?;
         if options.without.contains(&own.member.into()) {
-            let what = format!("member {} is both left out and named with --store", own.member);
+            let what = format!(
+                "member {} is excluded with --without-member and also given with --store",
+                own.member
+            );
             return Err(Error::new(Kind::Usage, what)
                 .at(any)
-                .advice("name another member of the store with --store"));
+                .advice("give another member of the store with --store"));
         }
         let mut search = Search {
             any: any.to_path_buf(),
@@ -165,15 +168,16 @@ impl Search {
             return Ok(());
         }
         let recorded = recorded.display();
-        let what =
-            format!("the label of member {number} is in two places: here, and at {recorded}");
+        let what = format!(
+            "two locations have the label of member {number}: this location and {recorded}"
+        );
         Err(Error::new(Kind::WrongMember, what)
             .at(&self.any)
-            .expected("one place for each member", "two places with the same label")
+            .expected("one location for each member", "two locations with the same label")
             .advice(format!(
-                "the other members know this member at {recorded}: name that place, or another \
-                 member, with --store; if the complete member was moved from there, remove the old \
-                 label ({})",
+                "the other members expect this member at {recorded}: give that location, or \
+                 another member, with --store; if the complete member was moved from there, remove \
+                 the old label ({})",
                 ExtentName::Label.path()
             )))
     }
@@ -268,10 +272,10 @@ impl Search {
         }
         let places = self.table.rows.iter().map(|row| path(&row.place).display().to_string());
         let places: Vec<String> = places.collect();
-        let what = format!("member {} has left the store", own.member);
+        let what = format!("member {} was removed from the store", own.member);
         Err(Error::new(Kind::NotFound, what)
             .at(&self.any)
-            .advice(format!("name a member of the store with --store: {}", places.join(", "))))
+            .advice(format!("give a member of the store with --store: {}", places.join(", "))))
     }
 
     /// Whether the table has the member of this label, and the label does not belong to another
@@ -306,7 +310,7 @@ impl Search {
 
 /// Returns the error for a member that the caller asked to leave out.
 fn left_out(number: usize) -> Error {
-    Error::new(Kind::NotFound, format!("member {number} is left out as requested")).advice(
+    Error::new(Kind::NotFound, format!("member {number} is excluded with --without-member")).advice(
         "run the command again without --without-member to use the member, then run 'pinstripe \
          repair'",
     )
@@ -320,7 +324,7 @@ fn own_place<'a>(table: &'a MemberTable, own: &'a Label) -> &'a [u8] {
 
 /// Returns the error for a place that has member `found` of the store instead of member `number`.
 fn another(place: &Path, number: usize, found: usize) -> Error {
-    Error::new(Kind::WrongMember, "another member of this store is here")
+    Error::new(Kind::WrongMember, "this location has another member of this store")
         .at(place)
         .expected(format!("member {number}"), format!("member {found}"))
 }
@@ -360,7 +364,7 @@ pub(super) fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Ve
 }
 
 /// The advice for a label that was not made with the store's keys.
-const FORGED: &str = "this label was written without a key of this store, so its member is not \
+const FORGED: &str = "this label was not written with a key of this store, so its member is not \
                       trusted; 'pinstripe repair' rewrites the label";
 
 /// Opens a directory as a member and reads its label.
@@ -423,15 +427,15 @@ fn read_label(member: &dyn Member) -> Result<Label> {
             Error::new(Kind::NotFound, "no member of a store is under this prefix")
                 .at(place)
                 .advice(
-                    "check the endpoint, the bucket and the prefix; if the member is lost for \
-                     good, run 'pinstripe member replace N --to PLACE'",
+                    "check the endpoint, the bucket and the prefix; if the member is permanently \
+                     lost, run 'pinstripe member replace N --to PLACE'",
                 )
         }
         Kind::NotFound => Error::new(Kind::NotFound, "this directory is not a member of a store")
             .at(place)
             .advice(
-                "is the disk of the member mounted? if the member is lost for good, run 'pinstripe \
-                 member replace N --to DIR'",
+                "is the disk of the member mounted? if the member is permanently lost, run \
+                 'pinstripe member replace N --to DIR'",
             ),
         _ => error,
     })?;

@@ -86,13 +86,13 @@ pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
     let is_near = own.process.machine != [0; 16] && other.process.machine == own.process.machine;
     let what = format!(
         "session {} (process {} on {} machine) is writing to this store, which allows only one \
-         writer at a time: a member's endpoint has no create-if-absent",
+         writer at a time, because a member's endpoint does not support create-if-absent",
         other.id.short(),
         other.process.pid,
         if is_near { "this" } else { "another" },
     );
     Err(Error::new(Kind::Busy, what).advice(format!(
-        "let the session finish, then run this command again; if its machine is gone, run \
+        "let the session finish, then run this command again; if its machine has stopped, run \
          'pinstripe gc --fence {}'",
         other.id.short()
     )))
@@ -120,7 +120,7 @@ impl OpenSession<'_> {
             return Ok(());
         }
         self.store.delete_all(commit_of(&self.session))?;
-        Err(Error::new(Kind::Busy, "a gc ended this session while it was writing")
+        Err(Error::new(Kind::Busy, "'pinstripe gc' ended this session while it was writing")
             .advice("run this command again: it continues from its last checkpoint"))
     }
 
@@ -161,8 +161,8 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
     let mut unsound = found.unsound.into_iter();
     if let Some((name, error)) = unsound.find(|(name, _)| !is_cut_off(store, *name)) {
         return Err(error.at(name.path()).advice(
-            "the data that this writer relies on is unknown; if no writer is running, remove this \
-             file from all members",
+            "this file describes a running backup, and the data that this backup needs is unknown; \
+             if no backup is running, remove this file from all members",
         ));
     }
     Ok(found.sound.into_values().collect())
@@ -272,8 +272,11 @@ pub fn fence(store: &Store, session: &Session) -> Result<()> {
         // the same.
         Err(error) if error.kind() == Kind::Exists && session.work == Work::Collect => {}
         Err(error) if error.kind() == Kind::Exists => {
-            let what = format!("session {} ended first: its work is complete", session.id.short());
-            return Err(Error::new(Kind::Busy, what).advice("run this again"));
+            let what = format!(
+                "session {} finished its work before this command could end it",
+                session.id.short()
+            );
+            return Err(Error::new(Kind::Busy, what).advice("run this command again"));
         }
         put => put?,
     }

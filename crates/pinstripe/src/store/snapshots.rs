@@ -132,7 +132,7 @@ pub(crate) fn read_void(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<(
         {
             Ok(())
         }
-        _ => Err(Error::new(Kind::Corrupt, "this is not a void mark")),
+        _ => Err(Error::new(Kind::Corrupt, "this object is not the mark of an ended session")),
     }
 }
 
@@ -226,10 +226,11 @@ pub(crate) fn warn_of_clocks(snapshots: &[Snapshot], monitor: &Monitor) {
     if let [first, others @ ..] = &future[..] {
         let more = match others.len() {
             0 => String::new(),
-            count => format!(", and so are {count} others"),
+            count => format!(", and so are those of {count} other snapshots"),
         };
         let host = String::from_utf8_lossy(&first.host);
-        let what = format!("snapshot {} of {host} is from the future{more}", first.id.short());
+        let what =
+            format!("the time of snapshot {} of {host} is in the future{more}", first.id.short());
         monitor.warning("the clock", Error::new(Kind::Usage, what).advice(ON_CLOCKS));
     }
     let behind = behind(snapshots, now);
@@ -237,17 +238,20 @@ pub(crate) fn warn_of_clocks(snapshots: &[Snapshot], monitor: &Monitor) {
     if let Some(first) = behind.next() {
         let more = match behind.count() {
             0 => String::new(),
-            count => format!(", and so was that of {count} others"),
+            count => format!(", and the same is true for {count} other snapshots"),
         };
         let host = String::from_utf8_lossy(&first.host);
         let short = first.id.short();
-        let what = format!("the clock of {host} was behind when snapshot {short} was made{more}");
+        let what = format!(
+            "the clock of {host} was behind the correct time when snapshot {short} was made{more}"
+        );
         monitor.warning("the clock", Error::new(Kind::Usage, what).advice(ON_CLOCKS));
     }
 }
 
-const ON_CLOCKS: &str = "'latest' and the rules of 'forget' do not rely on its time: the rules keep \
-                         it; when it is no longer wanted: pinstripe forget SNAPSHOT";
+const ON_CLOCKS: &str = "'latest' and the rules of 'forget' do not use the time of such a \
+                         snapshot, and the rules keep it; to remove it, run 'pinstripe forget \
+                         SNAPSHOT'";
 
 /// Finds the snapshot for `name`: `latest`, or the beginning of an id. Warns of wrong clocks if it is
 /// `latest`.

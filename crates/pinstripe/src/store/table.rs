@@ -138,7 +138,7 @@ impl Store {
         match is_upgraded {
             false => Ok(()),
             true => Err(Error::new(Kind::Busy, "this store was upgraded while this command ran")
-                .advice("run it again")),
+                .advice("run this command again")),
         }
     }
 
@@ -259,10 +259,15 @@ impl Store {
             if votes >= self.votes_on_leaving() {
                 return Err(Error::new(
                     Kind::Busy,
-                    format!("member {} left the store while this command ran", row.number),
+                    format!(
+                        "member {} was removed from the store while this command ran",
+                        row.number
+                    ),
                 )
                 .at(&self.member_slots[usize::from(row.number)].place)
-                .advice("run this command again: data that it stored on other members is kept"));
+                .advice(
+                    "run this command again: the data that it stored on other members is kept",
+                ));
             }
         }
         Ok(())
@@ -350,12 +355,12 @@ impl Store {
                     if !member.list(kind)?.is_empty() {
                         return Err(Error::new(
                             Kind::Refused,
-                            "this directory was a member of the store, and still holds extents",
+                            "this directory was a member of the store, and it still has extents",
                         )
                         .at(place)
                         .advice(
-                            "empty the directory if nothing in it is needed, then run this command \
-                             again",
+                            "if the content of this directory is not needed, empty the directory, \
+                             then run this command again",
                         ));
                     }
                 }
@@ -374,10 +379,7 @@ impl Store {
         let mut table = self.table_now();
         table.generation = self.table.generation + 1;
         table.next = table.next.checked_add(1).ok_or_else(|| {
-            Error::new(
-                Kind::Unsupported,
-                "this store has had 65,535 members, which is the limit of a store",
-            )
+            Error::new(Kind::Unsupported, "this store has used all 65,535 member numbers")
         })?;
         table.rows.push(MemberRow {
             number: number as u16,
@@ -406,9 +408,9 @@ impl Store {
             Err(_) => return Ok(None),
         };
         if label.config.store != self.config.store {
-            return Err(Error::new(Kind::Refused, "this is a member of another store")
+            return Err(Error::new(Kind::Refused, "this directory is a member of another store")
                 .at(place)
-                .advice("name an empty directory"));
+                .advice("give an empty directory"));
         }
         let number = usize::from(label.member);
         // One that is leaving is one of ours, though its label may not say yet how far that is.
@@ -510,11 +512,11 @@ pub(super) fn format_of<'l>(labels: impl Iterator<Item = &'l Label>) -> Format {
 }
 
 fn absolute(place: &Path) -> Result<std::path::PathBuf> {
-    real(place).map_err(|error| Error::io("cannot make this path absolute", place, error))
+    real(place).map_err(|error| Error::io("cannot determine the absolute path", place, error))
 }
 
 fn all_left(named: &Path) -> Error {
-    Error::new(Kind::Busy, "all members left the store while this command ran")
+    Error::new(Kind::Busy, "all members were removed from the store while this command ran")
         .at(named)
-        .advice("name a current member of the store with --store, and run this command again")
+        .advice("give a current member of the store with --store, and run this command again")
 }

@@ -157,8 +157,8 @@ impl<'a> TreeReader<'a> {
     /// Fails with [`Kind::Corrupt`] for an impossible root.
     pub fn new(chunks: ChunkReader<'a>, root: &TreeRoot, below: &[u8]) -> Result<Self> {
         if root.height > HEIGHT_MAX {
-            return Err(Error::new(Kind::Corrupt, "a snapshot's tree has an impossible height")
-                .expected(format!("at most {HEIGHT_MAX}"), root.height));
+            return Err(Error::new(Kind::Corrupt, "the page tree of a snapshot is too high")
+                .expected(format!("a height of at most {HEIGHT_MAX}"), root.height));
         }
         let top = Child { first_path: Vec::new(), id: root.id, entries: root.entries };
         Ok(TreeReader {
@@ -237,7 +237,10 @@ impl<'a> TreeReader<'a> {
         if let (Some(last), Some(first)) = (&self.last_path, page.first())
             && compare_paths(last, &first.path) != Ordering::Less
         {
-            return Err(Error::new(Kind::Corrupt, "the pages of a snapshot are out of order"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "the pages of a snapshot are not in the order of their paths",
+            ));
         }
         self.last_path = page.last().map(|entry| entry.path.clone()).or(self.last_path.take());
         self.page = page.into();
@@ -282,7 +285,7 @@ pub(crate) fn lost_page(child: &Child, error: Error) -> Error {
     }
     let from = shown_from_root(&child.first_path);
     let what = format!(
-        "a page of the snapshot's tree is lost, with {} from {} on: {error}",
+        "a page of the snapshot's directory tree is lost, and with it {}, beginning at {}: {error}",
         pinstripe_base::units::counted(child.entries, "entry", "entries"),
         from.display()
     );

@@ -81,7 +81,7 @@ impl Store {
         }
         match self.write_labels_with(claim) {
             Err(error) if matches!(error.kind(), Kind::Io | Kind::NoSpace | Kind::Unanswered) => {
-                let advice = "run 'pinstripe repair' to finish adding a member";
+                let advice = "run 'pinstripe repair' to complete the addition of a member";
                 monitor.warning("labels of members", error.advice(advice));
                 Ok(())
             }

@@ -169,16 +169,19 @@ impl Pattern {
         };
         if text.starts_with(b"!") {
             return bad(
-                "is negated, which is not supported",
+                "begins with !, and negated patterns are not supported",
                 r"write \! for a name that begins with !",
             );
         }
         if text.starts_with(b"~/") {
             let advice = r"write the complete path, or \~ for a directory of that name";
-            return bad("begins with ~, which is not the home directory here", advice);
+            return bad("begins with ~, which does not mean the home directory here", advice);
         }
         if text.ends_with(b" ") && !text.ends_with(b"\\ ") {
-            return bad("ends with a space", r"remove it, or write '\ ' for a name that has it");
+            return bad(
+                "ends with a space",
+                r"remove the space, or write '\ ' for a name that ends with a space",
+            );
         }
         let body = text.strip_suffix(b"/").unwrap_or(text);
         let directories_only = body.len() < text.len();
@@ -193,14 +196,21 @@ impl Pattern {
                 b"" => {
                     return bad(
                         "has nothing between two slashes",
-                        "write one slash, and a name behind it",
+                        "write one slash, and a name after it",
                     );
                 }
-                b"." | b".." => return bad("has . or .. in it", "write the plain path"),
+                b"." | b".." => {
+                    return bad(
+                        "contains the component . or ..",
+                        "write the path without . and ..",
+                    );
+                }
                 b"**" => Component::Any,
                 _ => match parse_name(part) {
                     Ok(tokens) => Component::Name(tokens),
-                    Err(why) => return bad(why, r"put \ before a byte that is meant literally"),
+                    Err(why) => {
+                        return bad(why, r"put \ before a character that is meant literally");
+                    }
                 },
             };
             if component != Component::Any || components.last() != Some(&Component::Any) {
@@ -352,7 +362,7 @@ fn literal_escaped(byte: u8) -> Result<u8, &'static str> {
 
 /// Parses a set whose `[` was already read.
 fn parse_set(rest: &mut &[u8]) -> Result<PatternToken, &'static str> {
-    const OPEN: &str = "has a [ without its ]";
+    const OPEN: &str = "has a [ without a matching ]";
     let negated = matches!(rest.first(), Some(b'!' | b'^'));
     if negated {
         *rest = &rest[1..];
@@ -363,7 +373,9 @@ fn parse_set(rest: &mut &[u8]) -> Result<PatternToken, &'static str> {
         *rest = tail;
         match byte {
             b']' if !ranges.is_empty() => return Ok(PatternToken::Set { negated, ranges }),
-            b'[' if rest.first() == Some(&b':') => return Err("has a [:class:], not supported"),
+            b'[' if rest.first() == Some(&b':') => {
+                return Err("has a character class such as [:alpha:], which is not supported");
+            }
             _ => {}
         }
         let low = literal(byte, rest)?;
@@ -375,7 +387,7 @@ fn parse_set(rest: &mut &[u8]) -> Result<PatternToken, &'static str> {
             high = literal(*end, rest)?;
         }
         if high < low {
-            return Err("has a range that runs backwards");
+            return Err("has a range whose end comes before its beginning");
         }
         ranges.push((low, high));
     }

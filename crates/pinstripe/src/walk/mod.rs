@@ -139,12 +139,12 @@ impl Walker {
     /// or opened, or with [`error::Kind::Usage`] for a path with a NUL byte.
     pub fn new(root: &Path, prefix: Vec<u8>, options: WalkOptions) -> Result<Walker> {
         let name = CString::new(root.as_os_str().as_bytes()).map_err(|_| {
-            Error::new(error::Kind::Usage, "a NUL byte cannot be part of a path").at(root)
+            Error::new(error::Kind::Usage, "a path cannot contain a NUL byte").at(root)
         })?;
         let seen = read_stat(CWD, &name).map_err(|errno| Error::io("cannot stat", root, errno))?;
-        let stat = seen
-            .stat
-            .ok_or_else(|| Error::new(error::Kind::Unsupported, "unknown type of file").at(root))?;
+        let stat = seen.stat.ok_or_else(|| {
+            Error::new(error::Kind::Unsupported, "the type of this file is unknown").at(root)
+        })?;
         let named = Named::new(options.named);
         let mut frontier = Frontier::new();
         let mut entries = Entries::default();
@@ -157,7 +157,11 @@ impl Walker {
                 .map_err(|errno| Error::io("cannot open the directory", root, errno))?;
             let opened = read_stat(fd.as_fd(), c"").ok().and_then(|seen| seen.stat);
             if opened.map(|stat| stat.identity()) != Some(stat.identity()) {
-                return Err(Error::new(error::Kind::Changed, "replaced just now").at(root));
+                return Err(Error::new(
+                    error::Kind::Changed,
+                    "the directory was replaced while it was being opened",
+                )
+                .at(root));
             }
             frontier.push_back(Step::Work(Task::Enter(Directory::root(
                 fd,

@@ -162,7 +162,7 @@ impl Scanner {
         }
         let go_on = || !self.plan.stopped.load(Ordering::Relaxed);
         if let Err(errno) = names.list(fd, go_on) {
-            self.denied("cannot list the directory to its end", errno);
+            self.denied("cannot list the complete directory", errno);
         }
         if self.is_cache(directory, fd, names) {
             directory.is_passage = true;
@@ -219,7 +219,10 @@ impl Scanner {
                 }
             };
             let Some(stat) = seen.stat else {
-                self.trouble(Error::new(error::Kind::Unsupported, "unknown type of file"));
+                self.trouble(Error::new(
+                    error::Kind::Unsupported,
+                    "the type of this file is unknown",
+                ));
                 continue;
             };
             let is_excluded = match verdict {
@@ -265,7 +268,8 @@ impl Scanner {
         if is_entered || (is_directory && !lead.below.is_empty()) {
             self.descend(parent, name.to_owned(), &stat, lead, !is_entered);
         } else if !lead.below.is_empty() {
-            let what = "this is no longer a directory: the paths named below it do not exist";
+            let what = "this path is no longer a directory, so the paths below it that should be \
+                        backed up do not exist";
             self.trouble(Error::new(error::Kind::Changed, what));
         }
     }
@@ -284,7 +288,8 @@ impl Scanner {
     ) {
         let contains_itself = parent.is_within(stat.identity());
         if contains_itself && lead.named.is_none() {
-            let what = "this directory contains itself through a mount, so it is not entered";
+            let what =
+                "this directory contains itself through a mount, so its content is not backed up";
             let error = Error::new(error::Kind::Refused, what);
             self.trouble(error.advice("exclude this directory, or use --one-file-system"));
             if lead.below.is_empty() {
@@ -317,7 +322,10 @@ impl Scanner {
     /// fault.
     fn denied(&mut self, what: &str, errno: Errno) {
         self.trouble(match errno {
-            Errno::NOENT => Error::new(error::Kind::Changed, "the path vanished during the walk"),
+            Errno::NOENT => Error::new(
+                error::Kind::Changed,
+                "this path was removed while the backup listed its directory",
+            ),
             _ => Error::io(what, place(&self.path), errno),
         });
     }
@@ -325,8 +333,8 @@ impl Scanner {
     fn refused(&mut self, refusal: Refusal) {
         match refusal {
             Refusal::Replaced | Refusal::System(Errno::NOTDIR | Errno::LOOP) => {
-                let what = "this directory was replaced during the walk by something else, so it \
-                            is not entered";
+                let what = "this directory was replaced while the backup listed its parent \
+                            directory, so its content is not backed up";
                 self.trouble(Error::new(error::Kind::Changed, what));
             }
             Refusal::System(errno) => self.denied("cannot open the directory", errno),

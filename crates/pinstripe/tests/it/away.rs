@@ -76,7 +76,7 @@ fn of_a_member_that_was_away_nothing_is_said_against_the_others() {
         assert_eq!(seen.len(), 1, "{seen:#?}");
         assert_eq!(seen[0].place, stale);
         let number = members - 1;
-        let text = format!("member {number} was away or failed: it lacks 9 snapshots");
+        let text = format!("member {number} was absent or failed: it lacks 9 snapshots");
         assert!(seen[0].text.contains(&text), "{}", seen[0].text);
         assert!(seen[0].text.contains("superseded index run"), "{}", seen[0].text);
 

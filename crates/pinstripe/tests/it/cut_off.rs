@@ -291,7 +291,7 @@ fn what_a_dead_backup_left_of_a_pack_is_no_loss_when_it_is_damaged() {
     fs::write(&path, b"something else").unwrap();
     let ledger = bench.assert_no_losses();
     let told = ledger.warnings();
-    assert!(matches!(&told[..], [seen] if seen.text.contains("left over")), "{told:?}");
+    assert!(matches!(&told[..], [seen] if seen.text.contains("left behind")), "{told:?}");
     let ledger = Ledger::new();
     let repaired = repair(&mut bench.site.store(), &ledger);
     ledger.assert_no_losses();

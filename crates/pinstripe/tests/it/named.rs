@@ -113,7 +113,7 @@ fn a_named_path_that_matches_a_pattern_is_saved_with_a_warning() {
     assert_eq!(saved(&site, "latest"), names(["a", "a/keep", "a/out", "a/out/x", "a/b.o"]));
     let [warning] = &ledger.warnings()[..] else { panic!("{:?}", ledger.seen()) };
     assert!(warning.place.ends_with("a/b.o"), "{warning:?}");
-    assert!(warning.text.contains("1 other named path"), "{warning:?}");
+    assert!(warning.text.contains("1 other given path"), "{warning:?}");
 }
 
 #[test]

@@ -569,7 +569,7 @@ fn forged_slots_do_not_decide_how_long_an_opening_takes() {
         let error = opened(&UnlockLimits::default(), &password("wrong")).0.unwrap_err();
         assert_eq!(error.kind(), Kind::WrongKey);
         assert!(
-            error.advice_text().unwrap().contains("not tried, as named above: 50"),
+            error.advice_text().unwrap().contains("not tried (see the warnings above): 50"),
             "{error:?}"
         );
         let (file, told) = opened(&UnlockLimits::default(), &credential());

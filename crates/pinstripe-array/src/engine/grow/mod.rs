@@ -160,5 +160,5 @@ impl Array {
 
 fn no_spare() -> Error {
     Error::new(Kind::Refused, "there is no spare to become a member")
-        .advice("first add a device, or name a device with --add")
+        .advice("add a spare first, or give a device with --add")
 }

@@ -43,7 +43,8 @@ fn larger(logged: &LoggedArray) -> Result<ArrayGeometry> {
     let (level, layout) = (now.level(), now.layout());
     let larger = ArrayGeometry::new(level, now.members(), chunk, layout, room)?;
     if !now.lies_as_in(&larger) {
-        let what = "the far copies of this array would have to be moved";
+        let what =
+            "the size of this array cannot change, because its far copies would have to be moved";
         return Err(Error::new(Kind::Unsupported, what)
             .advice("create a new array, and copy the data to the new array"));
     }
@@ -58,9 +59,9 @@ fn larger(logged: &LoggedArray) -> Result<ArrayGeometry> {
 }
 
 fn no_room(member: &ArrayMember, needed: u64, room: u64) -> Error {
-    Error::new(Kind::Refused, "this member has no more room for data")
+    Error::new(Kind::Refused, "this member has no more space for data")
         .at(member.path())
-        .expected(format!("room for {needed} bytes of data"), room)
+        .expected(format!("space for {needed} bytes of data"), room)
         .advice(
             "enlarge the member's device, or replace it by a larger device; a device that grew far \
              beyond its original size must be replaced, because its table of checksums has a fixed \

@@ -123,14 +123,17 @@ impl LongWork {
     /// Refuses a change of the entire array while other work is running, or members are absent.
     pub(super) fn check_whole(&self, logged: &LoggedArray, what: &str) -> Result<()> {
         if self.is_filling() || self.scrub.is_some() {
-            return Err(Error::new(Kind::Busy, "other work on the array is running")
-                .advice("wait until the running work is done"));
+            return Err(Error::new(
+                Kind::Busy,
+                "a rebuild, resync, reshape or scrub of the array is running",
+            )
+            .advice("wait until it is done"));
         }
         let is_present = |slot: &Slot| matches!(slot, Slot::Present(_));
         match logged.array.superblock().slots.iter().all(is_present) {
             true => Ok(()),
             false => {
-                let what = format!("the array can {what} only with all members present");
+                let what = format!("the array can {what} only while all its members are present");
                 Err(Error::new(Kind::Refused, what).advice("replace the failed members first"))
             }
         }

@@ -77,7 +77,7 @@ fn an_old_member_is_left_out_and_said_to_be() {
     flusher.fail(3).unwrap();
     flusher.stop().unwrap();
     let assembly = super::super::assemble(shared(&one), &AssembleOptions::default()).unwrap();
-    assert!(assembly.left_out[0].why.contains("generations behind"), "{:?}", assembly.left_out);
+    assert!(assembly.left_out[0].why.contains("generations older"), "{:?}", assembly.left_out);
     assert!(assembly.absent.has(3));
     let error = error_of(shared(&one[2..]));
     assert_eq!(error.kind(), Kind::TooManyLosses);
@@ -97,7 +97,7 @@ fn members_that_went_different_ways_are_not_put_together() {
     let options = AssembleOptions::default();
     let Assembly { mut flusher, left_out, .. } =
         super::super::assemble(shared(&disks), &options).unwrap();
-    assert!(left_out[0].why.contains("without the others"), "{left_out:?}");
+    assert!(left_out[0].why.contains("without the other members"), "{left_out:?}");
     assert_eq!(flusher.add(disks[1].clone()).unwrap(), AddedAs::Rebuilding { slot: 1 });
 }
 

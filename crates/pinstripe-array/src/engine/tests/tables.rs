@@ -129,7 +129,7 @@ fn a_member_that_lost_a_write_of_its_map_is_left_out_and_filled_anew() {
         let Assembly { mut flusher, left_out, absent, was_clean, .. } =
             super::super::assemble(shared(&disks), &AssembleOptions::default()).unwrap();
         assert!(was_clean && absent.has(1) && absent.len() == 1, "{level}: {absent:?}");
-        assert!(left_out[0].why.contains("is not the one that was written last"));
+        assert!(left_out[0].why.contains("is older than the one that was written last"));
         assert!(left_out[0].why.contains("add the member again"), "{}", left_out[0].why);
         check(flusher.array(), &model, &format!("{level}, without it"));
         assert_eq!(flusher.add(disks[1].clone()).unwrap(), AddedAs::Rebuilding { slot: 1 });

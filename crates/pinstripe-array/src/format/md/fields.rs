@@ -75,7 +75,7 @@ impl MdState {
         let (updated, events, resync_sectors) = (reader.u64()?, reader.u64()?, reader.u64()?);
         reader.take(8)?;
         if reader.take(32)?.iter().any(|&byte| byte != 0) {
-            return Err(unsupported("the padding of the md superblock is in use"));
+            return Err(unsupported("the padding of the md superblock is not zero"));
         }
         Ok(MdState { updated, events, resync_sectors })
     }

@@ -34,7 +34,7 @@ impl Words {
     fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.len() < SUPERBLOCK_BYTES {
             return Err(
-                corrupt("the superblock is cut off").expected(SUPERBLOCK_BYTES, bytes.len())
+                corrupt("the superblock is incomplete").expected(SUPERBLOCK_BYTES, bytes.len())
             );
         }
         let (words, _) = bytes[..SUPERBLOCK_BYTES].as_chunks::<4>();
@@ -95,8 +95,8 @@ pub(super) fn decode(bytes: &[u8], sector: u64) -> Result<MdSuperblock> {
     let size_sectors = u64::from(words.at(8)) * 2;
     let level = words.at(7) as i32;
     let wrong = match () {
-        () if members as usize > DEVICES_MAX => "too many members",
-        () if number as usize >= DEVICES_MAX => "an impossible device number",
+        () if members as usize > DEVICES_MAX => "the superblock has too many members",
+        () if number as usize >= DEVICES_MAX => "the superblock has an impossible device number",
         () if level > 0 && size_sectors > sector => {
             "the data area of the member would overlap its superblock"
         }

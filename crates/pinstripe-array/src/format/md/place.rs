@@ -89,7 +89,7 @@ impl MdPlace {
             named => Err(unsupported("the md superblock is at the wrong offset")
                 .expected(format!("sector {}", self.sector), format!("sector {named}"))
                 .advice(
-                    "name the complete device that md used; the length of the device may have \
+                    "give the complete device that md used; the length of the device may also have \
                      changed",
                 )),
         }

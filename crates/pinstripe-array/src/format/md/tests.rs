@@ -103,11 +103,11 @@ fn what_cannot_be_is_refused() {
         (bits(FEATURE_PPL | FEATURE_BITMAP), Kind::Corrupt, "with a bitmap"),
         (bits(FEATURE_MULTIPLE_PPLS | FEATURE_JOURNAL), Kind::Corrupt, "or a journal"),
         (bits(FEATURE_MULTIPLE_PPLS | FEATURE_PPL), Kind::Corrupt, "two kinds"),
-        (device(|it| it.data_sectors = 9), Kind::Corrupt, "no room"),
+        (device(|it| it.data_sectors = 9), Kind::Corrupt, "no space"),
         (device(|it| it.data_sectors = u64::MAX), Kind::Corrupt, "impossible offset"),
         (device(|it| it.data_offset_sectors = u64::MAX / 512), Kind::Corrupt, "impossible offset"),
         (device(|it| it.data_offset_sectors = 8), Kind::Corrupt, "overlap"),
-        (device(|it| it.bad_blocks_shift = 64), Kind::Corrupt, "impossible size"),
+        (device(|it| it.bad_blocks_shift = 64), Kind::Corrupt, "impossible block size"),
         (device(|it| it.bad_blocks_sectors = 9), Kind::Corrupt, "too long"),
         (changed(|it| it.roles[0] = 0xff00), Kind::Corrupt, "role"),
         (
@@ -116,7 +116,7 @@ fn what_cannot_be_is_refused() {
                 it.device.bad_blocks_offset_sectors = 0;
             }),
             Kind::Corrupt,
-            "without an offset",
+            "not at which offset",
         ),
     ]
     .map(|(result, kind, word)| (result.unwrap_err(), kind, word))

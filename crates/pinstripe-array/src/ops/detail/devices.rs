@@ -58,7 +58,7 @@ pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
             let why = first_error.map(|it| it.to_string()).unwrap_or_default();
             Err(error.advice(format!(
                 "attach the devices, or assemble the array from their present paths ({why}); if \
-                 the array is gone for good, run 'pinstripe array forget {name}'"
+                 the array no longer exists, run 'pinstripe array forget {name}'"
             )))
         }
     }

@@ -44,8 +44,8 @@ pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<KnownStore> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 let what = format!(
-                    "the record that this host keeps of store {} cannot be read; a new record is \
-                     started",
+                    "the file in which this host remembers store {} cannot be read; a new file is \
+                     created",
                     &id[..8]
                 );
                 monitor.warning(&path, Error::io(what, &path, error));
@@ -64,12 +64,12 @@ fn read(path: &Path) -> io::Result<KnownStore> {
     File::open(path)?.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     if bytes.len() as u64 > FILE_MAX_BYTES {
-        return Err(wrong("the record is too long".to_owned()));
+        return Err(wrong("the file is too long".to_owned()));
     }
     let whole: StoreFile =
         serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
     if whole.version != VERSION {
-        return Err(wrong(format!("the record has version {}, not {VERSION}", whole.version)));
+        return Err(wrong(format!("the file has version {} instead of {VERSION}", whole.version)));
     }
     Ok(whole.store)
 }

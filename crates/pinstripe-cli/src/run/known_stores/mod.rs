@@ -129,7 +129,9 @@ impl KnownStores {
             && !self.has_complained
         {
             self.has_complained = true;
-            monitor.note(&format!("cannot save this host's record of the store: {error}"));
+            monitor.note(&format!(
+                "the file in which this host remembers the store cannot be written: {error}"
+            ));
         }
         self.stores.retain(|known| known.id != store.id);
         self.stores.push(store);

@@ -14,11 +14,12 @@ use crate::run::{Ending, Run};
 
 /// Assemble an array from its devices, and register it under a name
 ///
-/// Devices may be named in any order; they may belong to an array made by md (metadata 0.90, 1.0,
-/// 1.1 or 1.2). After a power cut, the array log is replayed. If no device is named, the devices
-/// registered under the array's name are used. With --scan and no name, all registered arrays that
-/// no process serves are assembled. With --scan and --device, arrays found on the devices of
-/// --device are assembled as well, each under the name in its superblock.
+/// The devices may be given in any order. An array that was created by md (metadata 0.90, 1.0, 1.1
+/// or 1.2) can be assembled as well. After a power cut, 'array assemble' replays the array log (a
+/// log of the writes that were in progress). If no device is given, the devices that are registered
+/// under the name of the array are used. With --scan, all registered arrays that no process serves
+/// are assembled. With --scan and --device, the arrays on the devices of --device are assembled as
+/// well, each under the name in its superblock.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,11 +32,11 @@ pub struct ArrayAssembleArgs {
     #[arg(value_name = "NAME", required_unless_present = "scan")]
     name: Option<String>,
 
-    /// Files or disks of the array
+    /// The files or disks of the array
     #[arg(value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
 
-    /// Assemble all registered arrays
+    /// Assemble all registered arrays that no process serves
     #[arg(long, short, conflicts_with = "name")]
     scan: bool,
 
@@ -44,9 +45,9 @@ pub struct ArrayAssembleArgs {
           value_hint = ValueHint::FilePath)]
     searched: Vec<PathBuf>,
 
-    /// Leave out unusable devices, and trust parity that may be stale: data that was being written
-    /// during a power cut may then be wrong. With --force, 'assemble' and a later 'serve' also read
-    /// an array made by md that is dirty and degraded, or has a journal
+    /// Assemble the array without unusable devices, and use parity that may be stale: data that was
+    /// being written during a power cut may then be wrong. With --force, 'assemble' and a later
+    /// 'serve' also accept an array created by md that is dirty and degraded, or that has a journal
     #[arg(long)]
     force: bool,
 }
@@ -105,7 +106,7 @@ impl ArrayAssembleArgs {
             }
         }
         if arrays.is_empty() {
-            run.screen.say("no array is registered, and none was found");
+            run.screen.say("no array is registered, and no array was found on the devices");
         }
         Ok(failures.ending(done))
     }

@@ -16,8 +16,9 @@ use crate::run::{Ending, Run};
 
 /// Create an array on files or disks
 ///
-/// All data on the files and disks is lost. Without --force, a device that carries a file system, a
-/// volume, or a member of another array is refused. A device in use is always refused.
+/// All existing data on the given files and disks is lost. Without --force, a device that contains
+/// a file system, a volume or a member of another array is refused. A device that is in use is
+/// always refused.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,25 +34,26 @@ pub struct ArrayCreateArgs {
     #[arg(long, short, value_name = "LEVEL", value_parser = parsed::<Level>)]
     level: Level,
 
-    /// Number of slots of the array; the first N devices become its members, in the order given
+    /// Number of members; the first N of the given devices become the members, in the given order
     #[arg(long, short = 'n', value_name = "N")]
     raid_devices: usize,
 
-    /// Number of spares, which follow the members in the list of devices, and replace failed
-    /// members
+    /// Number of spares, which replace failed members; in the list of devices, the spares follow
+    /// the members
     #[arg(long, short = 'x', value_name = "N", default_value_t = 0)]
     spare_devices: usize,
 
-    /// Chunk size: a number of KiB, or with a unit, as in 64, 64K or 1M
+    /// Chunk size, as a number of KiB or with a unit, for example 64, 64K or 1M
     #[arg(long, short, value_name = "SIZE", value_parser = chunk, default_value_t = Size(512 * KIB))]
     chunk: Size,
 
-    /// Layout: la, ra, ls, rs, parity-first, parity-last for level 5 and 6; n2, f2, o2 and other
-    /// numbers of copies for level 10 [default: ls, n2]
+    /// Layout: la, ra, ls, rs, parity-first or parity-last for level 5 and 6; n2, f2 or o2, or the
+    /// same letters with another number of copies, for level 10 [default: ls for level 5 and 6, n2
+    /// for level 10]
     #[arg(long, short = 'p', value_name = "LAYOUT")]
     layout: Option<String>,
 
-    /// Create missing devices as files of this size
+    /// Create each device that does not exist as a file of this size
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<Size>,
 
@@ -59,23 +61,26 @@ pub struct ArrayCreateArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     log_size: Option<Size>,
 
-    /// How parity is kept consistent across a power cut: log, bitmap (regions that were being
-    /// written are resynced), or none (everything is resynced)
+    /// How parity becomes consistent again after a power cut: log (the array log is replayed),
+    /// bitmap (the regions that were being written are resynced) or none (the complete array is
+    /// resynced)
     #[arg(long, short = 'k', value_name = "POLICY", default_value = "log",
           value_parser = PossibleValuesParser::new(["log", "bitmap", "none"]))]
     consistency_policy: String,
 
-    /// Unit of small writes: auto, or a power of two from 4K to 1M
+    /// Granule (the size to which small writes are widened): auto, or a power of two from 4K to 1M
     ///
-    /// 'pinstripe array set' can change stripe_size while the array is in use.
+    /// 'pinstripe array set' can change the granule (stripe_size) while the array is in use.
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = granule)]
     stripe_size: Granule,
 
-    /// Overwrite any data on the devices, and remove another array of this name from the register
+    /// Overwrite any data on the devices, and remove another array of the same name from the
+    /// register of arrays
     #[arg(long)]
     force: bool,
 
-    /// Files or disks: first the members, then the spares; 'missing' leaves a slot empty
+    /// Files or disks: the members, followed by the spares; the word 'missing' leaves the slot of a
+    /// member empty
     #[arg(value_name = "DEVICE", required = true, value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
 }
@@ -92,7 +97,7 @@ struct Granule(Option<u32>);
 fn granule(text: &str) -> std::result::Result<Granule, String> {
     match Knob::parse("stripe_size", text).map_err(one_line)? {
         Knob::Granule(granule) => Ok(Granule(granule)),
-        _ => Err("the value auto, or a power of two from 4K to 1M".to_owned()),
+        _ => Err("the stripe size must be auto, or a power of two from 4K to 1M".to_owned()),
     }
 }
 
@@ -107,11 +112,11 @@ impl ArrayCreateArgs {
         if self.devices.len() != wanted {
             return Err(Error::new(
                 Kind::Usage,
-                "the number of devices does not match the members and spares",
+                "the number of given devices differs from the number of members and spares",
             )
             .expected(wanted, self.devices.len())
             .advice(
-                "name one device for each member and each spare; write 'missing' for an absent \
+                "give one device for each member and each spare; write 'missing' for an absent \
                  member",
             ));
         }
@@ -143,7 +148,7 @@ impl ArrayCreateArgs {
         let plan = run.common.device_faults()?;
         let made = create(&wish, &register()?, &plan, &run.monitor)?;
         run.screen.say(&format!(
-            "created array {}: {} of {}, {} for data",
+            "created array {}: {} with {} and {} for data",
             made.name,
             self.level,
             counted(self.raid_devices as u64, "device"),

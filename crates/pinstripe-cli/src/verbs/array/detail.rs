@@ -32,10 +32,11 @@ pub struct ArrayDetailArgs {
     #[arg(long, short)]
     scan: bool,
 
-    /// End with exit code 4 if the array is degraded, and with 15 if too few members are left
+    /// Return exit code 4 if the array is degraded, and 15 if it has too few working members to be
+    /// used
     ///
-    /// Scripts can use this option as they use mdadm --detail --test. With --scan, the exit code is
-    /// that of the array in the worst state.
+    /// Scripts can use --test in the same way as mdadm --detail --test. With --scan and --test, the
+    /// exit code is that of the array in the worst state.
     #[arg(long, short)]
     test: bool,
 }
@@ -200,7 +201,7 @@ fn traffic(array: &Detail) -> Vec<String> {
     let of = |name: &str| array.counters.array.get(name).copied().unwrap_or(0);
     let mut lines = vec![
         format!(
-            "users: {} of {}, {} of {}, {}",
+            "requests of users: {} of {}, {} of {}, {}",
             counted(of("reads"), "read"),
             format_size(of("read_bytes")),
             counted(of("writes"), "write"),
@@ -208,7 +209,7 @@ fn traffic(array: &Detail) -> Vec<String> {
             counted(of("syncs"), "sync"),
         ),
         format!(
-            "writes of array rows: {} full, {} read-modify-write, {} reconstruct-write, {} without \
+            "writes of stripes: {} full, {} read-modify-write, {} reconstruct-write, {} without \
              parity",
             format_count(of("full_pieces")),
             format_count(of("read_modify_write_pieces")),
@@ -221,8 +222,8 @@ fn traffic(array: &Detail) -> Vec<String> {
     if of("written_bytes") > 0 {
         let written = of("written_bytes") as f64;
         lines.push(format!(
-            "for each byte that users wrote: {:.2} bytes written to members, {:.2} to logs, {:.2} \
-             to tables",
+            "for each byte that users wrote, {:.2} bytes were written to the data areas of \
+             members, {:.2} to their logs and {:.2} to their tables",
             all("written_bytes") / written,
             all("log_written_bytes") / written,
             all("tables_written_bytes") / written,

@@ -10,12 +10,12 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Print the events of a served array as they happen
+/// Print each event of a served array when it happens
 ///
-/// Each line is one event, with a name as in mdadm --monitor: Fail, DegradedArray, RebuildStarted,
-/// Rebuild20, RebuildFinished, SpareActive, NewSpare, MismatchFound, BlocksHealed, FailedArray. The
-/// command ends when the process that serves the array ends; 'pinstripe array monitor' does not end
-/// then.
+/// Each line is one event. Event names follow those of mdadm --monitor: Fail, DegradedArray,
+/// RebuildStarted, Rebuild20, RebuildFinished, SpareActive, NewSpare, MismatchFound, BlocksHealed,
+/// FailedArray. The command ends when the process that serves the array ends, unlike 'pinstripe
+/// array monitor', which continues to run.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -20,9 +20,9 @@ use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Show the superblocks of pinstripe or md on devices
+/// Show the superblocks that pinstripe or md has written to devices
 ///
-/// Devices are only read, so a device in use can be examined as well.
+/// The devices are only read, so a device that is in use can be examined as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -35,8 +35,8 @@ pub struct ArrayExamineArgs {
           value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
 
-    /// Print an ARRAY line for each array found on the devices (if none is named, on those of the
-    /// registered arrays), as mdadm --examine --scan does
+    /// Print an ARRAY line for each array on the devices, as mdadm --examine --scan does; if no
+    /// device is given, the devices of all registered arrays are examined
     #[arg(long, short)]
     scan: bool,
 }

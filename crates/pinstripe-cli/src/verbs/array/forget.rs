@@ -9,11 +9,11 @@ use crate::event::Event;
 use crate::message::counted;
 use crate::run::{Ending, Run};
 
-/// Forget the name of an array, and change nothing on its devices
+/// Remove the name of an array from the register of arrays, without changing its devices
 ///
-/// Devices, superblocks and data are not touched, so 'pinstripe array assemble' can register the
-/// array again. Settings of the array that only the register contains are lost. The command is
-/// refused while a process serves the array.
+/// The devices with their superblocks and data are not changed, so 'pinstripe array assemble' can
+/// register the array again. Settings of the array that are stored only in the register are lost.
+/// The command is refused while a process serves the array.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,8 +34,8 @@ impl ArrayForgetArgs {
         let forgotten = forget(&self.name, &register()?)?;
         let devices = forgotten.devices.iter().map(|it| escape::path(it)).collect::<Vec<_>>();
         run.screen.say(&format!(
-            "the array name {} is removed from the register; devices, superblocks and data are not \
-             touched",
+            "the array {} is removed from the register; its devices, superblocks and data were not \
+             changed",
             self.name
         ));
         if !devices.is_empty() {
@@ -47,8 +47,9 @@ impl ArrayForgetArgs {
         }
         if forgotten.settings > 0 {
             let settings = counted(forgotten.settings as u64, "setting");
-            run.screen
-                .say(&format!("lost with the name: {settings} made with 'pinstripe array set'"));
+            run.screen.say(&format!(
+                "the register no longer has {settings} made with 'pinstripe array set'"
+            ));
         }
         let facts = Event::default().with("name", &*self.name);
         Ok(Ending::done(facts.with("devices", forgotten.devices.len())))

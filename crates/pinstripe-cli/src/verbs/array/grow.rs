@@ -12,52 +12,54 @@ use crate::run::{Ending, Run};
 
 /// Grow an array by one member, change its level, or use the full size of larger members
 ///
-/// Growing by one member moves all data to rows that are one chunk wider (a reshape), while the
-/// array stays in use. An interrupted reshape continues when the array is opened again. When the
-/// reshape has finished, the new space is available: the FUSE file gets longer, and NBD clients see
-/// the new size when they reconnect. Growing a mirror (level 1) adds one more copy of the data, and
-/// no space. An array of level 10 can grow only if its layout is near copies.
+/// Growing an array by one member moves all data to stripes that are one chunk wider (a reshape);
+/// the array stays in use during the reshape. An interrupted reshape continues when the array is
+/// opened again. The new space becomes available when the reshape has finished: the FUSE file then
+/// becomes longer, and NBD clients see the new size when they reconnect. Growing a mirror (level 1)
+/// adds one more copy of the data, but no space. An array of level 10 can grow only if its layout
+/// is near copies.
 ///
-/// --level changes the level of an array, but only if no data has to move. An array can change from
-/// level 0 to 4 or 5, and from 4 or 5 to 6; each change needs one more device, which is filled with
-/// parity. The reverse changes are also possible; the last member then becomes a spare. An array of
-/// level 1 with two members can change to level 5, and can then grow.
+/// --level changes the level of an array, but only if no data has to be moved. An array can change
+/// from level 0 to 4 or 5, and from level 4 or 5 to 6; each change needs one more device, which is
+/// filled with parity. The changes from level 4 or 5 to 0, and from 6 to 5, are possible as well,
+/// and turn the last member into a spare. An array of level 1 with two members can change to level
+/// 5, and can then grow.
 ///
-/// After devices were replaced by larger ones, or got longer, --size max uses as much of each
-/// member as the smallest member has.
+/// --size max is for arrays whose devices have been enlarged, or replaced by larger devices. --size
+/// max makes the array use as much of each member as the smallest member has.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array grow pool --add /dev/sdf
   pinstripe array grow pool --add /mnt/f/pool.img --size 10G
-  pinstripe array grow pool --raid-devices 5          by a spare that it has
+  pinstripe array grow pool --raid-devices 5          use a spare of the array
   pinstripe array grow pool --add /dev/sdf --no-wait && pinstripe array wait pool
-  pinstripe array grow pool --level 6 --add /dev/sdf  level 5 with a second parity
-  pinstripe array grow pool --level 5                 back: the device of Q is a spare
-  pinstripe array grow pool --size max                all devices were replaced by larger ones")]
+  pinstripe array grow pool --level 6 --add /dev/sdf  add a second parity to level 5
+  pinstripe array grow pool --level 5                 level 6 to 5: the last member becomes a spare
+  pinstripe array grow pool --size max                use larger devices completely")]
 pub struct ArrayGrowArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// New number of members: one more than now
+    /// The new number of members, which must be one more than the present number
     #[arg(long, short = 'n', value_name = "N")]
     raid_devices: Option<usize>,
 
-    /// The device that becomes a member [default: a spare]
+    /// The device that becomes a member [default: a spare of the array]
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     add: Option<PathBuf>,
 
-    /// The new level
+    /// The new RAID level
     #[arg(long, short, value_name = "LEVEL", conflicts_with = "raid_devices")]
     level: Option<String>,
 
-    /// With --add: create the device as a file of this size if it does not exist; without --add,
-    /// only "max": use the full size of each member
+    /// With --add: create the device as a file of this size if it does not exist. Without --add,
+    /// the only value is "max": use as much of each member as the smallest member has
     #[arg(long, value_name = "SIZE", value_parser = member_size)]
     size: Option<MemberSize>,
 
-    /// Overwrite any data on the device
+    /// Overwrite any data on the added device
     #[arg(long)]
     force: bool,
 

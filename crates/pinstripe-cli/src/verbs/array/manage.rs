@@ -17,9 +17,10 @@ use crate::run::{Ending, Run};
 /// Add, remove and replace members of an array
 ///
 /// If a process serves the array, that process makes the changes, and the array stays in use. If no
-/// process serves the array, this command opens it, rebuilds members, and shows the progress. If
-/// several options are given, they are applied in this order: fail, remove, re-add, add, replace.
-/// All devices are examined first: if a device cannot be used, nothing is changed.
+/// process serves the array, this command opens the array, makes the changes, and shows the
+/// progress of a rebuild. Several options are applied in this order: --fail, --remove, --re-add,
+/// --add, --replace. Before the first change, all devices are examined; if a device cannot be used,
+/// nothing is changed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,22 +34,22 @@ pub struct ArrayManageArgs {
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Mark a member as failed: it does not receive later writes; 'detached' means all members
-    /// whose device is gone
+    /// Mark a member as failed, so that it receives no more writes; the word 'detached' means all
+    /// members whose device no longer exists
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     fail: Vec<PathBuf>,
 
-    /// Remove a failed member, or a spare; 'failed' means all members that have failed, 'detached'
-    /// all members whose device is gone
+    /// Remove a failed member, or a spare; the word 'failed' means all failed members, and
+    /// 'detached' all members whose device no longer exists
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     remove: Vec<PathBuf>,
 
     /// Add a device: a member that was absent is brought up to date; any other device is rebuilt as
-    /// a member, or becomes a spare
+    /// the replacement of a missing member, or becomes a spare
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     add: Vec<PathBuf>,
 
-    /// Add a device only if it is a member that was absent
+    /// Add a device, but only if it is a member that was absent
     #[arg(long, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     re_add: Vec<PathBuf>,
 
@@ -97,7 +98,7 @@ impl ArrayManageArgs {
             return Err(Error::new(Kind::Usage, "no change of the array was requested")
                 .advice("see 'pinstripe array manage --help'"));
         }
-        run.screen.say("no member of the array matches: nothing is changed");
+        run.screen.say("no member of the array matches, so nothing was changed");
         Ok(status::ending(run, &look_at_array(&self.name, &register()?)?))
     }
 

@@ -31,10 +31,10 @@ use crate::run::{Ending, Run};
 
 /// Create and manage RAID arrays on files and disks
 ///
-/// An array of level 0, 1, 4, 5, 6 or 10 has files or disks as members and runs in user space,
-/// without a kernel module and without root. Terms and options are those of mdadm. Data is verified
-/// by checksums when it is read, a power cut leaves no stale parity (--consistency-policy log), and
-/// a new array needs no initial sync.
+/// The members of an array are files or disks; the level is 0, 1, 4, 5, 6 or 10. An array runs in
+/// user space, without a kernel module and without root. Terms and options are those of mdadm. Data
+/// is verified against checksums when it is read. With --consistency-policy log (the default), no
+/// parity is stale after a power cut. A new array needs no initial sync.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -50,8 +50,8 @@ pub struct ArrayArgs {
     #[command(subcommand)]
     act: ArrayVerb,
 
-    /// With --scan of 'detail' and 'examine', also print the level and the devices in ARRAY lines,
-    /// as mdadm does; other array verbs ignore --verbose
+    /// With 'detail --scan' and 'examine --scan', also print the level and the devices in ARRAY
+    /// lines, as mdadm does; other array verbs ignore --verbose
     #[arg(long, short, global = true, hide_short_help = true)]
     verbose: bool,
 }

@@ -24,12 +24,12 @@ const REGISTER: &str = "the register";
 
 /// Watch arrays, and run a program, send mail or call a URL at each event
 ///
-/// Runs until interrupted, even if processes that serve the arrays end and start again meanwhile.
-/// Events are named as by mdadm --monitor: Fail, FailSpare, DegradedArray, FailedArray,
-/// RebuildStarted, Rebuild20, RebuildFinished, SpareActive, NewSpare, NewArray, DeviceDisappeared,
-/// MismatchFound, BlocksHealed. NobodyServes reports that no process serves an array any more,
-/// ServedAgain that a process serves it again. Arrays that are degraded or not served when the
-/// monitor starts are reported at once.
+/// The monitor runs until it is interrupted, even if the processes that serve the arrays end and
+/// start again. Event names follow those of mdadm --monitor: Fail, FailSpare, DegradedArray,
+/// FailedArray, RebuildStarted, Rebuild20, RebuildFinished, SpareActive, NewSpare, NewArray,
+/// DeviceDisappeared, MismatchFound, BlocksHealed. The event NobodyServes reports that no process
+/// serves an array any more; ServedAgain reports that a process serves the array again. Arrays that
+/// are degraded or not served when the monitor starts are reported immediately.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -37,7 +37,8 @@ Examples:
   pinstripe array monitor pool --program /usr/local/bin/on-event --delay 5s
   pinstripe array monitor --webhook http://127.0.0.1:8080/arrays --test --oneshot")]
 pub struct ArrayMonitorArgs {
-    /// Names of arrays [default: all registered arrays, including those registered later]
+    /// Names of the arrays to watch [default: all registered arrays, including arrays that are
+    /// registered later]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
@@ -45,8 +46,8 @@ pub struct ArrayMonitorArgs {
     #[arg(long, short, conflicts_with = "names")]
     scan: bool,
 
-    /// Run this program at every event, with the event, the array and, if there is one, the device
-    /// as arguments; no shell is used
+    /// Run this program at every event, without a shell; its arguments are the event, the array
+    /// and, if the event has one, the device
     #[arg(long, short, value_name = "PROGRAM", value_hint = clap::ValueHint::CommandName)]
     program: Option<PathBuf>,
 
@@ -55,28 +56,29 @@ pub struct ArrayMonitorArgs {
     #[arg(long, short, value_name = "ADDRESS")]
     mail: Option<String>,
 
-    /// The program that sends mail: it gets the complete mail on its standard input, and the
-    /// argument -t
+    /// The program that sends mail; it gets the argument -t, and the complete mail on standard
+    /// input
     #[arg(long, value_name = "PROGRAM", default_value = "sendmail",
           value_hint = clap::ValueHint::CommandName)]
     mail_command: PathBuf,
 
-    /// Send every event as JSON by a POST request to this URL, with the program 'curl'
+    /// Send every event as JSON to this URL, by a POST request of the program 'curl'
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
 
-    /// Time limit for the program, the mail command and the webhook, after which each is killed
+    /// Time limit for each call of the program, the mail command or the webhook; a call that takes
+    /// longer is killed
     #[arg(long, value_name = "TIME", value_parser = duration,
           default_value_t = Time(Duration::from_secs(30)))]
     deadline: Time,
 
-    /// Interval between checks. A check of an array that no process serves reads the superblocks,
-    /// which wakes sleeping disks
+    /// Time between two checks of the arrays. For an array that no process serves, a check reads
+    /// the superblocks, which wakes sleeping disks
     #[arg(long, short, value_name = "TIME", value_parser = seconds_or_duration,
           default_value_t = Time(Duration::from_secs(10)))]
     delay: Time,
 
-    /// Check all arrays once, report NewArray and any problem of each array, and exit
+    /// Check all arrays once, report the event NewArray and any problem of each array, and exit
     #[arg(long, short = '1')]
     oneshot: bool,
 

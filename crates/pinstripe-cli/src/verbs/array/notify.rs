@@ -100,9 +100,9 @@ fn mail(to: &str, message: &Message<'_>) -> String {
     let reason = message.event.reason.as_deref().map(escape::text);
     let reason = reason.map(|it| format!("Reason: {it}\n")).unwrap_or_default();
     format!(
-        "To: {to}\nSubject: {what} event on array {array}\n\nThis is a message of pinstripe array \
-         monitor.\n\nEvent: {what}\nArray: {array}\n{device}{reason}\nFor its present state: pinstripe \
-         array detail {array}\n\n{}\n",
+        "To: {to}\nSubject: {what} event on array {array}\n\nThis message was sent by 'pinstripe \
+         array monitor'.\n\nEvent: {what}\nArray: {array}\n{device}{reason}\nTo see the present \
+         state, run: pinstripe array detail {array}\n\n{}\n",
         message.json
     )
 }
@@ -118,7 +118,7 @@ fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
     let name = PathBuf::from(command.get_program());
     let limits = ProgramLimits { deadline: Some(deadline), ..ProgramLimits::default() };
     let ran = process::run(command, input.as_bytes(), &limits).map_err(|it| match it.kind() {
-        Kind::NotFound => it.advice("install the program, or name it by its full path"),
+        Kind::NotFound => it.advice("install the program, or give its full path"),
         _ => it,
     })?;
     match ran.status {
@@ -133,8 +133,8 @@ fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
                 deadline.as_secs_f64()
             );
             Err(Error::new(Kind::Io, what).at(&name).advice(
-                "find out why the program hangs, or give it more time with --deadline; the event \
-                 is not sent again",
+                "find out why the program hangs, or give it more time with --deadline; the program \
+                 is not run again for this event",
             ))
         }
     }

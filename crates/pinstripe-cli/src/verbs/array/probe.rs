@@ -12,20 +12,22 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// Measure whether two devices are on one disk, which members of an array should not be
+/// Measure whether two devices are on the same disk; members of an array should be on different
+/// disks
 ///
-/// Random reads of one device at a time are compared with random reads of both at once. Two
-/// partitions of one hard disk share its arm, so each of the two keeps only half of its rate. The
-/// system's own information about the disks is shown as well. Nothing is written. Solid-state disks
-/// and caches have no arm, so the measurement says little about them; the output then contains a
-/// note.
+/// The probe compares the rate of random reads of each device alone with the rate of random reads
+/// of both devices at the same time. Two partitions of one hard disk share its heads, so each
+/// partition is read at only half of its rate if both are read at the same time. The information of
+/// the operating system about the disks is shown as well. Nothing is written. Solid-state disks and
+/// caches have no heads that move, so the measurement shows little about them; in this case, the
+/// output contains a note.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array probe /dev/sdb /dev/sdc
   pinstripe array probe /dev/sdb1 /dev/sdb2 --rounds 15 --json")]
 pub struct ArrayProbeArgs {
-    /// Two or more files or disks; each pair is measured
+    /// Two or more files or disks; each pair of them is measured
     #[arg(value_name = "DEVICE", required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
 
@@ -72,13 +74,13 @@ fn lines(probed: &Probed) -> Vec<String> {
     let mut lines = vec![format!("{one} and {other}:")];
     lines.push(match &probed.same_disk {
         Some(disk) => format!("  the system reports that both devices are on {disk}"),
-        None => "  the system reports no disk that holds both devices".to_owned(),
+        None => "  the system does not report that both devices are on one disk".to_owned(),
     });
     let [low, high] = probed.kept_range.map(|share| share * 100.0);
     let [a, b] = probed.alone_reads_per_second;
     lines.push(format!(
-        "  alone: {a:.0} and {b:.0} reads/s; both at once: {:.0} % of that rate (middle half of {} \
-         rounds: {low:.0} to {high:.0} %)",
+        "  read alone: {a:.0} and {b:.0} reads/s; read at the same time: {:.0} % of these rates \
+         (middle half of {} rounds: {low:.0} to {high:.0} %)",
         probed.kept * 100.0,
         probed.rounds
     ));
@@ -88,18 +90,22 @@ fn lines(probed: &Probed) -> Vec<String> {
 
 fn verdict(probed: &Probed) -> &'static str {
     match probed.verdict {
-        _ if !probed.is_direct => "no result: reads of these devices cannot bypass the page cache",
+        _ if !probed.is_direct => {
+            "no result, because reads of these devices cannot bypass the page cache"
+        }
         _ if probed.has_no_arm => {
-            "no result about a shared disk: this read rate is that of memory, a cache or a \
+            "no result, because a read rate this high is reached only by memory, a cache or a \
              solid-state disk"
         }
         ProbeVerdict::Shared => {
-            "the devices wait for each other: they share a disk, or the connection of a disk"
+            "the devices wait for each other, so they share a disk or the connection of a disk"
         }
-        ProbeVerdict::Apart => "the devices do not wait for each other: they are on separate disks",
+        ProbeVerdict::Apart => {
+            "the devices do not wait for each other, so they are on separate disks"
+        }
         ProbeVerdict::Unclear => {
-            "the rounds gave different results: try again with more --rounds, while the disks are \
-             idle"
+            "the rounds gave different results: try again while the disks are idle, with a larger \
+             value of --rounds"
         }
     }
 }

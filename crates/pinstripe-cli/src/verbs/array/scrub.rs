@@ -9,8 +9,8 @@ use crate::run::{Ending, Run};
 
 /// Read and verify all data of an array; with --repair, also repair damage
 ///
-/// Every block is checked against its checksum, and parity against the data. Without --repair,
-/// nothing is changed, and the exit code is 10 if something is wrong.
+/// The scrub compares every block with its checksum, and parity with the data. Without --repair,
+/// nothing is changed, and the exit code is 10 if the scrub finds damage.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -15,13 +15,15 @@ use crate::run::{Ending, Run};
 use crate::signals;
 use crate::system;
 
-/// Serve an array by NBD or as a file, until it is stopped
+/// Serve an array by NBD or as a file, until the array is stopped
 ///
-/// Runs until an interrupt, SIGTERM or 'pinstripe array stop', then writes all data and closes the
-/// array. An array made by md is served read-only. Data that clients have flushed stays durable,
-/// however the process ends. Other array verbs work on a served array through its control socket,
-/// while clients use the array. With --all, one process serves every registered array that no
-/// process serves yet; in addresses and mountpoints, {name} stands for the name of the array.
+/// The process runs until it receives an interrupt, SIGTERM or a request of 'pinstripe array stop';
+/// it then writes all data and closes the array. An array created by md is served read-only unless
+/// --write is given. Data that a client has flushed is durable, even if the process is killed
+/// later. While clients use the array, other array verbs send their requests to the serving
+/// process, through a control socket. With --all, one process serves every registered array that no
+/// other process serves. In the values of --nbd and --fuse, {name} stands for the name of the
+/// array.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -36,7 +38,8 @@ pub struct ArrayServeArgs {
     #[arg(value_name = "NAME", required_unless_present = "all")]
     name: Option<String>,
 
-    /// Serve all registered arrays, and create missing mountpoint directories
+    /// Serve all registered arrays that no other process serves, and create mountpoint directories
+    /// that do not exist
     #[arg(long, conflicts_with = "name")]
     all: bool,
 
@@ -44,7 +47,7 @@ pub struct ArrayServeArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = parsed::<Address>)]
     nbd: Vec<Address>,
 
-    /// An empty directory, in which the array appears as a file named like the array
+    /// An empty directory; the array appears in it as a file that has the name of the array
     #[arg(long, value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
     fuse: Option<PathBuf>,
 
@@ -52,8 +55,8 @@ pub struct ArrayServeArgs {
     #[arg(long)]
     read_only: bool,
 
-    /// Let clients write to an array made by md, which is read-only by default; the array must be
-    /// complete and clean, and is clean again when serving ends
+    /// Let clients write to an array created by md, which is read-only by default; no member may be
+    /// missing, and the array must be clean; the array is marked clean again when the process ends
     #[arg(long, conflicts_with = "read_only")]
     write: bool,
 }
@@ -66,9 +69,10 @@ impl ArrayServeArgs {
     /// [`serve`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.nbd.is_empty() && self.fuse.is_none() {
-            return Err(Error::new(Kind::Usage, "no address and no mountpoint was named").advice(
-                "name an address with --nbd ADDRESS, or a mountpoint with --fuse MOUNTPOINT",
-            ));
+            return Err(Error::new(Kind::Usage, "neither an address nor a mountpoint was given")
+                .advice(
+                    "give an address with --nbd ADDRESS, or a mountpoint with --fuse MOUNTPOINT",
+                ));
         }
         let stop = signals::catch()?;
         let register = register()?;

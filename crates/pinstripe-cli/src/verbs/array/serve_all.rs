@@ -101,7 +101,7 @@ pub fn with_name(text: &str, name: &str) -> Result<String> {
             Kind::Usage,
             format!("the address or mountpoint '{text}' would be the same for all arrays"),
         )
-        .advice(format!("write '{NAME_WORD}' where the name of the array belongs"))),
+        .advice(format!("write '{NAME_WORD}' in place of the array's name"))),
     }
 }
 
@@ -121,11 +121,12 @@ pub fn announce(run: &Run, name: &str, served: &Served, bytes: u64) {
     let event = Event::new("serving").with("name", name).with("bytes", bytes);
     // A failure is remembered and reported at the end.
     let _ = run.screen.event(&event.with("exports", served.exports.clone()));
-    run.screen.say(&format!("array {name} of {} is served at", format_size(bytes)));
+    run.screen
+        .say(&format!("array {name} (size {}) is served at these addresses:", format_size(bytes)));
     for export in &served.exports {
         run.screen.say(&format!("  {}", escape::text(export)));
     }
-    run.screen.say(&format!("until an interrupt (Ctrl-C) or 'pinstripe array stop {name}'"));
+    run.screen.say(&format!("to stop it, press Ctrl-C or run 'pinstripe array stop {name}'"));
     run.screen.flush();
 }
 

@@ -206,7 +206,10 @@ impl FailureLog {
         }
         for (device, reason) in told {
             let reason = reason.map(|it| format!(": {it}")).unwrap_or_default();
-            let error = Error::new(Kind::Io, format!("failed, and is not used any more{reason}"));
+            let error = Error::new(
+                Kind::Io,
+                format!("the device has failed, and the array no longer uses it{reason}"),
+            );
             let place = device.unwrap_or_else(|| PathBuf::from(format!("array {}", now.name)));
             monitor.warning(place, error);
         }
@@ -227,8 +230,8 @@ fn refuse_used(openers: Option<&Openers>, force: bool) -> Result<()> {
         )
         .at(file)
         .advice(
-            "first unmount the file and stop the programs that use it ('losetup --associated FILE' \
-             lists loop devices); to stop anyway, use --force",
+            "unmount the file and stop the programs that use it ('losetup --associated FILE' lists \
+             its loop devices), then stop the array; to stop the array anyway, use --force",
         )),
     }
 }
@@ -254,7 +257,9 @@ fn answer_line(
             return Answer::Sent;
         }
         Ok(request) => controller.answer(&request),
-        Err(error) => Err(Error::new(Kind::Unsupported, format!("no request: {error}"))),
+        Err(error) => {
+            Err(Error::new(Kind::Unsupported, format!("this is not a valid request: {error}")))
+        }
     };
     let reply = reply.unwrap_or_else(|error| Reply::Failed(RequestFailure::from(&error)));
     let _ = lines.send(&line(&reply));

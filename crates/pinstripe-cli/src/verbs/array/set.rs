@@ -10,16 +10,17 @@ use super::{show, work};
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Show the knobs (settings) of an array, or change them while it is in use
+/// Show the knobs (settings) of an array, or change them while the array is in use
 ///
-/// The knobs have the names that md uses in sysfs. The knob stripe_size is the unit of small
-/// writes: auto, or 4K to 1M. The knob stripe_cache_size is the number of bytes that may wait to be
-/// written. The knob rmw_level says when parity is updated by read-modify-write: 0 never, 1 if this
-/// reads less than reconstruct-write, 2 if this reads no more. The knobs sync_speed_min and
-/// sync_speed_max limit the speed of each member: a number of KiB per second, a number with a unit,
-/// or max. The knob write_deadline is the number of milliseconds that a write may wait for
-/// neighbouring writes. The knob sync_action starts work (check or repair) or stops it (idle). All
-/// other knobs are read-only.
+/// The knobs have the names that md uses in sysfs. The knob stripe_size is the granule (the size to
+/// which small writes are widened): auto, or 4K to 1M. The knob stripe_cache_size is the number of
+/// bytes that may wait to be written. The knob rmw_level determines when parity is updated by
+/// read-modify-write: never (0), if it reads less data than reconstruct-write (1), or if it does
+/// not read more data than reconstruct-write (2). The knobs sync_speed_min and sync_speed_max limit
+/// the speed of a rebuild, resync, scrub or reshape on each member: a number of KiB per second, a
+/// number with a unit, or max. The knob write_deadline is the number of milliseconds that a write
+/// may wait for neighbouring writes. The knob sync_action starts a scrub (check), starts a scrub
+/// that repairs (repair), or stops a scrub (idle). All other knobs are read-only.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -52,7 +53,7 @@ impl ArraySetArgs {
             if *name == "sync_action" && server_of(&self.name, &register)?.is_none() {
                 return Err(Error::new(
                     Kind::Usage,
-                    "the array is not served, so no work is running",
+                    "the array is not served, so no check or repair of it is running",
                 )
                 .advice("check the array with 'pinstripe array scrub'"));
             }

@@ -14,9 +14,9 @@ use crate::run::{Ending, Run};
 /// Show the registered arrays, in the form of /proc/mdstat
 ///
 /// The line of an array shows its name, whether a process serves it, its level, and its devices
-/// with their slots. (F) marks a failed device, (S) a spare, (R) a device that is being rebuilt or
-/// is to replace the member of its slot. [4/3] means 4 members and 3 working members; [UUU_] shows
-/// for each slot whether its member works (U) or not (_).
+/// with their slots. (F) marks a failed device, (S) marks a spare, and (R) marks a device that is
+/// being rebuilt or that will replace the member of its slot. [4/3] means that 3 of 4 members work;
+/// [UUU_] shows for each slot whether its member works (U) or not (_).
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -103,12 +103,13 @@ pub fn lines(array: &Detail) -> Vec<String> {
 
 /// The reason why an array cannot be used, or why it stays degraded.
 fn redundancy(array: &Detail) -> Option<String> {
-    let stays = "the redundancy is not restored";
+    let stays = "the array stays degraded";
     let degraded = array.degraded();
     if !array.is_usable {
         let missing = counted(degraded as u64, "member", "members");
         return Some(format!(
-            "the array cannot be used: {missing} missing or outdated; attach the missing devices"
+            "the array cannot be used, because {missing} are missing or outdated; attach the \
+             missing devices"
         ));
     }
     if degraded == 0 || array.level == "raid0" {
@@ -129,8 +130,8 @@ fn redundancy(array: &Detail) -> Option<String> {
             array.name
         )),
         (_, false) => Some(format!(
-            "{stays}, because no device takes the place of {}; to add one, run 'pinstripe array \
-             manage {} --add DEVICE'",
+            "{stays}, because no device replaces {}; to add a device, run 'pinstripe array manage \
+             {} --add DEVICE'",
             counted(degraded as u64, "missing member", "missing members"),
             array.name
         )),

@@ -10,9 +10,9 @@ use crate::run::{Ending, Run};
 
 /// Stop the process that serves an array
 ///
-/// All data is written, the array is closed, and its NBD clients are disconnected. The command
-/// returns when the array is closed. The command is refused while a program or a loop device has
-/// the array's file (serve --fuse) open.
+/// The process writes all data, closes the array, and disconnects its NBD clients. The command
+/// returns when the array is closed. Without --force, the command is refused while a program or a
+/// loop device has the file of the array ('serve --fuse') open.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -23,11 +23,11 @@ pub struct ArrayStopArgs {
     #[arg(value_name = "NAME", required_unless_present = "scan")]
     name: Option<String>,
 
-    /// Stop all arrays that are served
+    /// Stop all arrays that are being served
     #[arg(long, short, conflicts_with = "name")]
     scan: bool,
 
-    /// Stop even if a program has the array's file open; all later reads and writes of the file
+    /// Stop the array even if a program has its file open; all later reads and writes of the file
     /// fail
     #[arg(long)]
     force: bool,
@@ -45,7 +45,7 @@ impl ArrayStopArgs {
         };
         let was_served = self.stop(run, name, &register)?;
         if !was_served {
-            run.screen.say("the array is not served: there is nothing to stop");
+            run.screen.say("the array is not served, so there is nothing to stop");
         }
         Ok(Ending::done(Event::default().with("was_served", was_served)))
     }

@@ -9,10 +9,10 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// Wait until no rebuild, check or reshape is running
+/// Wait until no rebuild, check or reshape of an array is running
 ///
-/// If no process serves the array, the command returns at once: with exit code 18 if a rebuild,
-/// check or reshape is unfinished, else with 0.
+/// If no process serves the array, the command returns immediately, with exit code 18 if a rebuild,
+/// check or reshape is unfinished, and otherwise with exit code 0.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,15 +33,18 @@ impl ArrayWaitArgs {
         let register = register()?;
         let Some(client) = server_of(&self.name, &register)? else {
             if let Some(work) = look_at_array(&self.name, &register)?.work {
-                let what =
-                    format!("the work '{}' is pending, but no process serves the array", work.kind);
+                let what = format!(
+                    "the work '{}' on the array is not finished, but no process serves the array",
+                    work.kind
+                );
                 return Err(Error::new(Kind::Busy, what).advice(format!(
-                    "the work continues when the array is served; to serve it, run 'pinstripe \
+                    "it continues when the array is served; to serve the array, run 'pinstripe \
                      array serve {}'",
                     self.name
                 )));
             }
-            run.screen.say("the array is not served: no work is running");
+            run.screen
+                .say("the array is not served, so no rebuild, resync, reshape or scrub is running");
             return Ok(Ending::done(Event::default()));
         };
         let stop = signals::catch()?;

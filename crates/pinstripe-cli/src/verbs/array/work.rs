@@ -31,8 +31,8 @@ const GAUGE: Gauge =
 /// Whether to wait for work that was started.
 #[derive(clap::Args)]
 pub struct FollowArgs {
-    /// Do not wait for the end of the work: the process that serves the array continues it; if no
-    /// process serves the array, the work continues when the array is opened again
+    /// Do not wait until the rebuild, check or reshape is finished; it continues in the process
+    /// that serves the array or, if no process serves the array, when the array is opened again
     #[arg(long)]
     no_wait: bool,
 }
@@ -132,7 +132,7 @@ pub fn conclude(
     }
     let ending = status::ending(run, &detail);
     if detail.work.is_some() && !is_served {
-        run.screen.say("unfinished work continues when the array is opened again");
+        run.screen.say("the unfinished work continues when the array is opened again");
     }
     check_finished(&detail, before)?;
     let cancelled = detail.reports.iter().filter(|report| report.number >= before);
@@ -190,7 +190,7 @@ fn has_failed(
     detail: &Detail,
 ) -> Error {
     let reason = reason.map(|it| format!(": {it}")).unwrap_or_default();
-    let what = format!("failed {when}, and is not used{reason}");
+    let what = format!("failed {when}, and the array does not use it{reason}");
     let error = match device {
         Some(device) => Error::new(Kind::Io, what).at(device),
         None => Error::new(Kind::Io, format!("a device {what}")),
@@ -205,14 +205,14 @@ fn is_scrub(report: &ReportDetail) -> bool {
 /// The error for a scrub that another process ended.
 fn was_cancelled(report: &ReportDetail, detail: &Detail) -> Error {
     let what = format!(
-        "the {} was cancelled when {} of {} of each member was done",
+        "the {} was cancelled when it had compared {} of the {} on each member",
         report.kind,
         format_size(report.bytes),
         format_size(detail.member_bytes)
     );
     let again = if report.kind == "repair" { " --repair" } else { "" };
     Error::new(Kind::Changed, what).advice(format!(
-        "to compare everything, run 'pinstripe array scrub {}{again}'",
+        "to compare the complete array, run 'pinstripe array scrub {}{again}'",
         detail.name
     ))
 }
@@ -224,7 +224,7 @@ fn print_report(run: &Run, report: &ReportDetail) -> Result<()> {
         let whose = match (&it.device, it.slot) {
             (Some(device), Some(slot)) => format!("{} (slot {slot})", escape::path(device)),
             (_, Some(slot)) => format!("slot {slot}"),
-            (_, None) => "of an unknown member".to_owned(),
+            (_, None) => "unknown member".to_owned(),
         };
         let fate = if it.is_mended { ", repaired" } else { "" };
         run.screen.row(&format!(
@@ -234,19 +234,19 @@ fn print_report(run: &Run, report: &ReportDetail) -> Result<()> {
     }
     if is_scrub(report) && report.is_finished {
         let found = match report.mismatches.len() {
-            0 => "nothing is wrong",
-            _ => "the mismatches are listed above",
+            0 => "no mismatch was found",
+            _ => "the mismatches that were found are listed above",
         };
         run.screen.say(&format!("compared {} of each member: {found}", format_size(report.bytes)));
     }
     if report.lost_blocks > 0 {
         let what = format!(
-            "{} of 4 KiB of the array cannot be rebuilt",
+            "{} (4 KiB each) of the array cannot be rebuilt",
             counted(report.lost_blocks, "block")
         );
         let error = Error::new(Kind::TooManyLosses, what).advice(
-            "reads of the lost blocks fail until the blocks are written again: restore them from a \
-             backup",
+            "reads of the lost blocks fail until the blocks are written again: restore the blocks \
+             from a backup",
         );
         run.monitor.loss(&report.kind, error);
     }

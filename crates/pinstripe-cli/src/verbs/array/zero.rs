@@ -12,7 +12,8 @@ use crate::run::{Ending, Run};
 
 /// Overwrite the superblocks of pinstripe and md on devices
 ///
-/// Data is not overwritten, but the devices are no longer recognized as members of an array.
+/// Data other than superblocks is not overwritten, but the devices are no longer recognized as
+/// members of an array.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -12,13 +12,13 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// Let 'lab run --agents' on another machine measure on this machine
+/// Run measurements on this machine for 'lab run --agents' on another machine
 ///
-/// Runs until interrupted, and serves one coordinator (a 'lab run --agents') at a time. Cases
-/// create files only in the directories given by --dir. If the coordinator disconnects, or sends
-/// nothing for 15 seconds, the agent ends the case and removes its files. Agent and coordinator
-/// prove to each other that they know the token, without sending it. Every message is
-/// authenticated, but not encrypted.
+/// The agent runs until it is interrupted, and serves one coordinator (a 'lab run --agents') at a
+/// time. Cases create files only in the directories given by --dir. If the coordinator disconnects,
+/// or sends no message for 15 seconds, the agent ends the case and removes the files of the case.
+/// Agent and coordinator prove to each other that they know the token, without sending the token.
+/// Every message between agent and coordinator is authenticated, but not encrypted.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -28,26 +28,29 @@ Examples:
 
 To create a token for all machines, run: openssl rand -hex 32 > token && chmod 600 token")]
 pub struct LabAgentArgs {
-    /// Address to listen at; port 0 means any free port
+    /// Address and port on which the agent listens; port 0 means any free port
     #[arg(long, value_name = "HOST:PORT")]
     listen: String,
 
-    /// The file with the token: at least 32 bytes, accessible to its owner alone
+    /// The file that contains the token (at least 32 bytes); only the owner of the file may have
+    /// access to it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: PathBuf,
 
-    /// Directories in which cases may work; the first is the default
+    /// Directory in which cases may work; may be given more than once, and the first directory is
+    /// the default
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, required = true)]
     dir: Vec<PathBuf>,
 
-    /// Devices that may be overwritten, each with its serial number
+    /// Device that cases may overwrite, with its serial number; may be given more than once
     ///
-    /// Before each case, the device is examined as by 'lab run --device': the device must be free
-    /// and blank. The serial number of a loop device is the path of its file.
+    /// Before each case, the agent examines the device in the same way as 'lab run --device': the
+    /// device must be unused and blank. The serial number of a loop device is the path of the file
+    /// behind it.
     #[arg(long, value_name = "DEV=SERIAL", value_parser = device)]
     allow_device: Vec<PermittedDevice>,
 
-    /// Pools of Ceph to which objects may be written
+    /// Ceph pool to which cases may write objects; may be given more than once
     #[arg(long, value_name = "POOL")]
     allow_ceph: Vec<String>,
 }
@@ -57,7 +60,7 @@ fn device(text: &str) -> std::result::Result<PermittedDevice, String> {
         Some((path, serial)) if !path.is_empty() && !serial.is_empty() => {
             Ok(PermittedDevice { path: path.into(), serial: serial.to_owned() })
         }
-        _ => Err("a device and its serial number, as in /dev/sdb=S3Z9NB0K".to_owned()),
+        _ => Err("write a device and its serial number, for example /dev/sdb=S3Z9NB0K".to_owned()),
     }
 }
 
@@ -93,16 +96,16 @@ fn report(run: &Run, told: &AgentReport) {
     let (line, event) = match told {
         AgentReport::Began { peer, case } => {
             let event = event("began").with("peer", peer.as_str()).with("case", case.as_str());
-            (format!("{peer} measures {case}"), event)
+            (format!("{peer} started the case {case}"), event)
         }
         AgentReport::Ended { peer, why } => {
             let event = event("ended").with("peer", peer.as_str());
             let because = why.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
-            (format!("{peer} has ended{because}"), event.with_some("why", why.clone()))
+            (format!("{peer} has disconnected{because}"), event.with_some("why", why.clone()))
         }
         AgentReport::Refused { peer, why } => {
             let event = event("refused").with("peer", peer.as_str()).with("why", why.as_str());
-            (format!("refused {peer}: {why}"), event)
+            (format!("refused a request of {peer}: {why}"), event)
         }
     };
     run.screen.say(&escape::text(&line));

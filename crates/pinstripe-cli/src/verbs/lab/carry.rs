@@ -123,21 +123,26 @@ pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
             if lost.len() == 1 { "the connection to a host was lost" } else { "hosts were lost" };
         let error = Error::new(Kind::Unanswered, format!("{which}: {}", lost.join("; ")));
         return Err(match has_runs(results) {
-            true => {
-                error.advice(format!("the results until the loss are in {}", escape::path(place)))
-            }
+            true => error.advice(format!(
+                "the results that were measured before the loss are in {}",
+                escape::path(place)
+            )),
             false => error,
         });
     }
     match results.is_complete {
         true => Ok(()),
         false if !has_runs(results) => {
-            let what = "interrupted before the first run ended; nothing is saved";
+            let what = "the measurement was interrupted before the first run ended, so no results \
+                        were saved";
             Err(Error::new(Kind::Interrupted, what))
         }
-        false => Err(Error::new(Kind::Interrupted, "interrupted; the results so far are saved")
-            .at(place)
-            .advice("'pinstripe lab show FILE' shows the results")),
+        false => Err(Error::new(
+            Kind::Interrupted,
+            "the measurement was interrupted; the results that were measured before are saved",
+        )
+        .at(place)
+        .advice("'pinstripe lab show FILE' shows the results")),
     }
 }
 

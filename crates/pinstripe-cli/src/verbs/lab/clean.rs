@@ -12,22 +12,22 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Remove directories that killed runs of the lab left behind
+/// Remove directories that killed runs of the lab have left behind
 ///
-/// Removes directories named pinstripe-lab-* whose process no longer runs. Links, directories whose
-/// process still runs on this machine, and directories in which something is mounted are not
-/// touched.
+/// Removes directories named pinstripe-lab-* if the process that created them no longer runs.
+/// Links, directories of processes that still run on this machine, and directories in which a file
+/// system is mounted are not removed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe lab clean --dry-run /srv
   pinstripe lab clean /srv /mnt/ssd")]
 pub struct LabCleanArgs {
-    /// Directories that were measured [default: .]
+    /// Directories in which the lab has measured [default: .]
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     dirs: Vec<PathBuf>,
 
-    /// Only show what would be removed
+    /// Only show which directories would be removed
     #[arg(long)]
     dry_run: bool,
 }
@@ -62,7 +62,7 @@ impl LabCleanArgs {
             run.screen.event(&event)?;
         }
         if left.is_empty() {
-            run.screen.say("nothing was left over");
+            run.screen.say("no files of killed runs were found");
         }
         let facts = Event::default().with("leftovers", left.len()).with("bytes", all_bytes);
         Ok(Ending::done(facts.with("dry_run", self.dry_run)))

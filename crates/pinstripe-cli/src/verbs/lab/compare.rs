@@ -11,20 +11,22 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Compare results with earlier ones, variant by variant
+/// Compare results with earlier results, variant by variant
 ///
-/// Each variant that occurs in the earlier and in the later results is shown with its median in
-/// both (for several executions, the median of their medians) and with a verdict.
+/// The output shows each variant that occurs in both the earlier and the later results, with its
+/// two medians and a verdict. If a case has several executions, each median that is shown is the
+/// median of the medians of the executions.
 ///
-/// The comparison counts executions of a case, not runs, because all runs of one execution share
-/// files, time and the state of the disk. Two copies of the same results are refused, because they
-/// are one execution. A verdict needs three or more executions on each side (A... -- B...), or two
-/// if the history shows the spread between executions. With fewer executions, an estimate is shown
-/// instead of a verdict; the estimate has an interval if the history has earlier executions. If
-/// there are several variants, the verdicts are corrected for the number of comparisons (Holm's
-/// method). Other differences between the two sides are listed: parameters, machine, disks and
-/// their settings. A verdict does not say which of several differences is the cause. Results of fio
-/// are accepted as well.
+/// Each execution of a case counts as one sample, however many runs it has, because all runs of one
+/// execution share files, time and the state of the disk. Two copies of the same results are
+/// refused, because they come from the same execution. A verdict needs at least three earlier and
+/// three later executions (A... -- B...), or two of each if the history file shows the spread
+/// between executions. If there are too few executions for a verdict, an estimate is shown instead.
+/// An estimate has an interval if the history file contains earlier executions. If there are
+/// several variants, the verdicts are corrected for the number of comparisons (Holm's method). The
+/// output lists other differences between the earlier and the later results: parameters, machine,
+/// disks and the settings of the disks. A verdict does not show which of several differences is the
+/// cause. Results of fio are accepted as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -32,16 +34,16 @@ Examples:
   pinstripe lab compare old-1.json old-2.json old-3.json -- new-1.json new-2.json new-3.json
   pinstripe lab compare fio-before.json fio-after.json")]
 pub struct LabCompareArgs {
-    /// Files of earlier results; without '--', give two files: first the earlier, then the later
-    /// results
+    /// Files with earlier results; without '--', give exactly two files: one with earlier and one
+    /// with later results
     #[arg(value_name = "A", required = true, value_hint = ValueHint::FilePath)]
     before: Vec<PathBuf>,
 
-    /// Later results
+    /// Files with later results
     #[arg(value_name = "B", last = true, value_hint = ValueHint::FilePath)]
     after: Vec<PathBuf>,
 
-    /// Also count runs that were disturbed by other load, and label the results
+    /// Also use runs that were disturbed by other load, and label the results that depend on them
     #[arg(long)]
     accept_noise: bool,
 }
@@ -77,7 +79,8 @@ impl LabCompareArgs {
             run.screen.event(&event)?;
         }
         if is_noisy {
-            run.screen.row("runs that were disturbed by other load count too")?;
+            run.screen
+                .row("runs that were disturbed by other load are included in this comparison")?;
         }
         for name in &found.unmatched {
             run.screen.row(&format!(
@@ -87,7 +90,9 @@ impl LabCompareArgs {
         }
         for (at, line) in found.differences.iter().enumerate() {
             if at == 0 {
-                run.screen.row("\nother differences (before: A, now: B):")?;
+                run.screen.row(
+                    "\nother differences between the two sides (before: side A, now: side B):",
+                )?;
             }
             run.screen.row(&format!("  {}", escape::text(line)))?;
         }
@@ -111,9 +116,11 @@ impl LabCompareArgs {
         // Behind -- nothing is an option, and what looks like one would be missed as a file.
         let is_option = |it: &&PathBuf| it.to_string_lossy().starts_with("--") && !it.exists();
         if let Some(option) = self.after.iter().find(is_option) {
-            let what = format!("after --, '{}' is read as a file name", option.display());
-            return Err(Error::new(Kind::Usage, what)
-                .advice("give options before the files: lab compare --accept-noise A... -- B..."));
+            let what = format!("everything after -- is a file name, also '{}'", option.display());
+            return Err(Error::new(Kind::Usage, what).advice(
+                "give options before the files, for example: lab compare --accept-noise A... -- \
+                 B...",
+            ));
         }
         match (self.before.as_slice(), self.after.as_slice()) {
             ([before, after], []) => {
@@ -122,12 +129,12 @@ impl LabCompareArgs {
             (_, []) => {
                 let error = Error::new(
                     Kind::Usage,
-                    "it is unclear which of the files have the earlier results and which the later \
-                     ones",
+                    "it is unclear which files have the earlier results and which files have the \
+                     later results",
                 );
                 Err(error.advice(
-                    "name two files, or separate earlier and later files by --: lab compare A... \
-                     -- B...",
+                    "give two files, or write -- between the earlier and the later files: lab \
+                     compare A... -- B...",
                 ))
             }
             (before, after) => Ok((before, after)),

@@ -32,7 +32,7 @@ pub fn ask(device: &Path, consent: Consent<'_>) -> Result<()> {
     let answered = std::io::stderr()
         .write_all(question.as_bytes())
         .and_then(|()| std::io::stdin().read_line(&mut typed));
-    answered.map_err(|error| Error::io("cannot ask about", device, error))?;
+    answered.map_err(|error| Error::io("cannot ask for the serial number of", device, error))?;
     examined.allow(Consent { serial: Some(&typed), ..consent })
 }
 

@@ -17,14 +17,15 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Show results over time, and when they changed for good
+/// Show results over time, and when they changed permanently
 ///
 /// Each completed case adds a line for each of its variants to the history file. Results with the
-/// same parameters on the same machine in the same place form one table, with a one-line graph of
-/// all values, scaled from the lowest to the highest. A change is reported only if there are at
-/// least eight executions, three before and three after the change. The size of a change is shown
-/// with an interval for the spread between executions, and with what else changed at the same time:
-/// kernel, scheduler, mount options, firmware and others.
+/// same parameters, on the same machine and in the same directory or device, form one table. Each
+/// table has a one-line graph of all values, scaled from the lowest to the highest value. A change
+/// is reported only if there are at least eight executions, with at least three before and three
+/// after the change. For each change, the output shows its size with an interval for the spread
+/// between executions, and other changes at the same time: kernel, scheduler, mount options,
+/// firmware and others.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -76,7 +77,7 @@ impl LabHistoryArgs {
 
     fn nothing(&self, file: &Path) -> Error {
         let what = match &self.case {
-            Some(case) => format!("the history has no result of a case '{case}'"),
+            Some(case) => format!("the history has no results of the case '{case}'"),
             None => "the history has no results".to_owned(),
         };
         let advice = "'pinstripe lab run CASE' adds results; 'pinstripe lab list' lists the cases";

@@ -11,7 +11,7 @@ use super::{form, tell};
 use crate::escape;
 use crate::run::{Ending, Run};
 
-/// Read results of fio
+/// Read results of fio, to show them or to save them in the format of the lab
 ///
 /// FILE is the output of 'fio --output-format=json' or 'json+'; lines of FILE that are not JSON are
 /// skipped. Jobs with the same name in several files count as runs of one variant, so that variants
@@ -23,7 +23,7 @@ Examples:
   pinstripe lab import before-*.json --out before.json
   pinstripe lab import fio.json --form csv > fio.csv")]
 pub struct LabImportArgs {
-    /// Files with output of fio
+    /// Files that contain the output of fio
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 
@@ -56,7 +56,7 @@ impl LabImportArgs {
         let mut facts = tell::facts(&results);
         if let Some(out) = &self.out {
             save_results(&results, out)?;
-            let saved = format!("\nsaved in {}", escape::path(out));
+            let saved = format!("\nthe results are saved in {}", escape::path(out));
             tell::remark(run, self.form, &saved);
             facts = facts.with_path("path", out);
         }

@@ -28,11 +28,12 @@ use crate::xdg;
 
 /// Measure disks, file systems and settings, with statistical verdicts
 ///
-/// A case is run several times, with its variants interleaved, until the result is known within 5 %
-/// or the time limit is reached. Runs disturbed by other load are marked and do not count. A
-/// verdict says that a variant is faster or slower than the baseline, that it is as good within 3
-/// %, or that the runs cannot decide. Results are saved with everything needed to repeat the
-/// measurement.
+/// A case (an experiment) measures several variants, for example several block sizes. The lab runs
+/// the variants in turn, until the result of each variant is known within 5 % or the time limit is
+/// reached. Runs that are disturbed by other load are marked and do not count. The verdict about a
+/// variant is that it is faster or slower than the baseline, that it is as good as the baseline
+/// within 3 %, or that the runs cannot decide. Results are saved with all information that is
+/// needed to repeat the measurement.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

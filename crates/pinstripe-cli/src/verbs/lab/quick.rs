@@ -19,11 +19,12 @@ const CASE: &str = "quick";
 /// minutes.
 const BUDGET_SECONDS: u64 = 270;
 
-/// Find out in five minutes what a disk is good at, and which settings suit it
+/// Measure in five minutes how fast a disk is, and which settings suit it
 ///
-/// Files of 1 GiB in total are created in a directory of their own below DIR, written and read in
-/// typical ways, and removed. The best settings are shown with the figures that support them, and
-/// written to a page: one HTML file that needs no network.
+/// The command creates files of 1 GiB in total in a new directory below DIR, writes and reads them
+/// with typical access patterns, and removes them. The command shows the best settings, with the
+/// measured values that support them. The command also writes the best settings to an HTML page
+/// (one file that needs no network).
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -35,15 +36,15 @@ pub struct LabQuickArgs {
     #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     dir: PathBuf,
 
-    /// The page to write [default: in the directory of the results]
+    /// The HTML file to write [default: a file in the directory of the results]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// Seconds after which no further run is started
+    /// Time limit in seconds, after which no further run is started
     #[arg(long, value_name = "S", default_value_t = BUDGET_SECONDS)]
     time: u64,
 
-    /// Bytes of the file that is written and read; twice this space is needed
+    /// Size of the file that is written and read; twice this much space is needed
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     total_size: String,
 }
@@ -66,7 +67,9 @@ impl LabQuickArgs {
         let page = report_page(std::slice::from_ref(&results), None, &history::usual(run));
         put_file(page.as_bytes(), &page_at)?;
         let (place_text, page_text) = (escape::path(&place), escape::path(&page_at));
-        run.screen.say(&format!("\nsaved in {place_text}; the page is {page_text}"));
+        run.screen.say(&format!(
+            "\nthe results are saved in {place_text}, and the page with the results in {page_text}"
+        ));
         carry::check_complete(&results, &place)?;
         let facts = tell::facts(&results).with_path("path", &place).with_path("page", &page_at);
         Ok(Ending::done(facts.with("advice", json(&advice))))
@@ -99,11 +102,17 @@ pub fn effort(seconds: u64) -> Effort {
 /// not decided.
 pub fn say(run: &Run, advice: &[Advice]) {
     if advice.is_empty() {
-        run.screen.say("\ntoo few rounds count to give advice");
+        run.screen.say("\ntoo few rounds were undisturbed to recommend settings");
         return;
     }
     let (decided, open): (Vec<&Advice>, Vec<&Advice>) = advice.iter().partition(|it| it.is_decided);
-    let parts = [("\nwhat to set:", decided), ("\nnot decided, nothing to set:", open)];
+    let parts = [
+        ("\nrecommended settings:", decided),
+        (
+            "\nno recommendation for these settings, because the results do not differ clearly:",
+            open,
+        ),
+    ];
     for (title, all) in parts.into_iter().filter(|(_, all)| !all.is_empty()) {
         run.screen.say(title);
         for it in all {

@@ -12,17 +12,18 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Create an HTML page of saved results
+/// Create an HTML page from saved results
 ///
-/// The page is one HTML file of less than 300 KB that needs no network. The page shows the verdicts
-/// and their confidence, the advised settings, every variant with its interval, stalls over time
-/// with what the kernel did then, latency, every run, earlier results, the machine, and the command
-/// that repeats the measurement. If several files of results are given, each is compared with the
-/// first one. The comparison is an estimate without a verdict, because each file has only one
-/// execution; 'lab compare A... -- B...' compares several executions. Two files with results of the
-/// same execution are refused. The page also contains the results as data, so every lab verb that
-/// reads a file of results can read the page. A printed page fills at most two sheets, and a note
-/// on it says what was left out.
+/// The HTML page is one file of less than 300 KB that needs no network. The HTML page shows the
+/// verdicts and their confidence, the advised settings, every variant with its confidence interval,
+/// latency, every run, earlier results, the machine, and the command that repeats the measurement.
+/// Its charts show stalls over time, and what the kernel did during each stall. If several result
+/// files are given, each file is compared with the first file. A comparison of files is an estimate
+/// without a verdict, because each file contains only one execution of a case; 'lab compare A... --
+/// B...' compares several executions. Two files with results of the same execution are refused. The
+/// HTML page also contains the results as data, so every lab verb that reads a result file can also
+/// read the HTML page. A printed HTML page fills at most two sheets of paper; a note on the paper
+/// lists the parts that were omitted.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,27 +31,27 @@ Examples:
   pinstripe lab report results.json --out disk.html
   pinstripe lab report before.json after.json --title 'New disk' --out disk.html")]
 pub struct LabReportArgs {
-    /// Files of results, pages of 'lab report', or output of fio [default: the latest results]
+    /// Result files, HTML pages of 'lab report', or output of fio [default: the latest results]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 
-    /// The HTML file to write [default: the first file's name with .html at its end, in the same
-    /// directory]
+    /// The HTML file to write [default: the name of the first file with the extension .html, in the
+    /// same directory]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// Title of the page [default: the case and the measured place]
+    /// Title of the HTML page [default: the case and the measured directory or device]
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
 
     /// The history file [default: pinstripe/lab/history.jsonl in the user's state directory]
     ///
-    /// The page plots earlier results of the same case with the same settings in the same place,
-    /// and marks where they changed for good.
+    /// The HTML page plots earlier results of the same case with the same settings and the same
+    /// directory or device, and marks permanent changes.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     history: Option<PathBuf>,
 
-    /// Also count runs that were disturbed by other load, and label the results
+    /// Also use runs that were disturbed by other load, and label the results that depend on them
     #[arg(long)]
     accept_noise: bool,
 }
@@ -112,10 +113,10 @@ impl LabReportArgs {
         match files.iter().any(is_same) {
             true => Err(Error::new(
                 Kind::Usage,
-                "the report page would overwrite one of its result files",
+                "the report page would overwrite one of the given result files",
             )
             .at(out)
-            .advice("name another file with --out")),
+            .advice("give another file with --out")),
             false => Ok(out),
         }
     }

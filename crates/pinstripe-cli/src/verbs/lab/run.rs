@@ -32,96 +32,99 @@ pub struct LabRunArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of every case")]
 struct SharedOptions {
-    /// Directories to measure; several are compared with the first [default: .]
+    /// Directory to measure; may be given more than once, and each directory is compared with the
+    /// first [default: .]
     ///
-    /// Files are created in a new directory below each DIR, and this new directory is removed at
-    /// the end.
+    /// Files are created in a new directory below each DIR; the new directory is removed at the
+    /// end.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dir: Vec<PathBuf>,
 
-    /// Measure a device, whose content is lost
+    /// Measure a device; all data on the device is lost
     ///
-    /// The device must be free and blank: not mounted, not swap, held open by no other process, no
-    /// data on it, and not part of another device. The serial number of the device must be given
-    /// with --serial, or typed when asked for; the serial number of a loop device is the path of
-    /// its file.
+    /// The device must be unused and blank: it must not be mounted, used as swap, opened by another
+    /// process or part of another device, and it must contain no data. The serial number of the
+    /// device must be given by --serial, or typed at a prompt. The serial number of a loop device
+    /// is the path of the file behind it.
     #[arg(long, value_name = "DEV", value_hint = ValueHint::FilePath, conflicts_with = "dir")]
     device: Option<PathBuf>,
 
-    /// The serial number of the device that may be overwritten
+    /// The serial number of the device of --device, to confirm that the device may be overwritten
     #[arg(long, value_name = "TEXT", requires = "device", conflicts_with = "dir")]
     serial: Option<String>,
 
     /// Overwrite the device although it is not blank
     ///
-    /// --overwrite-unknown is only for data of no known format, such as an earlier measurement
-    /// leaves. A file system, a partition table, a member of an array, or data of any other known
-    /// format is never overwritten.
+    /// --overwrite-unknown is only for data of unknown format, for example data of an earlier
+    /// measurement. A file system, a partition table, a member of an array, or data of any other
+    /// known format is never overwritten.
     #[arg(long, requires = "device", conflicts_with = "dir")]
     overwrite_unknown: bool,
 
-    /// Only show what would be done
+    /// Only show which runs would be made
     #[arg(long)]
     dry_run: bool,
 
-    /// Run each variant exactly this many times, instead of as often as needed
+    /// Run each variant exactly this many times, instead of until its result is precise enough
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: Option<u64>,
 
-    /// Seconds after which no further run is started [default: 300 if --runs is not given]
+    /// Time limit in seconds, after which no further run is started [default: 300 if --runs is not
+    /// given]
     #[arg(long, value_name = "S", value_parser = some_seconds)]
     time: Option<Duration>,
 
-    /// Warm-up runs of each variant, which do not count
+    /// Number of warm-up runs of each variant, which do not count
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(0..=100))]
     warm_up: u64,
 
-    /// Seconds to wait before each run until the machine is quiet
+    /// Maximum number of seconds to wait before each run until the machine is quiet
     ///
     /// A run that starts under other load, or is disturbed by other load, is marked and repeated.
-    /// If runs are shorter than two seconds, the machine is checked once in two seconds.
+    /// If runs are shorter than two seconds, the machine is checked only every two seconds.
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     patience: Duration,
 
-    /// Also count runs that were disturbed by other load, and label the results
+    /// Also use runs that were disturbed by other load, and label the results that depend on them
     ///
-    /// This option is for machines that are never quiet. Disturbed runs are then not repeated, and
-    /// every figure and verdict that uses them is labelled.
+    /// --accept-noise is for machines that are never quiet. Disturbed runs are not repeated, and
+    /// every value and verdict that depends on a disturbed run has a label.
     #[arg(long)]
     accept_noise: bool,
 
-    /// Seed of all random choices [default: a new one]
+    /// Seed of all random choices [default: a new seed for each execution]
     ///
-    /// The same seed makes the same requests in the same order.
+    /// With the same seed, a case makes the same requests in the same order.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
     /// Save the results in this file
     ///
-    /// Default: a file in pinstripe/lab/results below XDG_STATE_HOME, or below ~/.local/state.
-    /// Results are saved after every run (every second if runs are short) and at the end, so that
-    /// an interrupt loses nothing.
+    /// Default: a file in the directory $XDG_STATE_HOME/pinstripe/lab/results, or in
+    /// ~/.local/state/pinstripe/lab/results. Results are saved after every run (every second if
+    /// runs are short) and at the end, so that no result is lost by an interrupt.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// Measure on several machines at the same time, by agents ('lab agent') at these addresses
+    /// Measure on several machines at the same time, through the agents ('lab agent') at these
+    /// addresses
     ///
-    /// Each run starts on all machines at the same time, after their clocks were compared. Paths in
-    /// --dir and in the options of the case are paths on the agents' machines, relative to the
-    /// first directory of the agent, which is also the default of --dir. Results are shown as the
-    /// sum over all machines, and for each machine.
+    /// The clocks of the machines are compared, so that each run starts on all machines at the same
+    /// time. Paths in --dir and in the options of the case are paths on the machines of the agents.
+    /// Relative paths begin at the first directory of the agent, which is also the default of
+    /// --dir. Results are shown as the sum over all machines, and for each machine.
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', requires = "token_file")]
     agents: Vec<String>,
 
-    /// The file with the token that the agents have
+    /// The file that contains the token of the agents
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "agents")]
     token_file: Option<PathBuf>,
 
-    /// Seconds without progress after which an agent is given up
+    /// Seconds without progress after which an agent counts as lost
     ///
-    /// An agent that sends nothing is given up after 15 seconds, or after the time of
-    /// --agent-timeout, if that is shorter.
+    /// An agent that sends no message counts as lost after 15 seconds, or after the time of
+    /// --agent-timeout if that is shorter.
     #[arg(long, value_name = "S", default_value = "300", value_parser = some_seconds)]
     agent_timeout: Duration,
 
@@ -132,13 +135,15 @@ struct SharedOptions {
 
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
-    seconds.ok_or_else(|| "a number of seconds, as in 60 or 2.5".to_owned())
+    seconds.ok_or_else(|| "write a number of seconds, for example 60 or 2.5".to_owned())
 }
 
 fn some_seconds(text: &str) -> std::result::Result<Duration, String> {
     match seconds(text)? {
-        Duration::ZERO => Err("more than 0 seconds".to_owned()),
-        some if some > Duration::from_secs(86_400) => Err("at most a day, 86400".to_owned()),
+        Duration::ZERO => Err("the time must be longer than 0 seconds".to_owned()),
+        some if some > Duration::from_secs(86_400) => {
+            Err("the time must be at most a day (86400 seconds)".to_owned())
+        }
         some => Ok(some),
     }
 }
@@ -146,9 +151,9 @@ fn some_seconds(text: &str) -> std::result::Result<Duration, String> {
 impl clap::Args for LabRunArgs {
     fn augment_args(command: Command) -> Command {
         command
-            .about("Run a case and show what it found")
+            .about("Run a case, and show its results")
             .long_about(
-                "Run a case and show what it found\n\nEach case has options of its own: see \
+                "Run a case, and show its results\n\nEach case has its own options: see \
                  'pinstripe lab run CASE --help'.",
             )
             .after_long_help("Examples:\n  pinstripe lab run fileio --dir /srv --time 60")
@@ -244,7 +249,7 @@ impl LabRunArgs {
         refuse_option(
             !common.store.is_empty(),
             "--store",
-            "a case measures directories: name them with --dir",
+            "a case measures directories: give them with --dir",
         )?;
         refuse_option(
             common.threads.is_some(),
@@ -328,7 +333,7 @@ impl LabRunArgs {
     fn end(&self, run: &Run, results: &Results, place: &Path) -> Result<Ending> {
         if carry::has_runs(results) {
             tell::results(run, results, self.shared.form)?;
-            let saved = format!("\nsaved in {}", escape::path(place));
+            let saved = format!("\nthe results are saved in {}", escape::path(place));
             tell::remark(run, self.shared.form, &saved);
         }
         carry::check_complete(results, place)?;

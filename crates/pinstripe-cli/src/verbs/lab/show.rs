@@ -21,11 +21,11 @@ Examples:
   pinstripe lab show results.json --form csv > runs.csv
   pinstripe lab show results.json --host hosta:7411")]
 pub struct LabShowArgs {
-    /// A file of results, or a page of 'lab report' [default: the latest results]
+    /// A result file, or an HTML page of 'lab report' [default: the latest results]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
 
-    /// Show only the results of this host, if there are results of several hosts
+    /// Show only the results of this host, if the file contains results of several hosts
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
@@ -33,7 +33,7 @@ pub struct LabShowArgs {
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
     form: OutputFormat,
 
-    /// Also count runs that were disturbed by other load, and label the results
+    /// Also use runs that were disturbed by other load, and label the results that depend on them
     #[arg(long)]
     accept_noise: bool,
 }
@@ -72,8 +72,8 @@ fn of_host(results: &Results, host: &str) -> Result<Results> {
             Error::new(Kind::NotFound, format!("there is no host '{host}' in these results"));
         let hosts: Vec<&str> = results.hosts.iter().map(|it| it.address.as_str()).collect();
         match hosts.is_empty() {
-            true => error.advice("the results are of one machine"),
-            false => error.advice(format!("one of {}", hosts.join(", "))),
+            true => error.advice("these results were measured on only one machine"),
+            false => error.advice(format!("give one of these hosts: {}", hosts.join(", "))),
         }
     })
 }
@@ -83,13 +83,13 @@ fn report_again(run: &Run, results: &Results) -> Result<()> {
     let row =
         |words: Vec<String>| run.screen.row(&escape::text(&format!("  {}", command_line(&words))));
     if let Some(words) = command_again(results) {
-        run.screen.row("\nto measure it again:")?;
+        run.screen.row("\nto repeat the measurement, run:")?;
         row(words)?;
     }
     let lines: Vec<_> =
         results.variants.iter().filter_map(|it| command_alone(results, it)).collect();
     if results.variants.len() > 1 && !lines.is_empty() {
-        run.screen.row("one variant alone:")?;
+        run.screen.row("to measure only one variant, run one of:")?;
         lines.into_iter().try_for_each(row)?;
     }
     Ok(())

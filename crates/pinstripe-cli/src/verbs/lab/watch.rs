@@ -113,7 +113,7 @@ fn stage(live: &Live) -> RunStage {
     RunStage { remaining: Remaining { at_least, ..stage.remaining }, ..stage }
 }
 
-/// Formats a line such as `measuring rndrd run 4 of 30 or more 812.3 MB/s 1 min 20 s to 4 min
+/// Formats a line such as `measuring rndrd run 4 of at least 30 812.3 MB/s 1 min 20 s to 4 min
 /// left`.
 fn line(stage: &RunStage, rate: &str) -> String {
     let mut line = stage.label.clone();
@@ -121,7 +121,7 @@ fn line(stage: &RunStage, rate: &str) -> String {
         line += &format!(" {}", stage.variant);
     }
     if stage.runs_at_least > 0 {
-        line += &format!("  run {} of {} or more", stage.runs + 1, stage.runs_at_least);
+        line += &format!("  run {} of at least {}", stage.runs + 1, stage.runs_at_least);
     }
     if !rate.is_empty() {
         line += &format!("  {rate}");
@@ -166,7 +166,7 @@ mod tests {
             remaining: Remaining { at_least: Some(Duration::from_secs(80)), at_most: None },
             ..RunStage::default()
         };
-        let whole = "measuring seqrd  run 4 of 30 or more  9.0 MB/s  1 min 20 s left";
+        let whole = "measuring seqrd  run 4 of at least 30  9.0 MB/s  1 min 20 s left";
         assert_eq!(line(&stage, "9.0 MB/s"), whole);
         stage.remaining.at_most = Some(Duration::from_secs(240));
         assert!(line(&stage, "").ends_with("1 min 20 s to 4 min 0 s left"), "{}", line(&stage, ""));

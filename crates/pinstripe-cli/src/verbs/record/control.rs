@@ -90,13 +90,14 @@ fn answer_json(take: &RunningTake, done: &Result<()>) -> Value {
 Examples:
   pinstripe record ctl status /mnt/a/gig --json
   pinstripe record ctl disarm /mnt/a/gig 5-8
-  pinstripe record ctl start /mnt/a/gig                    # of a take that was begun with --armed
+  pinstripe record ctl start /mnt/a/gig                    # for a take that was begun with --armed
   pinstripe record ctl mark /mnt/a/gig 'second movement'
-  pinstripe record ctl arm /mnt/a/gig 'room mic'           # from now on
+  pinstripe record ctl arm /mnt/a/gig 'room mic'           # record this stream from now on
   pinstripe record ctl split /mnt/a/gig
   pinstripe record ctl stop /mnt/a/gig")]
 pub struct CtlArgs {
-    /// What to do: status, start, stop, split (begin new files now), mark, arm or disarm
+    /// The command to the recorder: status, start, stop, split (begin new files now), mark, arm or
+    /// disarm
     #[arg(value_name = "WHAT",
           value_parser = ["status", "start", "stop", "split", "mark", "arm", "disarm"])]
     what: String,
@@ -105,8 +106,8 @@ pub struct CtlArgs {
     #[arg(value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     directory: PathBuf,
 
-    /// For 'mark', the text of the mark; for 'arm' and 'disarm', the streams: a name, numbers as in
-    /// 1,4-8, or all
+    /// For 'mark': the text of the mark. For 'arm' and 'disarm': the streams, as a name, as numbers
+    /// (for example 1,4-8) or as the word all
     #[arg(value_name = "TEXT", default_value = "")]
     text: String,
 }
@@ -119,7 +120,10 @@ impl CtlArgs {
     /// [`Kind::Unanswered`] without an answer.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.text.contains('\n') || self.text.len() > TEXT_BYTES {
-            return Err(Error::new(Kind::Usage, "the text must be one short line"));
+            return Err(Error::new(
+                Kind::Usage,
+                format!("the text must be a single line of at most {TEXT_BYTES} bytes"),
+            ));
         }
         let line = format!("{} {}", self.what, self.text);
         line.parse::<TakeOrder>()?;
@@ -127,7 +131,8 @@ impl CtlArgs {
         let answer = ask(&path, &line)?;
         run.screen.event(&Event::new("recording").with_fields(&answer))?;
         if answer["ok"] != json!(true) {
-            let what = answer["error"].as_str().unwrap_or("the recorder refused").to_owned();
+            let what =
+                answer["error"].as_str().unwrap_or("the recorder refused the command").to_owned();
             let is_missing = answer["kind"] == json!(Kind::NotFound.name());
             let kind = if is_missing { Kind::NotFound } else { Kind::Refused };
             return Err(Error::new(kind, what).at(&path));
@@ -138,7 +143,7 @@ impl CtlArgs {
 }
 
 /// Formats a line such as `recording 'gig': 62 of 64 streams, 0:01:05 with 0:00:10 of pre-roll,
-/// room for 2:11:00, ring worst 23 %, durable lag 1.1 s, 0 overruns`.
+/// disk space for 2:11:00, highest ring fill 23 %, durable lag 1.1 s, 0 overruns`.
 fn line_of(answer: &Value) -> String {
     let number = |key: &str| answer[key].as_f64().unwrap_or(0.0);
     let pre_roll = match number("pre_roll_seconds") {
@@ -147,13 +152,13 @@ fn line_of(answer: &Value) -> String {
     };
     let left = answer["left_seconds"].as_f64();
     format!(
-        "{} '{}': {} of {}, {}{pre_roll}, {}, ring worst {:.0} %, durable lag {:.1} s, {}",
+        "{} '{}': {} of {}, {}{pre_roll}, {}, highest ring fill {:.0} %, durable lag {:.1} s, {}",
         escape::text(answer["phase"].as_str().unwrap_or("")),
         escape::text(answer["take"].as_str().unwrap_or("")),
         number("armed_streams"),
         counted(number("streams") as u64, "stream"),
         clock(number("elapsed_seconds")),
-        left.map_or("room unknown".to_owned(), |it| format!("room for {}", clock(it))),
+        left.map_or("disk space unknown".to_owned(), |it| format!("disk space for {}", clock(it))),
         number("ring_worst_percent"),
         number("durable_lag_ms") / 1e3,
         counted(number("overruns") as u64, "overrun"),
@@ -163,7 +168,8 @@ fn line_of(answer: &Value) -> String {
 fn ask(path: &Path, line: &str) -> Result<Value> {
     let mut client = Client::connect(path, PEER)?.ok_or_else(|| {
         Error::new(Kind::NotFound, "no take is being recorded in this directory").at(path).advice(
-            "name the directory of a take that is being recorded, in any directory given with --to",
+            "give the directory of a take that is being recorded, which is below any directory \
+             that was given with --to",
         )
     })?;
     client.set_timeout(TIMEOUT)?;

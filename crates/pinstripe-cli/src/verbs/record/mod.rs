@@ -43,34 +43,35 @@ const CHUNK_BYTES: u64 = 32 << 10;
 /// The interval of commits.
 const COMMIT_EVERY: Duration = Duration::from_secs(1);
 
-/// Record many streams at once to plain disks, and report what is durable
+/// Record many streams at the same time to ordinary disks, and report which data is durable
 ///
-/// Each stream goes through a ring buffer in memory to a file of its own. The recording begins at
-/// once; --measure measures the disk first to choose the size of the rings. Every second, the
-/// written data is made durable, then the journal is extended to cover that data, then the headers
-/// are updated. The durable lag is the age of the oldest sample that a power failure would lose.
-/// Frames that do not fit into a ring are replaced by silence of the same length, counted and
-/// marked, and the exit code is 3.
+/// Each stream passes through a ring buffer in memory into its own file. The recording begins
+/// immediately, unless --measure is given, which measures the disk before the recording to choose
+/// the size of the ring buffers. Every second, the recorder makes the written data durable, then
+/// adds the data to the journal, and then updates the headers of the files. The durable lag is the
+/// age of the oldest sample that a power failure would lose. Frames that do not fit into a ring
+/// buffer are replaced by silence of the same length, counted and marked; the exit code is then 3.
 ///
-/// After a crash, the files can be played as they are, up to the length in their headers;
-/// 'pinstripe recover' completes the files.
+/// After a crash, the files can be played up to the length in their headers; 'pinstripe recover'
+/// completes the files.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
-INPUT is
+INPUT is one of
   test:[streams=N][,rate=HZ][,format=s24][,channels=N][,frames=N][,pace=clock|free][,ppm=N]
                              streams with content that 'pinstripe verify' can check
   pcm:PLACE,rate=HZ,channels=N,format=FORMAT[,name=NAME]
                              samples from a file, a FIFO, - (standard input), unix:PATH or
-                             tcp:HOST:PORT. FORMAT: u8, s16, s24, s32, f32 (le or be may follow),
-                             s24_32le, or ALSA's names
+                             tcp:HOST:PORT. FORMAT is u8, s16, s24, s32 or f32 (le or be may be
+                             appended), s24_32le, or a name of ALSA, for example S24_3LE
   rtp:ADDRESS:PORT,format=L24|L16,rate=HZ,channels=N[,pt=N][,jitter=MS][,name=NAME]
-  rtp:FILE.sdp[,jitter=MS]   sound from a network, as AES67 devices, ffmpeg and GStreamer send it;
-                             packets may come out of order within the jitter, 60 ms
+  rtp:FILE.sdp[,jitter=MS]   RTP sound from a network, as AES67 devices, ffmpeg and GStreamer send
+                             it; packets may arrive out of order within the jitter (60 ms)
   jack:[CLIENT:]PATTERN[,format=s24|s16|f32]
-                             ports of a JACK server or of PipeWire that match, with * and ?
+                             ports of a JACK server or of PipeWire that match PATTERN; * and ? are
+                             wildcards
   alsa:DEVICE[,rate=HZ][,channels=N][,format=s24][,name=NAME]
-                             a device of 'arecord -L'
+                             a device that 'arecord -L' lists
   raw:PLACE[,rate=BYTES][,name=NAME]
                              any bytes; rate is the expected number of bytes per second
 
@@ -88,7 +89,7 @@ Examples:
   pinstripe record radio --to /mnt/a --ring 256K --writes direct \\
     raw:tcp:10.0.0.7:1234,rate=4000000
   pinstripe record gig --to /mnt/a --ring 128K --pre-roll 10s \\
-    'jack:system:capture_*'             # begins with:
+    'jack:system:capture_*'             # starts with:
   pinstripe record ctl start /mnt/a/gig
   pinstripe record ctl mark /mnt/a/gig 'second movement'
   pinstripe recover /mnt/a/gig          # after a crash
@@ -98,11 +99,12 @@ pub struct RecordArgs {
     #[command(subcommand)]
     command: Option<RecordCommand>,
 
-    /// Name of the take: a directory of this name is created in each directory of --to
+    /// Name of the take (the recording): a directory of this name is created in each directory of
+    /// --to
     #[arg(value_name = "TAKE", required = true)]
     take: Option<String>,
 
-    /// What to record; may be given more than once
+    /// Input to record, in a form that 'pinstripe record --help' lists; may be given more than once
     #[arg(value_name = "INPUT", required = true, value_parser = input)]
     inputs: Vec<InputSpec>,
 
@@ -117,22 +119,24 @@ pub struct RecordArgs {
     #[arg(long)]
     mirror: bool,
 
-    /// Ring buffer of each stream in bytes, a power of two from 8K to 64M [default: by earlier takes on
-    /// the disk, or 4 seconds]
+    /// Size of the ring buffer of each stream: a power of two from 8K to 64M [default: derived from
+    /// earlier takes on the same disk, or 4 seconds of data]
     ///
-    /// Without this option, the size comes from what the last takes or the last measurement on the same
-    /// disk needed, for as many streams. On a new disk, a ring holds 4 seconds, and all rings together
+    /// Without --ring, the recorder derives the size from the last takes with at least as many
+    /// streams on the same disk, or from the last measurement of the disk. On a disk without
+    /// earlier takes, a ring buffer has space for 4 seconds of data, and all ring buffers together
     /// use at most a quarter of --memory.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     ring: Option<Size>,
 
-    /// Measure the disk before the take, for 20 s or the given time, and size the rings by the result
+    /// Measure the disk before the take, for TIME (20 s if no TIME is given), and choose the size
+    /// of the ring buffers by the result
     #[arg(long, value_name = "TIME", value_parser = duration, num_args = 0..=1,
           require_equals = true, default_missing_value = "20s", conflicts_with = "ring")]
     measure: Option<Time>,
 
-    /// Minimum size of a write, 4K to 1M, at most half of a ring [default: 32K, or half of a
-    /// smaller ring]
+    /// Minimum size of a write: 4K to 1M, but at most half of a ring buffer [default: 32K, or half
+    /// of the ring buffer if that is less]
     ///
     /// Smaller writes leave more of the ring buffer free for stalls of the disk.
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -141,49 +145,54 @@ pub struct RecordArgs {
     /// How data is written: buffered (one thread, through the page cache), direct (several threads,
     /// bypassing the page cache) or auto
     ///
-    /// The value auto chooses direct only if the page cache has no room for the streams, as on a
-    /// machine with little memory, and reports the choice and the reason.
+    /// With auto, the recorder uses direct only if the page cache has no room for the streams, for
+    /// example on a machine with little memory. The recorder reports whether it uses buffered or
+    /// direct, and the reason.
     #[arg(long, value_name = "WAY", value_parser = parsed::<WriteChoice>, default_value = "auto")]
     writes: WriteChoice,
 
-    /// Stop after this time, as in 90s or 2h
+    /// Stop the recording after this time, for example 90s or 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Time>,
 
     /// Open the inputs and show their levels, but start recording only on command
     ///
-    /// 'pinstripe record ctl start', or the key r on the screen, starts the take. Streams can be
-    /// armed and disarmed before and during the take. A take that is never started leaves no files.
+    /// 'pinstripe record ctl start', or the key r on the screen, starts an armed take. Streams can
+    /// be armed (selected for recording) and disarmed before and during the take. A take that is
+    /// never started leaves no files.
     #[arg(long)]
     armed: bool,
 
-    /// Also record this much input from before the start command, as in 10s; implies --armed
+    /// Also record the input that arrived during this time before the start command, for example
+    /// 10s; implies --armed
     ///
-    /// Until the start, the last input of this duration is kept in a file on disk. The maximum of
-    /// --pre-roll is 10 min.
+    /// Until the start command, the latest input of this duration is kept in a file on disk. The
+    /// maximum of --pre-roll is 10 min.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pre_roll: Option<Time>,
 
-    /// Accept remote control by OSC in UDP packets at this address, as in 3819 or 0.0.0.0:3819
+    /// Accept remote control by OSC messages (UDP) at this port or address, for example 3819 or
+    /// 0.0.0.0:3819
     ///
-    /// The recorder understands the messages of Ardour and Reaper, and answers each with the status
-    /// of the take. If only a port is given, the recorder accepts packets only from this machine;
-    /// --osc-from allows other senders.
+    /// The recorder understands the OSC messages of Ardour and Reaper, and answers each message
+    /// with the status of the take. If only a port is given, the recorder accepts packets only from
+    /// this machine; --osc-from allows other senders.
     #[arg(long, value_name = "ADDRESS", value_parser = senders::listening)]
     osc: Option<SocketAddr>,
 
-    /// Accept OSC from this address or network too, as in 192.168.1.7 or 10.0.0.0/24; may be given
-    /// more than once
+    /// Also accept OSC messages from this address or network, for example 192.168.1.7 or
+    /// 10.0.0.0/24; may be given more than once
     ///
-    /// OSC has no password: any host that can send packets from such an address can start and stop
-    /// takes.
+    /// OSC has no password: any host that can send packets from an accepted address can start and
+    /// stop takes.
     #[arg(long, value_name = "NETWORK", requires = "osc")]
     osc_from: Vec<Sender>,
 
-    /// Kind of the files: wav, bw64, caf, flac or raw
+    /// Format of the files: wav, bw64, caf, flac or raw
     ///
-    /// A wav file becomes RF64 in place before it exceeds 4 GiB; a bw64 file becomes BW64, which
-    /// fewer programs can read. A flac file is encoded during the recording, which needs libFLAC.
+    /// Before a wav file exceeds 4 GiB, it is converted to RF64 in place; a bw64 file is converted
+    /// to BW64, which fewer programs can read. A flac file is encoded during the recording, which
+    /// needs libFLAC.
     #[arg(long, value_name = "KIND", value_parser = parsed::<FileKind>, default_value = "wav")]
     format: FileKind,
 
@@ -191,7 +200,7 @@ pub struct RecordArgs {
     #[arg(long)]
     poly: bool,
 
-    /// Begin a new file after this time or size, as in 30min or 4G
+    /// Begin a new file after this time or size, for example 30min or 4G
     #[arg(long, value_name = "TIME|SIZE", value_parser = segment)]
     segment: Option<FileBoundary>,
 
@@ -206,7 +215,7 @@ pub struct RecordArgs {
     #[command(flatten)]
     beside: OverdubArgs,
 
-    /// Show one line instead of the full screen on the terminal
+    /// Show one status line instead of a full screen on the terminal
     #[arg(long)]
     no_screen: bool,
 
@@ -234,7 +243,8 @@ fn input(text: &str) -> std::result::Result<InputSpec, String> {
 
 /// Reads a time such as `30min`, `90s` or `2h`, or a size with a capital letter such as `4G`.
 fn segment(text: &str) -> std::result::Result<FileBoundary, String> {
-    let wrong = || "write a time as in 30min, 90s or 2h, or a size as in 4G".to_owned();
+    let wrong =
+        || "write a time, for example 30min, 90s or 2h, or a size, for example 4G".to_owned();
     if text.ends_with(['K', 'M', 'G', 'T']) {
         let bytes = parse_size(text).map_err(one_line)?;
         return if bytes >= 1 << 16 { Ok(FileBoundary::Bytes(bytes)) } else { Err(wrong()) };
@@ -275,7 +285,7 @@ impl RecordArgs {
         refuse_option(
             !run.common.store.is_empty(),
             "--store",
-            "name the directories for the take with --to",
+            "give the directories for the take with --to",
         )?;
         if let Some(RecordCommand::Ctl(ctl)) = &self.command {
             return ctl.run(run);
@@ -381,7 +391,9 @@ impl RecordArgs {
             // A missing directory is refused later, with its own message.
             let Ok(real) = to.canonicalize() else { continue };
             if known.contains(&real) {
-                return Err(Error::new(Kind::Usage, "--to names this directory twice").at(to));
+                return Err(
+                    Error::new(Kind::Usage, "this directory is given twice with --to").at(to)
+                );
             }
             known.push(real);
         }
@@ -429,10 +441,14 @@ impl RecordArgs {
             Some(address) if !address.ip().is_loopback() && self.osc_from.is_empty() => {
                 Err(Error::new(
                     Kind::Usage,
-                    "OSC messages from other machines are accepted only from known addresses",
+                    "the recorder accepts OSC messages from other machines only if their addresses \
+                     are given with --osc-from",
                 )
                 .expected("--osc-from", address)
-                .advice("name the addresses that may send, as in --osc-from 192.168.1.0/24"))
+                .advice(
+                    "give the addresses that are permitted to send messages, for example \
+                     --osc-from 192.168.1.0/24",
+                ))
             }
             _ => Ok(()),
         }
@@ -456,7 +472,7 @@ impl RecordArgs {
         let take = self.take.clone().unwrap_or_default();
         if !is_plain_name(&take) || take == "ctl" {
             return Err(Error::new(Kind::Usage, format!("'{take}' cannot be the name of a take"))
-                .advice("choose a name that a directory can have, without a slash"));
+                .advice("choose a valid name of a directory, without a slash"));
         }
         if self.mirror && self.to.len() < 2 {
             return Err(Error::new(Kind::Usage, "a mirror needs two directories")

@@ -53,7 +53,8 @@ impl OscRemote {
         address: SocketAddr,
         senders: &[Sender],
     ) -> Result<OscRemote> {
-        let cannot = |error| Error::io("cannot listen for OSC", address.to_string(), error);
+        let cannot =
+            |error| Error::io("cannot listen for OSC messages", address.to_string(), error);
         let socket = UdpSocket::bind(address).map_err(cannot)?;
         socket.set_nonblocking(true).map_err(cannot)?;
         let address = socket.local_addr().map_err(cannot)?;

@@ -16,20 +16,20 @@ const RING_BYTES: u64 = 128 << 10;
 /// Options of a take that is played during the recording.
 #[derive(clap::Args)]
 pub struct OverdubArgs {
-    /// Play this take during the recording, aligned with it to the sample
+    /// Play this earlier take during the recording, aligned with the new take to the exact sample
     ///
     /// The first frame of the new take corresponds to the first frame that is played. With JACK,
-    /// the two frames are aligned by the clock of the server and the latencies that it reports;
-    /// with pcm, by counting frames.
+    /// the two takes are aligned by the clock of the JACK server and the latencies that the server
+    /// reports; with pcm, they are aligned by counting frames.
     #[arg(long, value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     play: Option<PathBuf>,
 
-    /// Where to play, as for --to of 'pinstripe play' [default: 'jack:' if a JACK input is
-    /// recorded]
+    /// Where to play the take of --play: a value of 'pinstripe play --to' [default: 'jack:' if a
+    /// JACK input is recorded]
     #[arg(long, value_name = "SINK", requires = "play")]
     play_to: Option<String>,
 
-    /// Position to start playing at, as in 90s
+    /// Position in the take of --play at which to start, for example 90s
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "play")]
     play_from: Option<Time>,
 }
@@ -53,9 +53,9 @@ impl OverdubArgs {
             (Some(to), _) => to.as_str(),
             (None, true) => "jack:",
             (None, false) => {
-                return Err(Error::new(Kind::Usage, "no playback target is given").advice(
-                    "name a playback target with --play-to, as in --play-to jack: or --play-to \
-                     alsa:default",
+                return Err(Error::new(Kind::Usage, "no playback target was given").advice(
+                    "give a playback target with --play-to, for example --play-to jack: or \
+                     --play-to alsa:default",
                 ));
             }
         };
@@ -64,7 +64,7 @@ impl OverdubArgs {
                 Kind::Usage,
                 "standard output is used for the messages of the recorder",
             )
-            .advice("play to a FIFO: --play-to pcm:FIFO"));
+            .advice("play to a FIFO with --play-to pcm:FIFO"));
         }
         let plan = PlayPlan {
             from: self.play_from.map_or(Duration::ZERO, |it| it.0),

@@ -76,11 +76,17 @@ pub fn choose(
     let all = memory_of(shapes.len(), ring)?;
     let why = match source {
         RingSource::Option => "as given",
-        RingSource::Default => "a default; --measure measures the disk first",
-        RingSource::Measurement => "from the last measurement of this disk",
-        RingSource::Takes => "from earlier takes on this disk",
+        RingSource::Default => {
+            "this is the default; with --measure, the size is chosen by a measurement of the disk"
+        }
+        RingSource::Measurement => "this size was chosen by the last measurement of this disk",
+        RingSource::Takes => "this size was chosen by earlier takes on this disk",
     };
-    run.screen.say(&format!("rings of {}, {} in all: {why}", format_size(ring), format_size(all)));
+    run.screen.say(&format!(
+        "ring buffers of {} for each stream, {} in total: {why}",
+        format_size(ring),
+        format_size(all)
+    ));
     let event = Event::new("rings").with("ring_bytes", ring).with("memory_bytes", all);
     run.screen.event(&event.with("source", source.name()))?;
     Ok(ring)
@@ -119,7 +125,8 @@ fn keep(run: &Run, directory: &Path, new: RingObservation) {
     let mut observations = known(directory);
     observe(&mut observations, new);
     if let Err(error) = replace_state(&file, &DiskFile { version: VERSION, observations }) {
-        run.monitor.note(&format!("cannot save what this take saw of its disk: {error}"));
+        run.monitor
+            .note(&format!("cannot save the measured speed of the disk for later takes: {error}"));
     }
 }
 

@@ -36,7 +36,8 @@ impl FromStr for Sender {
 
     /// `192.168.1.7`, `10.0.0.0/24`, `fd00::/64`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "write an address or a network, as in 192.168.1.7 or 10.0.0.0/24".to_owned();
+        let wrong =
+            || "write an address or a network, for example 192.168.1.7 or 10.0.0.0/24".to_owned();
         let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let all = if address.is_ipv4() { 32 } else { 128 };
@@ -58,7 +59,7 @@ pub fn listening(text: &str) -> Result<SocketAddr, String> {
         _ if text == "localhost" => Ok(at(Ipv4Addr::LOCALHOST.into())),
         _ => text.parse(),
     };
-    found.map_err(|_| "write a port or an address, as in 3819 or 0.0.0.0:3819".to_owned())
+    found.map_err(|_| "write a port or an address, for example 3819 or 0.0.0.0:3819".to_owned())
 }
 
 #[cfg(test)]

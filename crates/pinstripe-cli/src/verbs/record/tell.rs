@@ -105,7 +105,7 @@ pub fn begin(
     (why, osc): (&str, Option<SocketAddr>),
 ) {
     run.screen.say(&format!(
-        "{} '{}': {}, each with a ring buffer of {}, until {}",
+        "{} '{}': {}, each with a ring buffer of {}; the recorder stops after {}",
         match plan.armed {
             Some(_) => "armed",
             None => "recording",
@@ -114,13 +114,13 @@ pub fn begin(
         counted(status.streams as u64, "stream"),
         format_size(plan.ring_bytes),
         match plan.most {
-            Some(most) => format!("{} are over, or an interrupt", time::span(most)),
-            None => "the inputs end, or an interrupt".to_owned(),
+            Some(most) => format!("{}, or when it is interrupted", time::span(most)),
+            None => "all inputs have ended, or when it is interrupted".to_owned(),
         },
     ));
-    run.screen.say(&format!("writes: {} ({why})", plan.engine.writes));
+    run.screen.say(&format!("write policy: {} ({why})", plan.engine.writes));
     if let Some(osc) = osc {
-        run.screen.say(&format!("OSC at {osc}"));
+        run.screen.say(&format!("OSC messages are accepted at {osc}"));
     }
     if plan.armed.is_some() {
         run.screen.say("to begin the take, run 'pinstripe record ctl start DIR/TAKE'");
@@ -141,11 +141,14 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         run.monitor.note(refusal);
     }
     if !outcome.is_locked {
-        run.monitor
-            .note("the rings are not locked in memory: allow more locked memory with 'ulimit -l'");
+        run.monitor.note(
+            "the ring buffers are not locked in memory: allow more locked memory with 'ulimit -l'",
+        );
     }
     if outcome.manifest.state == TakeState::Armed {
-        run.screen.say("the take never began: nothing was recorded, and its files were removed");
+        run.screen.say(
+            "the take never began, so nothing was recorded, and the files of the take were removed",
+        );
         return Ok(Ending::done(facts(outcome)));
     }
     for (number, stream) in outcome.manifest.streams.iter().enumerate() {
@@ -163,8 +166,8 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         lost(last, run.count(Counter::Losses)),
     ));
     run.screen.say(&format!(
-        "fullest ring {:.0} %, longest write {:.1} ms, longest durable lag {:.2} s, all data \
-         durable {:.2} s after the end",
+        "highest ring fill {:.0} %, longest write {:.1} ms, longest durable lag {:.2} s; all data \
+         was durable {:.2} s after the end",
         figures.ring_worst_percent,
         figures.longest_write_ms,
         figures.durable_lag_worst_ms / 1e3,
@@ -217,7 +220,7 @@ fn lost(last: &TakeStatus, losses: u64) -> String {
         // Other problems in the ledger were reported when they occurred.
         (0, true) => "nothing lost".to_owned(),
         (0, false) => format!("{}, nothing lost", parts.join(", ")),
-        (_, true) => "with the losses named above".to_owned(),
+        (_, true) => "with the losses that are listed above".to_owned(),
         (_, false) => parts.join(", "),
     }
 }
@@ -262,6 +265,10 @@ mod tests {
         assert_eq!(told(0, 480, 0, 1), "480 frames were not received from the inputs");
         assert_eq!(told(0, 0, 1, 0), "a directory failed, nothing lost");
         assert_eq!(told(0, 0, 2, 3), "2 directories failed");
-        assert_eq!(told(0, 0, 0, 1), "with the losses named above", "an input could not be read");
+        assert_eq!(
+            told(0, 0, 0, 1),
+            "with the losses that are listed above",
+            "an input could not be read"
+        );
     }
 }

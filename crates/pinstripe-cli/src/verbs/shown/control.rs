@@ -71,7 +71,7 @@ pub(super) fn ask(verb: &str, mountpoint: &Path) -> Result<ShownStatus> {
     ask_at(&socket)?.ok_or_else(|| {
         Error::new(
             Kind::NotFound,
-            format!("no 'pinstripe {verb}' of this user is mounted at this path"),
+            format!("no 'pinstripe {verb}' that this user started is mounted at this path"),
         )
         .at(mountpoint)
         .advice(format!("'pinstripe {verb} status' lists the mounts of this user"))
@@ -107,8 +107,13 @@ fn ask_at(socket: &Path) -> Result<Option<ShownStatus>> {
     let line = client.line()?;
     let status = serde_json::from_str(&line);
     status.map(Some).map_err(|error| {
-        Error::new(Kind::Unsupported, format!("an answer from a different version: {error}"))
-            .at(socket)
+        Error::new(
+            Kind::Unsupported,
+            format!(
+                "the process that serves the mount runs a different version of pinstripe: {error}"
+            ),
+        )
+        .at(socket)
     })
 }
 

@@ -266,7 +266,7 @@ fn respond(head: &[u8], page: &dyn Fn() -> String) -> Response {
     let found = match path {
         PATH => Response { status: "200 OK", kind: FIGURES, body: page(), is_head: false },
         "/" => {
-            let body = format!("pinstripe: the figures are at {PATH}\n");
+            let body = format!("pinstripe: the metrics are at {PATH}\n");
             Response { status: "200 OK", kind: TEXT, body, is_head: false }
         }
         _ => Response::plain("404 Not Found"),

@@ -38,12 +38,14 @@ impl FromStr for MetricsPlace {
             return match text.is_empty() {
                 true => Err(Error::new(
                     Kind::Usage,
-                    "write an address to listen at, or the path of a file",
+                    "write an address at which metrics are served, or the path of a file",
                 )),
                 false => Ok(MetricsPlace::File(text.into())),
             };
         };
-        let port = port.parse().map_err(|_| Error::new(Kind::Usage, format!("no port: {port}")))?;
+        let port = port
+            .parse()
+            .map_err(|_| Error::new(Kind::Usage, format!("this is not a port number: {port}")))?;
         let found = ("localhost", port).to_socket_addrs().ok().and_then(|mut all| all.next());
         Ok(MetricsPlace::Address(found.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], port)))))
     }
@@ -95,10 +97,15 @@ const FILES: &[FileFamily] = &[
         "Prefetched bytes of the file that were dropped unread.",
         |it| it.wasted_bytes as f64,
     ),
-    ("file_ahead_bytes", "gauge", "Prefetched bytes of the file, not yet read or dropped.", |it| {
-        it.ahead_bytes as f64
+    (
+        "file_ahead_bytes",
+        "gauge",
+        "Prefetched bytes of the file that were not yet read or dropped.",
+        |it| it.ahead_bytes as f64,
+    ),
+    ("file_hits_total", "counter", "Reads whose bytes were already in memory (hits).", |it| {
+        it.hits as f64
     }),
-    ("file_hits_total", "counter", "Reads whose bytes were ready (hits).", |it| it.hits as f64),
     ("file_stalls_total", "counter", "Reads that had to wait (stalls).", |it| it.stalls as f64),
 ];
 
@@ -123,8 +130,10 @@ const MEMBERS: &[MemberFamily] = &[
 
 const STREAMS: &[StreamFamily] = &[
     ("stream_count", "Detected streams of the file with this pattern.", |it| it.streams as f64),
-    ("stream_window_records", "Read-ahead of these streams, in records.", |it| it.window as f64),
-    ("stream_used_records", "Records that were read in these streams.", |it| it.used as f64),
+    ("stream_window_records", "Read-ahead of the detected streams, in records.", |it| {
+        it.window as f64
+    }),
+    ("stream_used_records", "Records that were read in the detected streams.", |it| it.used as f64),
 ];
 
 /// All metrics, in the text format 0.0.4.
@@ -176,22 +185,32 @@ impl MetricsPage {
         }
         let memory = &status.memory;
         for (name, kind, help, value) in [
-            ("memory_budget_bytes", "gauge", "Memory for content.", memory.budget_bytes),
-            ("memory_held_bytes", "gauge", "Bytes of memory in use.", memory.held_bytes),
+            ("memory_budget_bytes", "gauge", "Memory limit for file content.", memory.budget_bytes),
+            (
+                "memory_held_bytes",
+                "gauge",
+                "Bytes of memory in use for file content.",
+                memory.held_bytes,
+            ),
             (
                 "memory_peak_bytes",
                 "gauge",
-                "Highest number of bytes of memory in use.",
+                "Highest number of bytes of memory in use for file content.",
                 memory.peak_bytes,
             ),
             ("queued", "gauge", "Prefetch requests that wait for a thread.", memory.queued),
             (
                 "fetched_demanded_bytes_total",
                 "counter",
-                "Bytes fetched for readers that waited for them.",
+                "Bytes fetched while a reader waited for them.",
                 memory.demanded_bytes,
             ),
-            ("fetched_ahead_bytes_total", "counter", "Bytes fetched ahead.", memory.ahead_bytes),
+            (
+                "fetched_ahead_bytes_total",
+                "counter",
+                "Bytes that were prefetched.",
+                memory.ahead_bytes,
+            ),
             (
                 "fetched_wasted_bytes_total",
                 "counter",
@@ -214,14 +233,19 @@ impl MetricsPage {
         if let Some(cache) = &status.cache {
             for (name, kind, help, value) in [
                 ("cache_max_bytes", "gauge", "Size of the local cache.", cache.max_bytes),
-                ("cache_held_bytes", "gauge", "Bytes in it.", cache.held_bytes),
+                ("cache_held_bytes", "gauge", "Bytes in the local cache.", cache.held_bytes),
                 (
                     "cache_found_bytes_total",
                     "counter",
                     "Bytes read from the local cache.",
                     cache.found_bytes,
                 ),
-                ("cache_missed_bytes_total", "counter", "Bytes not found.", cache.missed_bytes),
+                (
+                    "cache_missed_bytes_total",
+                    "counter",
+                    "Bytes that were requested but not in the local cache.",
+                    cache.missed_bytes,
+                ),
                 (
                     "cache_stored_bytes_total",
                     "counter",

@@ -37,7 +37,7 @@ pub const FILES_TOLD: usize = 32;
 /// Options of all mounts.
 #[derive(clap::Args)]
 pub struct ShownArgs {
-    /// Let other users access the mount, as far as owners and modes allow
+    /// Let other users access the mount, as far as the owners and modes of the files allow it
     #[arg(long)]
     allow_other: bool,
 
@@ -52,15 +52,17 @@ pub struct ShownArgs {
     #[arg(long)]
     foreground: bool,
 
-    /// Append messages to this file while in the background [default: messages are dropped]
+    /// Append the messages of the process in the background to this file [default: messages are
+    /// discarded]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     log: Option<PathBuf>,
 
-    /// Offer the figures of 'status' to Prometheus at http://ADDR/metrics, or write them to a file
+    /// Provide the values that 'status' shows to Prometheus, at http://ADDR/metrics or in a file
     ///
-    /// ADDR is an address with a port, as in 127.0.0.1:9419; any client that can connect to it can
-    /// read the names of files. Any other value is a file name; the file is written every ten
-    /// seconds for the textfile collector of Prometheus' node exporter.
+    /// ADDR is an address with a port, for example 127.0.0.1:9419; any client that can connect to
+    /// ADDR can read the names of files. Any value that is not an address is a file name. A file of
+    /// --metrics is written every ten seconds, for the textfile collector of the Prometheus node
+    /// exporter.
     #[arg(long, value_name = "ADDR|FILE", value_parser = parsed::<MetricsPlace>)]
     metrics: Option<MetricsPlace>,
 }
@@ -229,9 +231,9 @@ fn announce<T>(run: &Run, shown: &Shown<'_, T>, mount: &Mount, metrics: Option<&
     let event = event.with_all(shown.ready.clone());
     // A failure is remembered and reported at the end.
     let _ = run.screen.event(&event);
-    run.screen.say(&format!("{} shown in {}", shown.ready_line, escape::text(&place)));
+    run.screen.say(&format!("{} can now be read in {}", shown.ready_line, escape::text(&place)));
     if let Some(url) = metrics {
-        run.screen.say(&format!("figures at {url}"));
+        run.screen.say(&format!("metrics are served at {url}"));
     }
     if !mount.reads_far_ahead() {
         run.screen.say(
@@ -239,8 +241,8 @@ fn announce<T>(run: &Run, shown: &Shown<'_, T>, mount: &Mount, metrics: Option<&
              pinstripe runs as root",
         );
     }
-    let end = format!("until 'umount {}'", escape::text(&place));
-    let or_interrupt = if background::is_background() { "" } else { " or an interrupt" };
+    let end = format!("to end the mount, run 'umount {}'", escape::text(&place));
+    let or_interrupt = if background::is_background() { "" } else { ", or press Ctrl-C" };
     run.screen.say(&format!("{end}{or_interrupt}"));
     run.screen.flush();
 }

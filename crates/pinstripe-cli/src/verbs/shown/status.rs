@@ -14,11 +14,12 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// List the mounts, and show what their read-ahead does
+/// List the mounts, and show statistics of their read-ahead
 ///
-/// Lists recently read files with their streams of reads. For each stream, the list shows its
-/// stride, how far ahead it is read, reads whose bytes were ready (hits), reads that had to wait
-/// (stalls), and bytes prefetched in vain.
+/// For each mount, the command lists the files that were read recently, with their streams of reads
+/// (reads with one pattern). For each stream of reads, the list shows the stride, the read-ahead
+/// distance, the number of reads whose data was already prefetched (hits), the number of reads that
+/// had to wait (stalls), and the number of bytes that were prefetched but not read.
 #[derive(clap::Args)]
 pub struct StatusArgs {
     /// Show only the mount at this mountpoint
@@ -186,7 +187,7 @@ impl StatusArgs {
             }
         }
         if all.is_empty() {
-            run.screen.say(&format!("no 'pinstripe {verb}' of this user has mounted anything"));
+            run.screen.say(&format!("this user has no mount of 'pinstripe {verb}'"));
         }
         Ok(Ending::done(Event::default().with("mounts", all.len())))
     }
@@ -196,10 +197,10 @@ fn lines(status: &ShownStatus) -> Vec<String> {
     let (place, shows) = (escape::text(&status.mountpoint), escape::text(&status.shows));
     let memory = &status.memory;
     let mut lines = vec![
-        format!("{place}: {shows}, by process {}", status.process),
+        format!("{place}: {shows}, served by process {}", status.process),
         format!(
-            "  memory {} of {}, at most {}; read on demand {}, prefetched {}, prefetched in vain \
-             {}",
+            "  memory {} of {}, at most {} so far; read on demand {}, prefetched {}, prefetched \
+             but not used {}",
             format_size(memory.held_bytes),
             format_size(memory.budget_bytes),
             format_size(memory.peak_bytes),
@@ -210,7 +211,8 @@ fn lines(status: &ShownStatus) -> Vec<String> {
     ];
     if let Some(source) = &status.source {
         lines.push(format!(
-            "  source: {} in flight, half answered within {:.1} ms, 99 % within {:.1} ms, {} late",
+            "  source: {} requests in flight, 50 % answered within {:.1} ms, 99 % within {:.1} ms, \
+             {} late",
             source.in_flight,
             1e3 * source.median_seconds,
             1e3 * source.p99_seconds,
@@ -219,8 +221,8 @@ fn lines(status: &ShownStatus) -> Vec<String> {
     }
     for member in &status.members {
         lines.push(format!(
-            "  member {} in {}: {} in flight, {} read, half answered within {:.1} ms, 99 % within \
-             {:.1} ms, {} failed",
+            "  member {} in {}: {} reads in flight, {} read, 50 % answered within {:.1} ms, 99 % \
+             within {:.1} ms, {} failed",
             member.number,
             escape::text(&member.place),
             member.in_flight,
@@ -242,7 +244,7 @@ fn lines(status: &ShownStatus) -> Vec<String> {
     }
     for file in &status.files {
         lines.push(format!(
-            "  {}: read {}, {} hits, {} stalls, prefetched in vain {}",
+            "  {}: read {}, {} hits, {} stalls, prefetched but not used {}",
             escape::text(&file.path),
             format_size(file.read_bytes),
             file.hits,

@@ -40,7 +40,7 @@ fn a_device_that_is_no_member_counts_as_absent_and_can_be_added() {
     for (content, bytes, force, why) in [
         (&b""[..], MEMBER_BYTES, "", "not a member"),
         (b"XFSB", MEMBER_BYTES, "--force", "not a member"),
-        (b"", 0, "", "ends too early"),
+        (b"", 0, "", "ends before this range"),
     ] {
         let stand = with_pool(MEMBER_BYTES);
         put(&stand, content, bytes);
@@ -139,7 +139,7 @@ fn why_a_member_failed_is_told() {
     let detail = good(&stand, "array detail pool");
     assert!(detail.contains("failed: slot 1, ") && detail.contains("No space left"), "{detail}");
     let json = good(&stand, "array detail pool --json");
-    assert!(json.contains("\"reason\":\"a planned fault: No space left"), "{json}");
+    assert!(json.contains("\"reason\":\"simulated fault: No space left"), "{json}");
     good(&stand, "array stop pool");
     // An event of the server, which reports it on standard error without --json.
     served.until("problem");
@@ -167,7 +167,11 @@ fn two_arrays_of_one_name_are_told_apart() {
     let all = "array assemble --scan --device a --device b --device e --device f";
     let scanned = stand.run(all);
     assert_ne!(scanned.code, 0);
-    assert!(scanned.err.contains("another array is registered as 'pool'"), "{}", scanned.err);
+    assert!(
+        scanned.err.contains("another array is registered with the name 'pool'"),
+        "{}",
+        scanned.err
+    );
     assert!(good(&stand, "array status").contains("/a"));
     for line in ["array assemble pool e f", "array assemble pool e f --force"] {
         let refused = stand.run(line);

@@ -140,7 +140,7 @@ fn an_array_changes_its_level_and_comes_to_use_larger_members_under_its_clients(
     good(&stand, "array manage pool --remove e --replace c --with h --size 40M");
     good(&stand, "array wait pool");
     let said = good(&stand, "array grow pool --size max");
-    assert!(said.contains("before, its size was "), "{said}");
+    assert!(said.contains("; it was "), "{said}");
     assert!(copied(&stand) > before * 3 / 2);
     good(&stand, "array scrub pool");
     good(&stand, "array stop pool");

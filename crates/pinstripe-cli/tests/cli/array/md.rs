@@ -130,7 +130,7 @@ fn what_serve_would_refuse_is_refused_by_assemble() {
     mirror(&stand, &noise(3, BYTES as usize), 0);
     let ran = stand.run("array assemble pool a blank b");
     assert_eq!(ran.code, 11, "{}", ran.err);
-    assert!(ran.err.contains("do not name this device"), "{}", ran.err);
+    assert!(ran.err.contains("leave out this device"), "{}", ran.err);
     mirror(&stand, &noise(3, BYTES as usize), MD_FEATURE_RESHAPE);
     let ran = stand.run("array assemble pool a b --force");
     assert!(ran.code == 13 && ran.err.contains("in the middle of a reshape"), "{}", ran.err);

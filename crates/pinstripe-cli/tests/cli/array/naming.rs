@@ -41,7 +41,11 @@ fn the_device_that_a_replace_fills_is_shown_and_can_be_failed() {
         assert!(good(&stand, "array detail pool").contains("spare rebuilding"));
         assert!(good(&stand, "array detail pool --json").contains("\"replacement\":\"/"));
         let removed = stand.run("array manage pool --remove e");
-        assert!(removed.code == 14 && removed.err.contains("fail it first"), "{}", removed.err);
+        assert!(
+            removed.code == 14 && removed.err.contains("mark the device as failed (--fail)"),
+            "{}",
+            removed.err
+        );
         let again = stand.run("array manage pool --add e");
         assert!(again.err.contains("is already a replacement of this array"), "{}", again.err);
         let said = good(&stand, "array manage pool --fail e --no-wait");

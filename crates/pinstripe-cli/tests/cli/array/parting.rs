@@ -42,7 +42,7 @@ fn a_member_that_failed_is_not_taken_for_the_array_when_the_others_are_away() {
         fs::rename(stand.path("b"), stand.path("away")).unwrap();
         let ran = stand.run("array serve pool --nbd unix:{}/nbd");
         assert_eq!(ran.code, 14, "{}{}", ran.out, ran.err);
-        assert!(ran.err.contains("written last are absent"), "{}", ran.err);
+        assert!(ran.err.contains("have the newest data are absent"), "{}", ran.err);
         fs::rename(stand.path("away"), stand.path("b")).unwrap();
         good(&stand, "array assemble pool");
         // Who knows better says so, and is not asked again.
@@ -71,7 +71,7 @@ fn an_array_that_cannot_be_used_says_so_and_work_that_stands_still_is_not_done()
     };
     let pending = waiting(&stand);
     assert_eq!(pending.code, 18, "{}{}", pending.out, pending.err);
-    assert!(pending.err.contains("pending"), "{}", pending.err);
+    assert!(pending.err.contains("is not finished"), "{}", pending.err);
     fs::remove_file(stand.path("a")).unwrap();
     let status = stand.run("array status pool");
     assert_eq!(status.code, 15, "{}", status.out);

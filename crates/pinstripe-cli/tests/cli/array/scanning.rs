@@ -27,7 +27,7 @@ fn a_name_is_forgotten_and_nothing_else() {
     good(&stand, "array stop pool");
     assert_eq!(served.ended(), 0);
     let said = good(&stand, "array forget pool");
-    assert!(said.contains("touched") && said.contains("array assemble pool"), "{said}");
+    assert!(said.contains("were not changed") && said.contains("array assemble pool"), "{said}");
     assert!(said.contains("1 setting made with"), "{said}");
     assert!(fs::read(stand.path("a")).unwrap()[1 << 20..] == before[1 << 20..]);
     assert_eq!(stand.run("array forget pool").code, 11);

@@ -62,7 +62,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_touched() {
         ("nowhere old --force", 11, "nowhere"),
         ("d old --force", 2, "d"),
         ("src o0 --resume", 11, "o0"),
-        ("src old --resume", 1, "start the split again with --force"),
+        ("src old --resume", 1, "start the split from the beginning with --force"),
         ("src old --resume --force", 2, "--resume"),
         ("src o0 /dev/tty", 2, "this is not a file or a block device"),
     ] {
@@ -163,12 +163,12 @@ fn outputs_that_do_not_belong_together_are_refused() {
     fs::copy(stand.output(1), stand.path("o1-copy")).unwrap();
     for (outs, code, words) in [
         ("o0 other/1 o2", 12, "other/1: this output belongs to another split"),
-        ("o0 o1 o1", 2, "output 1 is named twice"),
-        ("o0 o1 o1-too", 2, "output 1 is named twice"),
-        ("o1-link o0 o1", 2, "output 1 is named twice"),
-        ("o0 o1-copy o1 o2", 2, "output 1 is named twice"),
-        ("src", 1, "check that these are outputs of 'pinstripe split'"),
-        ("nowhere elsewhere", 2, "no output is named"),
+        ("o0 o1 o1", 2, "output 1 was given twice"),
+        ("o0 o1 o1-too", 2, "output 1 was given twice"),
+        ("o1-link o0 o1", 2, "output 1 was given twice"),
+        ("o0 o1-copy o1 o2", 2, "output 1 was given twice"),
+        ("src", 1, "check whether these files are outputs of 'pinstripe split'"),
+        ("nowhere elsewhere", 2, "no output was given"),
         ("o0", 15, "too many outputs are missing"),
     ] {
         for verb in ["join", "verify", "cat --range 0..1"] {

@@ -143,7 +143,11 @@ fn only_the_same_split_is_gone_on_with() {
     fs::write(stand.path("src"), changed).unwrap();
     let ran = stand.run(&format!("{line} --resume"));
     assert_eq!(ran.code, 12, "{}", ran.err);
-    assert!(ran.err.contains("this is not the split that was interrupted"), "{}", ran.err);
+    assert!(
+        ran.err.contains("this output does not belong to the split that was interrupted"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
@@ -176,7 +180,10 @@ fn a_killed_split_of_a_pipe_is_gone_on_with_and_another_pipe_is_noticed() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("this is not the stream whose first part is already split"), "{said}");
+    assert!(
+        said.contains("this stream differs from the stream whose first part is already split"),
+        "{said}"
+    );
     feeder.join().unwrap();
     let (child, feeder) = feed(&format!("{line} --resume"), source.len());
     let output = child.wait_with_output().unwrap();

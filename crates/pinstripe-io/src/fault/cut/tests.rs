@@ -21,7 +21,10 @@ fn no_step_is_made_without_power() {
     assert!(!device.power.is_off());
     device.write_at(3, b"two").unwrap();
     assert!(device.power.is_off());
-    assert_eq!(device.write_at(6, b"three").unwrap_err().what(), "the power is off");
+    assert_eq!(
+        device.write_at(6, b"three").unwrap_err().what(),
+        "simulated fault: the power is off"
+    );
     for refused in [device.sync(), device.set_len(0), device.discard(0..3)] {
         assert_eq!(refused.unwrap_err().kind(), Kind::Io);
     }

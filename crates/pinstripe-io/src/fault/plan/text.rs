@@ -58,13 +58,15 @@ fn chance(value: &str) -> Result<f64> {
         Ok(chance) if (0.0..=1.0).contains(&chance) => Ok(chance),
         _ => Err(usage(
             format!("'{value}' is not a probability"),
-            "write a number from 0 to 1, as in 0.01",
+            "write a number from 0 to 1, for example 0.01",
         )),
     }
 }
 
 fn delay(value: &str) -> Result<Duration> {
-    let bad = || usage(format!("'{value}' is not a delay"), "write 100us, 5ms or 2s");
+    let bad = || {
+        usage(format!("'{value}' is not a delay"), "write a delay, for example 100us, 5ms or 2s")
+    };
     let unit_at = value.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(bad)?;
     let (digits, unit) = value.split_at(unit_at);
     let amount = digits.parse().map_err(|_| bad())?;
@@ -88,7 +90,12 @@ fn effect(key: &str, value: &str) -> Result<Option<Effect>> {
         },
         "delay" => Effect::Delay(delay(value)?),
         "rate" => match parse_size(value)? {
-            0 => return Err(usage("a rate of 0 never ends".to_owned(), "write rate=50M")),
+            0 => {
+                return Err(usage(
+                    "with a rate of 0, the operation would never end".to_owned(),
+                    "write rate=50M",
+                ));
+            }
             rate => Effect::Rate(rate),
         },
         "torn" => Effect::Torn(parse_size(value)?),
@@ -110,12 +117,16 @@ impl FromStr for Fault {
         let mut seen = Vec::new();
         for pair in text.split(',') {
             let Some((key, value)) = pair.split_once('=') else {
-                let what = format!("'{pair}' in the fault '{text}' is not key=value");
-                return Err(usage(what, "write it as in op=append,after=10,error=EIO"));
+                let what =
+                    format!("'{pair}' in the fault '{text}' does not have the form key=value");
+                return Err(usage(what, "write a fault, for example op=append,after=10,error=EIO"));
             };
             let (key, value) = (key.trim(), value.trim());
             if seen.contains(&key) {
-                return Err(usage(format!("the fault '{text}' names {key} twice"), "name it once"));
+                return Err(usage(
+                    format!("the fault '{text}' has {key} twice"),
+                    "give it only once",
+                ));
             }
             seen.push(key);
             match key {
@@ -134,17 +145,18 @@ impl FromStr for Fault {
                         return Err(usage(what, "write two faults with ';' between them"));
                     }
                     (None, _) => {
-                        let what = format!("a fault has no '{key}'");
+                        let what = format!("a fault cannot have the key '{key}'");
                         return Err(usage(
                             what,
-                            "op, member, room, after, times, chance, seed, and one of error, delay, rate, torn, lost, flip, short, hang",
+                            "the keys are op, member, room, after, times, chance, seed, and one of \
+                             error, delay, rate, torn, lost, flip, short, hang",
                         ));
                     }
                 },
             }
         }
         fault.effect = found.ok_or_else(|| {
-            let what = format!("the fault '{text}' does not say what happens");
+            let what = format!("the fault '{text}' has no effect");
             usage(what, "add one of error, delay, rate, torn, lost, flip, short, hang")
         })?;
         fault.check()

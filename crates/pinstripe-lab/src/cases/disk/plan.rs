@@ -44,7 +44,7 @@ impl DiskPlan {
             check::refuse(&layout.job, layout.places.len(), layout.is_device)?;
             let version = check::version();
             layout.notes.push(match &version {
-                Some(version) => format!("checked with {version}"),
+                Some(version) => format!("the results were checked with {version}"),
                 None => {
                     "the results were not checked with fio, because fio is not installed".to_owned()
                 }
@@ -142,8 +142,9 @@ impl Plan for DiskPlan {
             match is_device {
                 true => format!("overwrite the first {size} of {place}"),
                 false => format!(
-                    "create up to {} of files, at any time {files} of {size} each, in a directory \
-                     pinstripe-lab-{case}@* in {place}, and remove that directory at the end",
+                    "create a directory pinstripe-lab-{case}@* in {place} with up to {} of files, \
+                     of these at most {files} of {size} each at the same time, and remove that \
+                     directory at the end",
                     format_size(self.most_bytes())
                 ),
             }

@@ -20,23 +20,26 @@ pub static CASE: Case = Case {
     name: "fs",
     about: "Compare file systems and their options; every run creates a new file system",
     help: "\
-Every run creates a new file system and mounts it. Unless the mode writes new files, the run then fills the \
-file system with files, and unmounts and mounts it again to empty all caches. The measured part of a run is \
-one of the modes of the case 'fileio': seqwr, seqrewr, seqrd, rndrd, rndwr or rndrw. A run makes as many \
-requests as there are blocks; with random offsets, about every third request accesses a block again. File \
-systems take turns, and the first one is the baseline of each mode. By default the candidates are all file \
-systems whose mkfs is installed and that the kernel can mount, with their default options, and also btrfs \
-with compression; omitted file systems are listed.
+Every run creates a new file system and mounts it. If the mode needs existing files, the run then fills the \
+file system with files, and unmounts and remounts it to empty all caches. The measured part of a run is one \
+of the modes of the case 'fileio': seqwr, seqrewr, seqrd, rndrd, rndwr or rndrw. The number of requests in a \
+run equals the number of blocks in the files; with random offsets, about every third request accesses a \
+block that was accessed before. The file systems are measured in turn, and the first file system is the \
+baseline of each mode. By default, the case compares all file systems whose mkfs is installed and that the \
+kernel can mount, with their default options, and also btrfs with compression. Omitted file systems are \
+listed.
 
-The file systems are created on a loop device over an image file in --dir. The image is fully written once, \
-so that no run measures its allocation, and it is unlinked, so that it disappears however the program ends. \
-Without --device, the results are those of file systems in an image file on the file system of --dir. With \
---device, the file systems are created on a device, which must be unused and empty, and is wiped at the end.
+The file systems are created on a loop device over an image file in --dir. The image file is fully written \
+once, so that no run measures its allocation. The image file is also unlinked, so that it disappears even if \
+the program is killed. Without --device, the results are those of file systems in an image file, which is \
+itself stored on the file system of --dir. With --device, the file systems are created directly on the \
+device; the device must be unused and empty, and is wiped at the end.
 
-A candidate is a file system with options: arguments for its mkfs, and mount=OPTION,... as in mount(8). By \
-default, half of the written bytes are zeros, so that compression has an effect; with --content noise, \
-compression has no effect. This case needs root. A run takes some seconds, and a round has one run for each \
-mode and file system: set --time or --runs.",
+A candidate of --candidates is the name of a file system, followed by arguments for its mkfs, and by \
+mount=OPTION,... with options of mount(8). By default, half of the written bytes are zeros, so that \
+compression has an effect; with --content noise, compression has no effect. This case needs root. A run \
+takes some seconds, and a round consists of one run for each combination of mode and file system; to limit \
+the duration, set --time or --runs.",
     examples: "\
   sudo pinstripe lab run fs --dir /srv --runs 5 --warm-up 0
   sudo pinstripe lab run fs --file-systems ext4,xfs --modes seqwr,rndwr --time 600
@@ -62,7 +65,8 @@ const PLAIN: CaseOption = CaseOption {
     value: "NAME,...",
     form: ValueForm::SomeOf(&NAMES),
     default: None,
-    about: "File systems, with their default options [default: all that can be created here]",
+    about: "File systems to compare, with their default options [default: all that can be created \
+            on this machine]",
     more: "",
 };
 
@@ -71,9 +75,10 @@ const CANDIDATES: CaseOption = CaseOption {
     value: "TEXT",
     form: ValueForm::Text,
     default: None,
-    about: "File systems with options, separated by ';', as in 'xfs; ext4 -b 1024 mount=noatime'",
-    more: "These file systems are compared in addition to those of --file-systems. Words that \
-           could name another device are refused.",
+    about: "File systems with options to compare, separated by ';', for example 'xfs; ext4 -b 1024 \
+            mount=noatime'",
+    more: "The candidates are compared in addition to the file systems of --file-systems. \
+           Arguments that could name another device are refused.",
 };
 
 const OPTIONS: &[CaseOption] = &[
@@ -87,14 +92,14 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("1G"),
-        about: "Bytes of the image file; has no effect with --device",
+        about: "Size of the image file; has no effect with --device",
         more: "",
     },
     fileio::BLOCK_SIZE,
     CaseOption {
         default: Some("10"),
-        about: "Maximum seconds of a run; a run also ends after as many requests as there are \
-                blocks",
+        about: "Maximum duration of a run in seconds; a run also ends after one request per block \
+                of the files",
         ..fileio::RUN_TIME
     },
     shared::THREADS,
@@ -141,7 +146,7 @@ fn chosen(
     let mut makers: Vec<Maker> = Vec::new();
     for candidate in wanted {
         if makers.iter().any(|it| it.candidate == candidate) {
-            let what = format!("the file system '{candidate}' is named twice");
+            let what = format!("the file system '{candidate}' is given twice");
             return Err(Error::new(Kind::Usage, what));
         }
         let program = able(candidate.kind, system, image_bytes)?;
@@ -177,8 +182,9 @@ fn able(kind: &FileSystem, system: &System, image_bytes: Option<u64>) -> Result<
     match image_bytes {
         Some(bytes) if bytes < kind.least_bytes => {
             let (least, bytes) = (format_size(kind.least_bytes), format_size(bytes));
-            let what = format!("{} needs at least {least}, but the image has {bytes}", kind.name);
-            Err(Error::new(Kind::Usage, what).advice("more with --image-size"))
+            let what =
+                format!("{} needs at least {least} of space, but the image has {bytes}", kind.name);
+            Err(Error::new(Kind::Usage, what).advice("give a larger --image-size"))
         }
         _ => Ok(program),
     }

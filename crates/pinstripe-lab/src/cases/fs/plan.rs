@@ -120,9 +120,10 @@ impl FsPlan {
         }
         let version = maker.version(live)?.map_or(String::new(), |it| format!(" ({it})"));
         let (name, words) = (program.display(), scratch.arguments(candidate).join(" "));
-        let options =
-            options.unwrap_or_else(|| "with options that the kernel does not report".to_owned());
-        Ok(format!("{candidate}: made by '{name} {words}'{version}, mounted {options}"))
+        let options = options.unwrap_or_else(|| {
+            "with unknown options, because the kernel does not report them".to_owned()
+        });
+        Ok(format!("{candidate}: created by '{name} {words}'{version}, mounted {options}"))
     }
 
     /// Creates, mounts and fills a file system, and drops its files from the page cache.
@@ -237,13 +238,12 @@ impl Plan for FsPlan {
                     dir.display()
                 ),
                 format!(
-                    "create a new file system on the loop device for each run, one of these: \
-                     {names}"
+                    "for each run, create one of these file systems on the loop device: {names}"
                 ),
             ],
             FsBacking::Device(device) => vec![
                 format!(
-                    "overwrite {} with a new file system for each run, one of these: {names}",
+                    "for each run, overwrite {} with one of these file systems: {names}",
                     device.display()
                 ),
                 format!("wipe the signature of the last file system from {}", device.display()),

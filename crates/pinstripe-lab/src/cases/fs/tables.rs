@@ -27,8 +27,8 @@ fn value(results: &Results, name: &str, mode: &str) -> Option<grid::Figure> {
 }
 
 fn by_modes(results: &Results) -> Table {
-    let note = "Rates include the time until all bytes were durable. 'best by worst' is the rate \
-                of the best file system of a mode divided by that of the worst.";
+    let note = "The rates include the time until all bytes were durable. 'best by worst' is the \
+                rate of the best file system in a mode, divided by the rate of the worst one.";
     let title = "MB/s of the file systems, by mode";
     let mut table = grid::grid(results, title, note, [FILE_SYSTEM, "mode"], grid::value);
     let modes = grid::different(results, "mode");
@@ -79,9 +79,9 @@ fn costs(results: &Results) -> Table {
         let cells = keys.iter().map(cell);
         rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
     }
-    let note = "Medians of the runs that count; in brackets where no run counts. Each file is \
-                synced when it has been filled. 'stored' is the space that the full files take on \
-                the file system, divided by their length: less than 1 where the file system \
-                compresses.";
+    let note = "The values are medians of the runs that count. A value is in brackets if no run \
+                counts. Each file is synced when it has been filled. 'stored' is the space that \
+                the full files use on the file system, divided by their length; it is less than 1 \
+                if the file system compresses.";
     Table::from_rows("Time until a file system can be used", note, rows)
 }

@@ -55,7 +55,7 @@ fn every_file_system_here_is_measured_in_every_mode() {
         assert_eq!(run.measured.figures.contains_key("stored_share"), is_filled, "{name}");
         assert_eq!(run.measured.latency.contains_key("sync"), !name.contains("rd "), "{name}");
         // What was made, by what, and how it was mounted stands with the results.
-        let maker = format!("{}: made by '", variant.parameters[1].value);
+        let maker = format!("{}: created by '", variant.parameters[1].value);
         let note = results.notes.iter().find(|it| it.starts_with(&maker)).unwrap();
         assert!(note.contains("mkfs.") && note.contains("mounted rw,relatime"), "{note}");
     }

@@ -22,13 +22,13 @@ use crate::run::{Live, Outcome, Plan, VariantNo, VariantSpec};
 /// The case.
 pub static CASE: Case = Case {
     name: "quick",
-    about: "Find out in five minutes what a disk is good at, and which settings suit it",
+    about: "Measure in five minutes how fast a disk is, and which settings suit it",
     help: "\
-Measures how fast new files are written with each write policy, the best number of concurrent requests and \
-their best size, the read rate, and the time until a single block is durable. Variants form groups; the \
-variants of a group differ in one setting. The baseline of a group is the variant with the default setting \
-of 'pinstripe split', or else the first variant.\n\n\
-'pinstripe lab quick DIR' does the same and writes an HTML page with the results.",
+Measures the write rate of new files with each write policy, the best number and the best size of concurrent \
+requests, the read rate, and the time until a single block is durable. The variants form groups; the \
+variants of one group differ in only one setting. The baseline of a group is the variant with the default \
+setting of 'pinstripe split', or the first variant if the group has no such variant.\n\n'pinstripe lab quick \
+DIR' makes the same measurements, and also writes an HTML page with the results.",
     examples: "  pinstripe lab run quick --dir /srv\n  pinstripe lab quick /srv",
     options: OPTIONS,
     plan,
@@ -48,7 +48,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("512M"),
-        about: "Bytes of the file that is written and read; twice this space is needed",
+        about: "Size of the file that is written and read; twice this much space is needed",
         more: "",
     },
     CaseOption { default: Some("0.3"), ..shared::RUN_TIME },
@@ -59,7 +59,7 @@ const ALIGN_BYTES: u64 = 4 << 20;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     if setting.device.is_some() || setting.dirs.len() > 1 {
-        let error = Error::new(Kind::Usage, "the case 'quick' measures only one directory");
+        let error = Error::new(Kind::Usage, "the case 'quick' can measure only one directory");
         return Err(
             error.advice("to measure a device, run 'pinstripe lab run fileio --device DEV'")
         );
@@ -113,8 +113,8 @@ impl Plan for QuickPlan {
 
     fn intents(&self) -> Vec<String> {
         vec![format!(
-            "create up to {} of files in a directory pinstripe-lab-quick@* in {}, and remove that \
-             directory at the end",
+            "create up to {} of files in a new directory pinstripe-lab-quick@* in {}, and remove \
+             that directory at the end",
             format_size(2 * self.bytes),
             self.dir.display()
         )]

@@ -25,7 +25,8 @@ impl Knob {
         let path = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
         let found = fs::read_to_string(&path).map_err(|error| {
             Error::io(
-                "this kernel setting cannot be read, so no read-ahead window can be set",
+                "the read-ahead setting of the kernel cannot be read, so no read-ahead window can \
+                 be set",
                 &path,
                 error,
             )
@@ -37,7 +38,8 @@ impl Knob {
     pub(super) fn set(&self, kib: &str) -> Result<()> {
         fs::write(&self.path, kib).map_err(|error| {
             Error::io("cannot be set", &self.path, error).advice(
-                "only root may set the kernel's read-ahead: leave out 'kernel' in --through",
+                "only root can change the kernel's read-ahead: run the case as root, or leave out \
+                 'kernel' in --through",
             )
         })
     }

@@ -8,7 +8,7 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "SIZE,...",
         form: ValueForm::Text,
         default: Some("kernel,0,4M,16M,64M,256M"),
-        about: "Windows of read-ahead; 'kernel' means the present setting of the kernel",
+        about: "Read-ahead windows to compare; 'kernel' means the present setting of the kernel",
         more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption { default: Some("1,2,4"), ..shared::CLIENTS },
@@ -17,21 +17,21 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("256M"),
-        about: "Bytes of each client's file",
+        about: "Size of the file of each client",
         more: "",
     },
-    CaseOption { default: Some("4M"), about: "Bytes of each read", ..shared::RECORD_SIZE },
+    CaseOption { default: Some("4M"), about: "Size of each read", ..shared::RECORD_SIZE },
     CaseOption {
         name: "through",
         value: "WAY,...",
         form: ValueForm::SomeOf(&["none", "advice", "kernel", "overlay", "store"]),
         default: Some("advice"),
-        about: "What reads ahead: none, advice, kernel, overlay, store",
-        more: "With advice, pinstripe advises the kernel to read ahead by the windows of \
-               --windows. With kernel, the kernel itself reads ahead, and its setting is changed \
-               to the windows of --windows. With overlay, the read-ahead of 'pinstripe overlay' \
-               reads ahead, and detects the pattern itself. With store, the same read-ahead reads \
-               from a backup of the files.",
+        about: "Methods of read-ahead to compare: none, advice, kernel, overlay, store",
+        more: "With advice, pinstripe advises the kernel to read ahead by each window of \
+               --windows. With kernel, the read-ahead setting of the kernel is changed to each \
+               window of --windows. With overlay, the read-ahead of 'pinstripe overlay' is used, \
+               which detects the access pattern itself. With store, the read-ahead of 'pinstripe \
+               overlay' reads from a backup of the files.",
     },
     pool::ENGINE,
     pool::CONF,

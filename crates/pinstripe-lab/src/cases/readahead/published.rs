@@ -45,8 +45,8 @@ pub(super) fn beside_published(results: &Results) -> Option<Table> {
         let row = std::iter::once(window.to_owned());
         rows.push(row.chain(known.iter().map(of)).chain(known.iter().map(published)).collect());
     }
-    let note = "The columns '2013' are the sums of all clients on a Ceph cluster of 24 servers, \
-                for sequential 4 MiB records, as published on ceph-devel; 'kernel' is the default \
-                window of the kernel client.";
+    let note = "The columns '2013' are results that were published on ceph-devel: the total rate \
+                of all clients for sequential records of 4 MiB on a Ceph cluster of 24 servers. \
+                'kernel' is the default window of the kernel client.";
     Some(Table::from_rows("MB/s compared with a cluster of 24 servers in 2013", note, rows))
 }

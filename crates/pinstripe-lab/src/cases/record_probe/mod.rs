@@ -32,21 +32,22 @@ use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 /// The case.
 pub static CASE: Case = Case {
     name: "record-probe",
-    about: "Record many streams at a fixed rate during a storm of writes, and count lost data and \
-            stalls",
+    about: "Record many streams at a fixed rate while other writes load the disk, and count lost \
+            data and stalls",
     help: "\
-Streams produce data at a fixed rate whatever the disk does, like sound or video. A clock determines how \
-much data exists, so every stall shows as data that had to wait. The threads of --writers serve the streams \
-in turn, and write a chunk of a stream as soon as the chunk is complete; one more thread syncs all files \
-every --sync-every seconds. A variant runs without other writes ('idle'), or while a thread of pinstripe \
-writes 1 MiB blocks to the disk as fast as possible ('storm').
+Each stream produces data at a fixed rate, like sound or video, even if the disk cannot write it in time. A \
+clock determines how much data is produced, so every stall of the disk becomes visible as data that had to \
+wait. The threads of --writers serve the streams in turn, and write a chunk of a stream as soon as the chunk \
+is complete; one more thread syncs all files every --sync-every seconds. A variant runs without other writes \
+('idle'), or while a thread of pinstripe writes 1 MiB blocks to the disk as fast as possible ('storm').
 
-The result is the backlog: the largest amount of data, in KiB, that waited in the ring of one stream. The \
-table also shows overruns (a ring of --ring was too small), stalls of more than 100 ms, the durable lag (the \
-greatest age of a byte that a power cut would have lost), and the ring size that each stream needs:  ring \
-size = chunk + rate x (round + 2 x longest write), rounded up to a power of two
-A round is the time in which a writer writes one chunk of each of its streams. After each run all streams \
-are read and compared with the recorded data; this is not measured.",
+The result is the backlog: the largest amount of data, in KiB, that waited in the ring buffer of one stream. \
+The table also shows overruns (the size of --ring was too small), stalls of more than 100 ms, the durable \
+lag (the greatest age of a byte that a power cut would have lost), and the ring buffer size that each stream \
+needs:
+  ring size = chunk + rate x (round + 2 x longest write), rounded up to a power of two
+A round is the time in which a writer writes one chunk of each of its streams. After each run, all streams \
+are read and compared with the recorded data; the time for this is not measured.",
     examples: "\
   pinstripe lab run record-probe --dir /srv/audio
   pinstripe lab run record-probe --streams 256 --rate 288K --ring 128K --run-time 20

@@ -31,7 +31,8 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("288000"),
-        about: "Bytes per second of each stream: 288000 is one channel of 24 bits at 96 kHz",
+        about: "Rate of each stream in bytes per second; 288000 is one channel of 24 bits at 96 \
+                kHz",
         more: "",
     },
     CaseOption {
@@ -39,7 +40,7 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("64K"),
-        about: "Bytes of each write",
+        about: "Size of each write",
         more: "",
     },
     CaseOption {
@@ -47,7 +48,7 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("1M"),
-        about: "Bytes of each stream's ring, in which data waits to be written",
+        about: "Size of the ring buffer of each stream, in which data waits to be written",
         more: "",
     },
     CaseOption {
@@ -55,21 +56,22 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: ValueForm::Count,
         default: Some("1"),
-        about: "Threads that write",
+        about: "Number of threads that write",
         more: "",
     },
     CaseOption {
         form: ValueForm::SomeOf(POLICIES),
         default: Some("recorder,buffered,direct,dsync"),
-        about: "Write policies: recorder, recorder-direct, buffered, dsync, sync, direct, \
-                direct+dsync, uncached",
-        more: "The policy recorder is the engine of 'pinstripe record': rings in memory, one \
-               thread that writes chunks through the page cache, 64 syncs in flight, journal and \
-               headers; recorder-direct is the same with --writes direct. The options --writers \
-               and --preallocate have no effect on these two policies; with --io-class rt, their \
-               threads also request SCHED_FIFO. The other policies use the threads of --writers, \
-               and one more thread that syncs. The first value is the baseline, with which the \
-               other values are compared.",
+        about: "Write policies to compare: recorder, recorder-direct, buffered, dsync, sync, \
+                direct, direct+dsync, uncached",
+        more: "The policy recorder writes as 'pinstripe record' does: with ring buffers in memory, \
+               one thread that writes chunks through the page cache, 64 concurrent syncs, a \
+               journal and headers. The policy recorder-direct writes as 'pinstripe record \
+               --writes direct' does. The options --writers and --preallocate have no effect on \
+               recorder and recorder-direct. With --io-class rt, the threads of recorder and \
+               recorder-direct also request SCHED_FIFO. All other policies use the threads of \
+               --writers, and one more thread that syncs. The first value is the baseline, with \
+               which the other values are compared.",
         ..shared::POLICIES
     },
     CaseOption {
@@ -77,7 +79,7 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "NAME,...",
         form: ValueForm::SomeOf(UNDER),
         default: Some("idle,storm"),
-        about: "Other load: idle, storm",
+        about: "Other load during the runs: idle (none), storm (as many writes as possible)",
         more: "",
     },
     CaseOption {
@@ -86,16 +88,16 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         form: ValueForm::SomeOf(CLASSES),
         default: Some("normal"),
         about: "I/O class of the stream writers: normal, rt",
-        more: "rt is the real-time class, ioprio_set(2), which needs a privilege and a scheduler \
-               that supports it (mq-deadline, bfq). If the real-time class is not permitted, the \
-               run continues without it and reports this.",
+        more: "The class rt is the real-time class of ioprio_set(2). The real-time class needs a \
+               privilege, and an I/O scheduler that supports it (mq-deadline or bfq). If the \
+               real-time class is not permitted, the run continues without it and reports this.",
     },
     CaseOption {
         name: "preallocate",
         value: "",
         form: ValueForm::Flag,
         default: None,
-        about: "Reserve the space of each stream before recording it, by fallocate(2)",
+        about: "Reserve the disk space of each stream by fallocate(2) before the recording",
         more: "",
     },
     CaseOption {
@@ -103,19 +105,21 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: ValueForm::Count,
         default: None,
-        about: "Find the largest number of streams without an overrun, up to N",
-        more: "Each run begins with the number of --streams, and doubles the number until a ring \
-               overruns or N is reached. Then a binary search finds the limit with a precision of \
-               a sixteenth, or of one stream. Each step lasts for --run-time. The result is the \
-               largest number of streams without an overrun; 'overran at' is the smallest number \
-               of streams with an overrun.",
+        about: "Find the largest number of streams, up to N, that can be recorded without an \
+                overrun",
+        more: "Each run begins with the number of streams given by --streams, and doubles it until \
+               a ring buffer overruns or N is reached. A binary search then finds the limit, with \
+               a precision of a sixteenth of the limit or of one stream. Each step of the search \
+               takes the time of --run-time. The result is the largest number of streams without \
+               an overrun; the value 'overran at' is the smallest number of streams with an \
+               overrun.",
     },
     CaseOption {
         name: "sync-every",
         value: "S",
         form: ValueForm::Number,
         default: Some("1"),
-        about: "Seconds between two syncs of all streams; 0 is never",
+        about: "Seconds between two syncs of all streams; 0 means that streams are never synced",
         more: "",
     },
     CaseOption {
@@ -123,7 +127,7 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("1G"),
-        about: "Bytes of the file that the storm overwrites",
+        about: "Size of the file that the load 'storm' overwrites",
         more: "",
     },
     CaseOption {
@@ -131,8 +135,9 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("256M"),
-        about: "The storm syncs its file after writing this many bytes",
-        more: "Without these syncs, the storm would only fill the page cache on a machine with much memory.",
+        about: "Number of bytes after which the load 'storm' syncs its file",
+        more: "Without syncs, the load 'storm' would only fill the page cache on a machine with \
+               much memory.",
     },
     CaseOption { default: Some("5"), about: "Duration of a run in seconds", ..shared::RUN_TIME },
 ];

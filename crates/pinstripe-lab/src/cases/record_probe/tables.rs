@@ -38,9 +38,10 @@ fn most(results: &Results) -> Option<Table> {
         row.extend(["overran_at", "tries", "memory_needed_mib"].map(of));
         rows.push(row);
     }
-    let note = "The largest number of streams recorded without an overrun, and the smallest number \
-                with one; '-' where the limit was reached. The values are medians of the runs. The \
-                other tables are for the largest number without an overrun.";
+    let note = "The table shows the largest number of streams that were recorded without an \
+                overrun, and the smallest number with an overrun, which is '-' if the limit of the \
+                search was reached. The values are medians of the runs. The other tables are for \
+                the largest number without an overrun.";
     is_search.then(|| Table::from_rows("The most streams", note, rows))
 }
 
@@ -97,10 +98,10 @@ fn rings(results: &Results) -> Table {
         row.push(of("storm_mb_per_s"));
         rows.push(row);
     }
-    let note = "'Memory' is the memory of all streams if each has the ring that it needs. Ring and \
-                memory are from the run that needed the most; all other values are medians of the \
-                runs; values in brackets are from disturbed runs only. A stall is a single write \
-                that took more than 100 ms.";
+    let note = "'Memory' is the memory of all rings if each stream has a ring of the needed size. \
+                Ring and memory are from the run that needed the most; all other values are \
+                medians of the runs. A value is in brackets if all runs were disturbed. A stall is \
+                a single write that took more than 100 ms.";
     Table::from_rows("Rings, overruns and stalls", note, rows)
 }
 
@@ -122,6 +123,8 @@ fn stalls(results: &Results) -> Option<Table> {
             }
         }
     }
-    let note = format!("Writes that took more than 100 ms: the {LISTED} longest of each run.");
+    let note = format!(
+        "The table lists writes that took more than 100 ms: the {LISTED} longest ones of each run."
+    );
     (rows.len() > 1).then(|| Table::from_rows("Stalls", note, rows))
 }

@@ -133,7 +133,8 @@ fn real_time_is_measured_where_it_is_permitted_and_otherwise_left_out_aloud() {
     let values = Values::read(OPTIONS, &[("io-class", "normal,rt")]).unwrap();
     let plan = super::plan(&setting, &values).unwrap();
     let has_real_time = plan.variants().iter().any(|it| it.name == "direct, storm, rt");
-    let is_said = plan.notes().iter().any(|it| it.starts_with("rt was left out"));
+    let is_said =
+        plan.notes().iter().any(|it| it.starts_with("the real-time I/O class was not used"));
     assert_eq!(has_real_time, can_take(SchedulingClass::RealTime).is_ok());
     assert_ne!(has_real_time, is_said);
 }

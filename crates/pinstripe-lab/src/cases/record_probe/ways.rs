@@ -42,8 +42,8 @@ pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     };
     let mut classes = known("io-class", CLASSES);
     let mut notes = vec![
-        "the backlog is the number of bytes not yet written; the durable lag is the age of the \
-         oldest byte that a power cut would have lost"
+        "the backlog is the number of bytes that were not yet written; the durable lag is the age \
+         of the oldest byte that a power cut would have lost"
             .to_owned(),
         "after each run, every stream was read and was equal to the recorded data".to_owned(),
     ];
@@ -52,9 +52,11 @@ pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     {
         classes.retain(|it| *it != "rt");
         if classes.is_empty() {
-            return Err(error.advice("leave out --io-class, or run the command with CAP_SYS_ADMIN"));
+            return Err(error.advice(
+                "leave out --io-class, or run the command with the capability CAP_SYS_ADMIN",
+            ));
         }
-        notes.push(format!("the I/O class rt was left out: {error}"));
+        notes.push(format!("the real-time I/O class was not used: {error}"));
     }
     let mut ways = Vec::new();
     for under in known("under", UNDER) {

@@ -69,8 +69,8 @@ impl Backing {
     pub fn note(&self) -> Option<&'static str> {
         match self {
             Backing::Dirs { .. } if self.places().len() == 1 => Some(
-                "both areas are in one directory, where the file system chooses their location: \
-                 name two directories to control the location",
+                "both areas are in one directory, so the file system decides where they are on the \
+                 disk: to control this, give two directories",
             ),
             Backing::Dirs { .. } => None,
             Backing::Device { .. } => Some("the second area begins in the middle of the device"),
@@ -87,7 +87,7 @@ impl Backing {
                 dirs.iter().enumerate().map(intent).collect()
             }
             Backing::Device { path, .. } => vec![format!(
-                "overwrite the first {} of {}, and {} from the middle of the device on",
+                "overwrite the first {} of {}, and {} that begin in the middle of the device",
                 format_size(bytes),
                 path.display(),
                 format_size(bytes / 2)

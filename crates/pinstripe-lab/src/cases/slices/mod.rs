@@ -26,19 +26,22 @@ use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 /// The case.
 pub static CASE: Case = Case {
     name: "slices",
-    about: "Compare one area with two striped areas, and detect whether they share a disk head",
+    about: "Compare one area of a disk with two striped areas, and detect whether two areas share \
+            a disk head",
     help: "\
-The variant 'one' is a file in the first --dir; the variant 'two' is a pair of files of half the size, one \
-in the first --dir and one in the second, with records striped over both. Name directories on two partitions \
-of one disk to see the cost of moving its head between them, or on two disks to see the gain of a second \
-head. With only one --dir, both files of 'two' are in it. With --device, 'one' is an area at the beginning \
-of the device; 'two' is an area of half the size at the beginning, and another one in the middle. Several \
-sizes take turns, because data that fits into the disk's cache behaves differently.
+The variant 'one' uses one file in the first --dir. The variant 'two' uses two files of half the size, one \
+in the first --dir and one in the second, and stripes records over both files. With directories on two \
+partitions of one disk, the case shows the cost of moving the disk head between the partitions; with \
+directories on two disks, it shows the gain of a second disk head. With only one --dir, both files of the \
+variant 'two' are in this directory. With --device, the variant 'one' uses an area at the beginning of the \
+device; the variant 'two' uses an area of half the size at the beginning, and another area in the middle. If \
+several sizes are given, they are measured in turn, because data that fits into the cache of the disk \
+behaves differently.
 
-The tests are those of the case iozone, with a stride of 17, and the test spindle:
-  spindle    read small blocks at random offsets, in each area alone and in both at once; show the share of \
-its rate that each area keeps. If each area keeps half of its rate, one disk head serves both areas; if each \
-area keeps its full rate, there are two heads.",
+The tests are those of the case 'iozone', with a stride of 17, and the test spindle:
+  spindle    read small blocks at random offsets, in each area alone and in both areas at the same time; \
+show the share of its rate that each area keeps. If each area keeps half of its rate, one disk head serves \
+both areas; if each area keeps its full rate, there are two disk heads.",
     examples: "\
   pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2
   pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2 --total-size 8G,16G --run-time 600
@@ -78,15 +81,16 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE,...",
         form: ValueForm::Sizes,
         default: Some("512M"),
-        about: "Size of 'one', and of both files of 'two' together",
+        about: "Size of the file of variant 'one', and of both files of variant 'two' together",
         more: "",
     },
     CaseOption {
-        about: "Bytes of each request, and of each strip of 'two'",
+        about: "Size of each request, and of each strip of the variant 'two'",
         ..shared::RECORD_SIZE
     },
     CaseOption {
-        about: "Maximum seconds of a run; a run also ends when all records were accessed once",
+        about: "Maximum duration of a run in seconds; a run also ends when all records were \
+                accessed once",
         ..shared::RUN_TIME
     },
     CaseOption {
@@ -94,7 +98,8 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: ValueForm::Count,
         default: Some("7"),
-        about: "Rounds of a run of the test spindle; each round reads the areas alone and together",
+        about: "Number of rounds in a run of the test spindle; each round reads each area alone \
+                and both areas together",
         more: "",
     },
     CaseOption {
@@ -102,7 +107,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "S",
         form: ValueForm::Number,
         default: Some("0.1"),
-        about: "Seconds of each part of a round of the test spindle",
+        about: "Duration of each part of a round of the test spindle, in seconds",
         more: "",
     },
     shared::POLICY,
@@ -122,8 +127,11 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         (None, [dir]) => Backing::dirs([dir, dir]),
         (None, [one, other]) => Backing::dirs([one, other]),
         _ => {
-            return Err(Error::new(Kind::Usage, "this case measures one or two directories")
-                .advice("name the directories whose disks are to be compared"));
+            return Err(Error::new(
+                Kind::Usage,
+                "this case can measure only one or two directories",
+            )
+            .advice("give the directories whose disks are to be compared"));
         }
     };
     let record_bytes = values.size("record-size");
@@ -134,12 +142,12 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
             .advice("increase --total-size, or reduce --record-size"));
     }
     if (1..sizes.len()).any(|at| sizes[..at].contains(&sizes[at])) {
-        return Err(Error::new(Kind::Usage, "the same size is named twice"));
+        return Err(Error::new(Kind::Usage, "the same size is given twice"));
     }
     let ways = ways(values, sizes.len(), backing.is_device());
     if ways.is_empty() {
-        let error = Error::new(Kind::Usage, "both areas of one device share its disk");
-        return Err(error.advice("name two directories, or choose other --tests"));
+        let error = Error::new(Kind::Usage, "both areas of one device are always on the same disk");
+        return Err(error.advice("give two directories, or choose other --tests"));
     }
     Ok(Box::new(Slices {
         parameters: shared::parameters(OPTIONS, values),

@@ -57,7 +57,7 @@ fn spindle_table(variant: &Variant) -> Table {
     let why = match (is("same_disk"), is("has_no_arm")) {
         (true, true) => "The system reports that both areas are on one disk without moving heads.",
         (true, false) => "The system reports that both areas are on one disk.",
-        (false, true) => "No disk head moved: the device is a cache or a solid-state disk.",
+        (false, true) => "No disk head moved, so the device is a cache or a solid-state disk.",
         (false, false) => "",
     };
     let head = ["first, reads/s", "second, reads/s", "rate kept together", "verdict"];

@@ -30,21 +30,22 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "split",
-    about: "Split one huge source over 1 to 8 outputs, with each codec and policy, and verify the \
-            outputs",
+    about: "Split one huge source into 1 to 8 outputs, with each codec and write policy, and \
+            verify the outputs",
     help: "\
-A source that is generated in memory is split as by 'pinstripe split'. The outputs are files, distributed \
-over the directories of --dir in turn: of 8 outputs in two directories, each gets 4. The rate is the number \
-of bytes of the source, divided by the time until all outputs are durable. After each run every output is \
-read and its checksums are verified; this is not measured.
+A source that is generated in memory is split in the same way as by 'pinstripe split'. The outputs are \
+files, which are distributed over the directories of --dir in turn; for example, each of two directories \
+gets 4 of 8 outputs. The rate is the number of bytes of the source, divided by the time until all outputs \
+are durable. After each run, every output is read and its checksums are verified; the time for this is not \
+measured.
 
-The data 'random' cannot be compressed, and shows what a codec costs where it does not help. The data 'dump' \
-resembles the memory of a machine: 40 % of its pages are zeros, the other pages are half random bytes and \
-half words. With --sample, the source is your own data: up to 256 MiB of it are held in memory, and repeated \
-until --size is reached.
+The data 'random' cannot be compressed, and shows the cost of a codec that has no benefit. The data 'dump' \
+resembles the memory of a machine: 40 % of its pages are zeros, and each other page consists of half random \
+bytes and half words. With --sample, the source is your own data: up to 256 MiB of the data are kept in \
+memory, and repeated until the size of --size is reached.
 
-With one number of outputs, each codec is compared with the first codec. With several numbers of outputs, \
-each codec is compared with its own result for the first number.",
+If --outputs has one value, each codec is compared with the first codec. If --outputs has several values, \
+each codec is compared with its own result for the first value.",
     examples: "\
   pinstripe lab run split --dir /mnt/a --dir /mnt/b --dir /mnt/c --dir /mnt/d
   pinstripe lab run split --data dump --codecs raw,lz4,auto --outputs 4 --size 4G
@@ -64,7 +65,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N,...",
         form: ValueForm::Counts,
         default: Some("1,2,4,8"),
-        about: "Number of outputs",
+        about: "Numbers of outputs to compare",
         more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
@@ -72,7 +73,8 @@ const OPTIONS: &[CaseOption] = &[
         value: "NAME,...",
         form: ValueForm::Text,
         default: Some("raw,lzo,snappy,lz4,zstd:1"),
-        about: "How to compress: auto, raw, lzo, snappy, lz4, zstd or zstd:LEVEL",
+        about: "Codecs to compare: auto, raw (no compression), lzo, snappy, lz4, zstd or \
+                zstd:LEVEL",
         more: "",
     },
     CaseOption { default: Some("direct"), more: "", ..shared::POLICIES },
@@ -98,7 +100,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("1G"),
-        about: "Bytes of the source",
+        about: "Size of the source",
         more: "",
     },
 ];
@@ -133,7 +135,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let bytes = values.size("size");
     if bytes == 0 {
         return Err(Error::new(Kind::Usage, "a source of 0 bytes has nothing to measure")
-            .advice("--size needs more than 0 bytes"));
+            .advice("--size must be more than 0 bytes"));
     }
     let source = match values.text("data") {
         Some("dump") => format!("fake:{bytes},seed={},zero=40%,entropy=0.5", setting.seed),
@@ -264,7 +266,7 @@ impl Plan for Split {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec!["every output was read after each run, and was intact".to_owned()]
+        vec!["after each run, every output was read and was intact".to_owned()]
     }
 
     fn intents(&self) -> Vec<String> {
@@ -348,7 +350,8 @@ impl Plan for Split {
 
 fn tables(results: &Results) -> Vec<Table> {
     let ways = ["way", "outputs"];
-    let note = "The values are per byte of the source, including heads and indexes.";
+    let note =
+        "The values are bytes written for each byte of the source, including heads and indexes.";
     let first = grid::different(results, "outputs").first().map_or("1", |it| *it).to_owned();
     let outputs = if first == "1" { "output" } else { "outputs" };
     let than = format!("How many times as fast as with {first} {outputs}");
@@ -359,12 +362,18 @@ fn tables(results: &Results) -> Vec<Table> {
         grid::grid(
             results,
             "Seconds",
-            "The time ends when all outputs were durable.",
+            "The time ends when all outputs are durable.",
             ways,
             seconds,
         ),
         grid::times_the_first(results, &than, "", ways, grid::value),
-        grid::grid(results, "Minutes for 1 TB", "At this rate.", ways, terabyte),
+        grid::grid(
+            results,
+            "Minutes for 1 TB",
+            "This is the time for 1 TB at the measured rate.",
+            ways,
+            terabyte,
+        ),
         grid::grid(results, "Bytes written", note, ways, grid::named("written_of_each")),
         grid::grid(results, "CPU s/GB", "", ways, |run| run.cpu_s_per_gb()),
     ]

@@ -86,7 +86,7 @@ fn a_codec_that_is_none_is_refused_with_all_that_are_taken() {
     let values = Values::read(OPTIONS, &[("codecs", "raw,foo")]).unwrap();
     let error = plan(&setting, &values).err().unwrap();
     assert_eq!((error.kind(), error.what()), (Kind::Usage, "'foo' is not a codec"));
-    let wanted = "choose one of raw, zstd, zstd:LEVEL, lz4, snappy, lzo, auto";
+    let wanted = "choose a codec: raw, zstd, zstd:LEVEL, lz4, snappy, lzo, auto";
     assert_eq!(error.advice_text(), Some(wanted));
     // A level that is none has no list of names.
     let values = Values::read(OPTIONS, &[("codecs", "zstd:99")]).unwrap();

@@ -11,18 +11,18 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         about: "Read every Nth record",
         more: "",
     },
-    CaseOption { default: Some("4M"), about: "Bytes of a record", ..shared::RECORD_SIZE },
+    CaseOption { default: Some("4M"), about: "Size of a record", ..shared::RECORD_SIZE },
     CaseOption {
         name: "total-size",
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("1G"),
-        about: "Bytes of each client's file",
+        about: "Size of the file of each client",
         more: "",
     },
     CaseOption {
         default: Some("1"),
-        about: "Concurrent clients, each with a file of its own",
+        about: "Numbers of concurrent clients to compare; each client has its own file",
         ..shared::CLIENTS
     },
     CaseOption {
@@ -30,7 +30,8 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "N,...",
         form: ValueForm::Counts,
         default: Some("0,1,4,16,64,128"),
-        about: "How many records ahead the kernel is advised to read",
+        about: "Numbers of records to compare; the kernel is advised to read this many records \
+                ahead",
         more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
@@ -38,7 +39,7 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "TIME",
         form: ValueForm::Text,
         default: None,
-        about: "Time added to each read, as in 5ms or 100us",
+        about: "Time that is added to each read, for example 5ms or 100us",
         more: "",
     },
     CaseOption {
@@ -46,11 +47,11 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "WAY,...",
         form: ValueForm::SomeOf(&["none", "advice", "overlay", "store"]),
         default: Some("advice"),
-        about: "What reads ahead: none, advice, overlay, store",
-        more: "With none, which is the baseline, nothing is read ahead. With advice, the program \
-               advises the kernel of the next records (--ahead). With overlay, the read-ahead of \
-               'pinstripe overlay' reads ahead, and detects the pattern itself. With store, the \
-               same read-ahead reads from a backup of the file.",
+        about: "Methods of read-ahead to compare: none, advice, overlay, store",
+        more: "With none, which is the baseline, nothing is read ahead. With advice, pinstripe \
+               advises the kernel to read the next records (--ahead). With overlay, the read-ahead \
+               of 'pinstripe overlay' is used, which detects the access pattern itself. With \
+               store, the read-ahead of 'pinstripe overlay' reads from a backup of the file.",
     },
     pool::ENGINE,
     pool::CONF,

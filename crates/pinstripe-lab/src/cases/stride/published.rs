@@ -35,7 +35,7 @@ fn table(results: &Results, clients: &str) -> Table {
     }
     let of_clients = if is_one { String::new() } else { format!(" of {clients} clients") };
     let title = format!("Stride reads{of_clients}, by number of records advised ahead");
-    let note = "The columns '2013' are for a stride of 17 records of 4 MiB on a Ceph cluster, as \
-                published on ceph-devel.";
+    let note = "The columns '2013' are results that were published on ceph-devel, for a stride of \
+                17 records of 4 MiB on a Ceph cluster.";
     Table::from_rows(&title, note, rows)
 }

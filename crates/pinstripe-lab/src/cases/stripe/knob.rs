@@ -33,12 +33,12 @@ pub fn read(text: &str, base: &CreateOptions) -> Result<(String, Vec<KnobValue>)
     let (name, texts) = text.split_once('=').unwrap_or((text, ""));
     let known = || MADE.into_iter().chain(TURNED).collect::<Vec<_>>().join(", ");
     let Some(name) = name_of(name) else {
-        let error = Error::new(Kind::Usage, format!("'{name}' is not a knob of an array"));
-        return Err(error.advice(format!("one of {}", known())));
+        let error = Error::new(Kind::Usage, format!("'{name}' is not a setting of an array"));
+        return Err(error.advice(format!("the settings are {}", known())));
     };
     let texts: Vec<&str> = texts.split(',').filter(|it| !it.is_empty()).collect();
     if texts.is_empty() {
-        let error = Error::new(Kind::Usage, "the knob needs at least one value");
+        let error = Error::new(Kind::Usage, "the setting needs at least one value");
         return Err(error.advice(format!("--knob {name}=BEFORE,AFTER")));
     }
     Ok((name.to_owned(), each_once(name, &texts, base)?))
@@ -58,8 +58,8 @@ fn each_once(name: &str, texts: &[&str], base: &CreateOptions) -> Result<Vec<Kno
     for text in texts {
         let new = value(name, text, base)?;
         if let Some(same) = all.iter().find(|it| it.is_same(&new)) {
-            let what = format!("the value {name} {text} is the same as {name} {}", same.text);
-            return Err(Error::new(Kind::Usage, what).advice("name each value once"));
+            let what = format!("{name} has the same value twice, as {text} and as {}", same.text);
+            return Err(Error::new(Kind::Usage, what).advice("give each value only once"));
         }
         all.push(new);
     }

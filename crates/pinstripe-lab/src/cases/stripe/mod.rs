@@ -27,23 +27,25 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "stripe",
-    about: "Compare granules (stripe_size) of an array, with short and long writes and reads",
+    about: "Compare granules (values of stripe_size) of an array, with short and long writes and \
+            reads",
     help: "\
-An array is created from files in --dir, or in memory, and completely written once; several --dir take turns. \
-Then each granule is measured in turn on the same running array, with each of these loads:
+The case creates an array of files in --dir, or in memory, and writes the complete array once. The members \
+are distributed over several directories of --dir in turn. Each granule is then measured in turn on the same \
+running array, with each of these loads:
   randwrite   write 4 KiB at random offsets
   write64k    write 64 KiB sequentially
   write1m     write 1 MiB sequentially
   randread    read 4 KiB at random offsets
   read1m      read 1 MiB sequentially
 The granule is the unit in which parity is computed and members are read and written. The rate is the number \
-of bytes transferred, divided by the time until they were durable. By default there is one request at a \
-time; --workers 2 --depth 64 corresponds to numjobs=2, iodepth=64 of fio. The table also shows the CPU time \
-of a request, and the bytes that all members read and wrote for each byte requested, counted for data with \
-parity and for the array log.
+of bytes transferred, divided by the time until they were durable. By default, one request is in flight; \
+--workers 2 --depth 64 corresponds to numjobs=2 and iodepth=64 of fio. The table also shows the CPU time of \
+a request. The table also shows the number of bytes that all members read and wrote for each requested byte, \
+separately for data with parity and for the array log.
 
 The first granule is the baseline: --granules 64K,4K shows the effect of a change from 64K to 4K. The option \
---knob compares values of another setting of an array in the same way, as in --knob chunk=64K,256K.",
+--knob compares values of another setting of an array in the same way, for example --knob chunk=64K,256K.",
     examples: "\
   pinstripe lab run stripe --members-in memory
   pinstripe lab run stripe --dir /srv --granules auto,4K,64K --loads randwrite,write1m
@@ -83,13 +85,13 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let loads: Vec<usize> = values.words("loads").into_iter().filter_map(of_name).collect();
     let members = values.count("members") as usize;
     if members <= level.parity() + 1 {
-        return Err(Error::new(Kind::Usage, "there are too few members for this level")
-            .expected(format!("{} at least", level.parity() + 2), members));
+        return Err(Error::new(Kind::Usage, "this level needs more members")
+            .expected(format!("at least {} members", level.parity() + 2), members));
     }
     let at_once = values.count(shared::THREADS.name) * values.count(shared::DEPTH.name);
     if at_once > AT_ONCE_MAX {
-        return Err(Error::new(Kind::Usage, "there are too many requests in flight")
-            .expected(format!("{AT_ONCE_MAX} at most"), at_once)
+        return Err(Error::new(Kind::Usage, "too many requests would be in flight")
+            .expected(format!("at most {AT_ONCE_MAX} requests in flight"), at_once)
             .advice("reduce --workers or --depth"));
     }
     let dirs = match (values.text("members-in"), &setting.device) {
@@ -222,9 +224,9 @@ impl Plan for Stripe {
     fn notes(&self) -> Vec<String> {
         let shared = self.members.div_ceil(self.dirs.len().max(1));
         match self.dirs.len() {
-            0 => vec!["the members are in memory: no disk is measured".to_owned()],
+            0 => vec!["the members are in memory, so no disk is measured".to_owned()],
             _ if shared > 1 => vec![format!(
-                "up to {shared} of {} members are in the same directory, where they wait for each \
+                "up to {shared} of the {} members are in the same directory, so they wait for each \
                  other",
                 self.members
             )],
@@ -319,7 +321,7 @@ fn tables(results: &Results) -> Vec<Table> {
     let of = |title: &str, note: &str, name: &str| {
         grid::grid(results, title, note, ways, grid::named(name))
     };
-    let per_byte = "The values are sums over all members for each byte requested, without the \
+    let per_byte = "The values are sums over all members, for each requested byte, without the \
                     tables of checksums.";
     vec![
         grid::grid(results, &format!("MB/s by load and {knob}"), "", ways, grid::value),

@@ -12,7 +12,8 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "SIZE,...",
         form: ValueForm::Text,
         default: Some("auto,4K,8K,16K,32K,64K"),
-        about: "Granules to compare; with 'auto', each write chooses its granule",
+        about: "Granules (sizes to which small writes are widened) to compare; 'auto' follows the \
+                size of each write",
         more: "The first value is the baseline, with which the other values are compared. The \
                option --granules has no effect with --knob.",
     },
@@ -21,12 +22,13 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "NAME=BEFORE,AFTER",
         form: ValueForm::Text,
         default: None,
-        about: "Compare values of this knob instead of granules, as in chunk=64K,256K",
+        about: "Compare values of this knob (setting of an array) instead of granules, for example \
+                chunk=64K,256K",
         more: "\
-The first value is the baseline; each other value is compared with it and gets a verdict for each load. \
-Knobs named as in 'array create' need a new array for each value: chunk, layout, consistency-policy, log-size. \
-Knobs named as in 'array set' are changed on one running array: stripe_size, stripe_cache_size, rmw_level, \
-write_deadline.",
+The first value is the baseline; each other value is compared with the baseline, and gets a verdict for each \
+load. For each value of a knob of 'array create' (chunk, layout, consistency-policy or log-size), a new \
+array is created. The value of a knob of 'array set' (stripe_size, stripe_cache_size, rmw_level or \
+write_deadline) is changed on one running array.",
     },
     CaseOption {
         name: "loads",
@@ -57,7 +59,7 @@ write_deadline.",
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("128M"),
-        about: "Bytes of data on each member; the array log takes 64 MiB more",
+        about: "Size of the data on each member; the array log needs 64 MiB more",
         more: "",
     },
     CaseOption {
@@ -73,13 +75,16 @@ write_deadline.",
         value: "N",
         form: ValueForm::Count,
         default: Some("5000"),
-        about: "Requests in a run of randwrite or randread; the other loads access the full array \
-                once",
+        about: "Number of requests in a run of randwrite or randread; the other loads access the \
+                complete array once",
         more: "",
     },
-    CaseOption { about: "Threads that issue requests, as fio's numjobs", ..shared::THREADS },
     CaseOption {
-        about: "Requests in flight per thread, as fio's iodepth",
+        about: "Number of threads that issue requests, like numjobs of fio",
+        ..shared::THREADS
+    },
+    CaseOption {
+        about: "Number of requests in flight per thread, like iodepth of fio",
         more: "Calls of an array are synchronous, so each request in flight has its own thread.",
         ..shared::DEPTH
     },

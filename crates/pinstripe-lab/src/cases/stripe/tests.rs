@@ -105,7 +105,7 @@ fn a_knob_is_measured_before_and_after_with_a_verdict_for_each_load() {
         let values = Values::read(OPTIONS, &given).unwrap();
         let made = plan(&setting, &values).unwrap();
         assert_eq!(made.intents().len(), 2);
-        assert!(made.notes()[0].contains("up to 2 of 4 members"), "{:?}", made.notes());
+        assert!(made.notes()[0].contains("up to 2 of the 4 members"), "{:?}", made.notes());
         let results = measured_in(&CASE, &setting, &given);
         let count = knob.split(',').count();
         assert_eq!(results.variants.len(), 2 * count);

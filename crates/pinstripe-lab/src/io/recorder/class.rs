@@ -37,7 +37,7 @@ impl SchedulingClass {
         let refused = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, class) } != 0;
         match refused {
             true => Err(Error::io(
-                "the I/O class for real time cannot be set",
+                "the real-time I/O class cannot be set",
                 "the disk",
                 io::Error::last_os_error(),
             )),

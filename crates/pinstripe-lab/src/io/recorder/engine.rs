@@ -41,13 +41,12 @@ pub(crate) fn refuse_unfit(recording: &Recording, streams: u64) -> Result<()> {
     if !is_ring || !CHUNK_BYTES.contains(&chunk) || 2 * chunk > ring {
         return Err(Error::new(
             Kind::Usage,
-            "the recorder does not support this size of rings and \
-                                            chunks",
+            "the recorder does not support these sizes of rings and chunks",
         )
         .expected(
             "a ring size that is a power of two from 8K to 64M, and a chunk size from 4K to half a \
              ring",
-            format!("{ring} and {chunk} bytes"),
+            format!("a ring size of {ring} and a chunk size of {chunk} bytes"),
         )
         .advice("choose other --policies, without 'recorder'"));
     }
@@ -193,7 +192,7 @@ fn measure(
 fn recorded(plan: &TakePlan, outcome: &TakeOutcome, shape: StreamShape) -> Result<Recorded> {
     let (figures, last) = (&outcome.figures, &outcome.last);
     if last.failed_directories > 0 {
-        return Err(Error::new(Kind::Io, "the directory of the take failed"));
+        return Err(Error::new(Kind::Io, "writing to the directory of the take failed"));
     }
     let per_byte = last.writing_seconds / figures.written_bytes.max(1) as f64;
     let longest = Duration::from_secs_f64(figures.longest_write_ms / 1e3);

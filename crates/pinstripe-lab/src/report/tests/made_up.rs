@@ -52,7 +52,7 @@ pub fn results() -> Results {
         stalls: it.5,
     });
     let mut results = of(&wishes.collect::<Vec<_>>(), 7, 16, 150);
-    let what = "the hypervisor took 9 % of the processors".to_owned();
+    let what = "the hypervisor took 9 % of the CPU time (steal)".to_owned();
     let disturbed = &mut results.variants[1].runs[3];
     disturbed.measured.value = 310.0;
     disturbed.disturbances = vec![Disturbance { kind: "steal".to_owned(), what }];

@@ -76,16 +76,16 @@ fn the_answer_comes_first_with_its_doubt() {
         "× of buffered (95 % interval 1.",
         "6 and 7 runs)",
         "slower: dsync 0.2",
-        "random reads: cannot tell which of direct and buffered is faster: 1.0",
-        "41 of 42 runs count; 1 was disturbed by other programs.",
-        "Noise 1 %",
+        "random reads: it is undecided which of direct and buffered is faster: 1.0",
+        "41 of 42 runs count, because 1 was disturbed by other programs.",
+        "The noise is 1 %",
         "Use policy direct.",
-        "No difference is shown: keep the present setting.",
+        "No difference was found: keep the present setting.",
         "accepted, not durable",
         "n = 7); but no request waited until",
         "6 of 7 runs count",
         "pinstripe lab run fileio --dir /srv/data --block-size 1M --workers 4 --seed 7",
-        "This page contains all data of its results.",
+        "This page contains the complete data of its results.",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
@@ -121,7 +121,8 @@ fn a_single_setting_is_advised_as_it_is_everywhere() {
         let wanted = match it.is_decided {
             true => format!("Use {} {}. Evidence: {}.", it.setting, it.value, it.evidence),
             false => format!(
-                "than {} {}, and that is not shown to be as good as all others. Evidence: {}.",
+                "than {} {}, but this value was not found to be as good as all others. Evidence: \
+                 {}.",
                 it.setting, it.value, it.evidence
             ),
         };
@@ -142,7 +143,7 @@ fn nothing_that_counts_is_said_to_be_nothing() {
     for part in [
         "No verdict is possible: none of 42 runs counts; the most frequent reason \
          (42 times) is: much.",
-        "What to set Too few runs that count. Measure again",
+        "Recommended settings Too few runs count. Measure again",
         "buffered 0 of 7 runs count (41",
         "0 of 42 runs count",
         "The measurement was interrupted",
@@ -162,9 +163,9 @@ fn nothing_that_counts_is_said_to_be_nothing() {
     let text = words(&bare(&results));
     for part in [
         "1 MiB writes: too few runs that count: direct, dsync.",
-        "kept buffered: no run that counts.",
-        "No difference is shown: keep the present setting.",
-        "Too few runs that count for: 1 MiB writes. Measure again",
+        "kept buffered: no run counts.",
+        "No difference was found: keep the present setting.",
+        "Too few runs count for: 1 MiB writes. Measure again",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
@@ -182,9 +183,9 @@ fn a_page_of_accepted_noise_says_everywhere_that_it_was_accepted() {
     let page = bare(&results);
     let text = words(&page);
     for part in [
-        "All 42 runs count; 41 of these runs were disturbed by other programs, which was accepted.",
-        "41 of 42 runs were disturbed and count nevertheless, because of --accept-noise:",
-        "counts despite other load: others took 30 % of the processors",
+        "All 42 runs count, including 41 disturbed runs, because disturbed runs were accepted.",
+        "41 of 42 runs were disturbed, and count anyway, because of --accept-noise:",
+        "this run counts although it was disturbed: others took 30 % of the processors",
         "--accept-noise --seed 7",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
@@ -194,8 +195,7 @@ fn a_page_of_accepted_noise_says_everywhere_that_it_was_accepted() {
     results.variants[0].runs[1].notes.clear();
     results.judge();
     let text = words(&bare(&results));
-    let told = "41 of 42 runs count, including 40 that other programs disturbed, which was \
-                accepted; 1 does not.";
+    let told = "41 of 42 runs count, including 40 disturbed runs that were accepted; 1 does not.";
     assert!(text.contains(told), "{text}");
 }
 
@@ -335,7 +335,7 @@ fn a_page_is_read_back_as_the_results_it_was_made_of() {
     assert_eq!(page(&load_all(&one).unwrap(), None, &[]), std::fs::read_to_string(&one).unwrap());
     put(page(&[results.clone(), results.clone()], None, &[]).as_bytes(), &two).unwrap();
     assert_eq!(load_all(&two).unwrap(), [results.clone(), results.clone()]);
-    assert!(load(&two).unwrap_err().to_string().contains("several results (2)"));
+    assert!(load(&two).unwrap_err().to_string().contains("contains 2 results"));
     let plain = dir.path().join("plain.json");
     save(&results, &plain).unwrap();
     assert_eq!(load_all(&plain).unwrap(), [results]);
@@ -384,7 +384,7 @@ fn a_history_is_drawn_with_what_changed_and_what_changed_with_it() {
         "15 times since 2023-10-31",
         "1 since 2023-11-08 22:13 UTC: 1.2",
         "of before (8 and 7 executions, 95 % interval 1.2",
-        "Changed with it: kernel: 6.1.0 before, 6.12.0 now.",
+        "Other changes at the same time: kernel: before 6.1.0, now 6.12.0.",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
@@ -405,7 +405,7 @@ fn what_fio_does_not_tell_is_not_made_up() {
     let results = crate::fio::import(&[FIO]).unwrap();
     let text = crate::show::show(&results, crate::show::OutputFormat::Text);
     assert!(text.contains("requests. seed 1."), "{text}");
-    assert!(text.contains("The machine is not described"), "{text}");
+    assert!(text.contains("The results do not describe the machine"), "{text}");
     let page = page(&[results], None, &[]);
     // What follows is the raw JSON.
     let page = page.split_once("<script").unwrap().0;
@@ -433,16 +433,17 @@ fn several_results_are_held_against_the_first_before_each_is_shown() {
             "B against A: estimates only: 1 MiB writes buffered {speed:.2}× (1 and 1 executions)"
         ),
         "1 MiB writes dsync 0.80× (1 and 1 executions)",
-        "and 2 more; no verdict: the spread between repeated executions is not known",
-        "C against A: the two results have no variant in common.",
-        "Other differences in B ('before' is A): kernel: 6.12.0 before, 6.18 now.",
+        "and 2 more; there is no verdict, because the spread between repeated executions is not \
+         known",
+        "C against A: no variant is in both results.",
+        "Other differences in B ('before' is A): kernel: before 6.12.0, now 6.18.",
         "A: fileio 2023-11-14 22:13:20 UTC",
         "C: quick",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert!(!text.contains("C of A"), "what nothing was measured of has no column");
-    assert!(text.find("B against A").unwrap() < text.find("What to set").unwrap());
+    assert!(text.find("B against A").unwrap() < text.find("Recommended settings").unwrap());
 }
 
 /// One of the results that a page holds.
@@ -480,8 +481,8 @@ fn pages_that_are_damaged_or_not_ours_are_refused() {
     };
     let whole = page(&[results()], None, &[]);
     let cut = whole.split_once("\"variants\"").unwrap().0;
-    assert!(refused(cut).contains("cut off"));
-    assert!(refused("<!DOCTYPE html><p>hello</p>").contains("not a page with results"));
+    assert!(refused(cut).contains("incomplete"));
+    assert!(refused("<!DOCTYPE html><p>hello</p>").contains("this page contains no results"));
     let newer = whole.replacen("\"version\":1", "\"version\":2", 1);
     assert!(refused(&newer).contains("newer version"));
 }

@@ -66,14 +66,20 @@ impl RunHead {
         let is_bound = match reader.u8()? {
             b'H' => true,
             b'h' => false,
-            _ => return Err(reader.corrupt("another part is stored instead of the head")),
+            _ => {
+                return Err(
+                    reader.corrupt("another part of the index run is stored instead of the head")
+                );
+            }
         };
         let set = SetId(reader.array()?);
         let (rows, duplicates, page_bytes) = (reader.u64()?, reader.u64()?, reader.u32()?);
         let (segment_count, table_count) = (reader.u32()? as usize, reader.u32()? as usize);
         let wanted = segment_count.checked_mul(24).zip(table_count.checked_mul(12));
         if wanted.and_then(|(a, b)| a.checked_add(b)) != Some(reader.remaining()) {
-            return Err(reader.corrupt("the lists in the head have a wrong length"));
+            return Err(
+                reader.corrupt("the lists in the head of the index run have a wrong length")
+            );
         }
         let mut segments = Vec::with_capacity(segment_count);
         let (mut end, mut pages_in_all) = (0_u64, 0_u64);
@@ -87,7 +93,7 @@ impl RunHead {
                 && fences_offset <= offset.saturating_add(full).saturating_add(page_bytes.into());
             let next = fences_offset.checked_add(u64::from(fences_bytes));
             let (true, Some(next)) = (is_possible, next) else {
-                return Err(reader.corrupt("a segment has an impossible offset"));
+                return Err(reader.corrupt("a segment of the index run has an impossible offset"));
             };
             pages_in_all += u64::from(pages);
             end = next;

@@ -122,10 +122,16 @@ impl MemberFacts {
         let retention = match (seconds, mode) {
             (0, 0) => None,
             (1.., 1 | 2) => Some(Retention { seconds, is_compliance: mode == 2 }),
-            _ => return Err(reader.corrupt("the retention of a member is impossible")),
+            _ => {
+                return Err(
+                    reader.corrupt("the label records an impossible retention for a member")
+                );
+            }
         };
         if able & !tried != 0 {
-            return Err(reader.corrupt("a capability of a member was recorded without a test"));
+            return Err(
+                reader.corrupt("the label records an ability of a member that was not tested")
+            );
         }
         Ok(MemberFacts { tried, able, retention })
     }

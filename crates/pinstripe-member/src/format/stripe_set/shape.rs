@@ -46,13 +46,13 @@ impl Geometry {
     pub fn new(data: u8, parity: u8, strip_bytes: u32) -> Result<Self> {
         let usage = |what: &str| Err(Error::new(Kind::Usage, what));
         if data == 0 {
-            return usage("a stripe set needs at least one data strip per row");
+            return usage("a stripe set needs at least one data strip in each row (stripe)");
         }
         if parity > PARITY_MAX {
-            return usage("a stripe set has at most 4 parity strips per row");
+            return usage("a stripe set can have at most 4 parity strips in each row (stripe)");
         }
         if usize::from(data) + usize::from(parity) > MEMBERS_MAX {
-            return usage("a stripe set has at most 255 members");
+            return usage("a stripe set can have at most 255 members");
         }
         let sizes = STRIP_BYTES_MIN..=STRIP_BYTES_MAX;
         if !strip_bytes.is_power_of_two() || !sizes.contains(&strip_bytes) {
@@ -102,7 +102,10 @@ impl Geometry {
 
     pub(super) fn decode(data: u8, parity: u8, strip_bytes: u32) -> Result<Self> {
         Geometry::new(data, parity, strip_bytes).map_err(|error| match error.kind() {
-            Kind::Usage => Error::new(Kind::Corrupt, format!("impossible geometry: {error}")),
+            Kind::Usage => Error::new(
+                Kind::Corrupt,
+                format!("the stripe set has an impossible geometry: {error}"),
+            ),
             _ => error,
         })
     }

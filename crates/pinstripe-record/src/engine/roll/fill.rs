@@ -20,8 +20,8 @@ impl Front {
             "{frames} frames of the pre-roll of '{}' were replaced by silence",
             piece.facts.name
         );
-        let error =
-            Error::new(Kind::Io, what).advice("these frames could not be read back or written");
+        let error = Error::new(Kind::Io, what)
+            .advice("these frames could not be read from the pre-roll, or could not be written");
         shared.monitor.loss(directory.folder.path(), error);
         self.area = None;
     }

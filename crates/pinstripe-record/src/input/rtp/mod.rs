@@ -4,7 +4,7 @@
 //! wait: packets that did not fit in its kernel buffer are counted separately from packets lost in
 //! the network.
 
-#![allow(clippy::disallowed_methods, reason = "listens at the sockets of inputs")]
+#![allow(clippy::disallowed_methods, reason = "this module listens at the sockets of inputs")]
 
 mod packet;
 mod window;
@@ -87,12 +87,15 @@ impl RtpSpec {
             }
         }
         let address = at.parse().map_err(|_| {
-            Error::new(Kind::Usage, format!("'{text}' does not name an address"))
-                .expected("ADDRESS:PORT, as in 239.69.1.2:5004, or a file that ends in .sdp", place)
+            Error::new(Kind::Usage, format!("'{text}' does not contain a valid address")).expected(
+                "ADDRESS:PORT, for example 239.69.1.2:5004, or a file whose name ends in .sdp",
+                place,
+            )
         })?;
         let missing = |what: &str| {
-            Error::new(Kind::Usage, format!("'{text}' lacks the option {what}"))
-                .advice("write the input as in rtp:127.0.0.1:5004,format=L24,rate=48000,channels=8")
+            Error::new(Kind::Usage, format!("'{text}' lacks the option {what}")).advice(
+                "write an input, for example rtp:127.0.0.1:5004,format=L24,rate=48000,channels=8",
+            )
         };
         let shape = StreamShape {
             format: format.ok_or_else(|| missing("format"))?,
@@ -107,8 +110,8 @@ fn encoding(text: &str) -> Result<SampleFormat> {
     match text.to_ascii_uppercase().as_str() {
         "L16" => Ok(SampleFormat::S16),
         "L24" => Ok(SampleFormat::S24),
-        _ => Err(Error::new(Kind::Usage, format!("RTP with {text} is not supported"))
-            .expected("L16 or L24", text)),
+        _ => Err(Error::new(Kind::Usage, format!("RTP with the encoding {text} is not supported"))
+            .expected("the encoding L16 or L24", text)),
     }
 }
 
@@ -161,7 +164,10 @@ impl RtpInput {
     /// Returns the socket after discarding the packets that arrived before the take began.
     fn take_socket(&mut self, buffer: &mut [u8], strays: &mut Strays) -> Result<UdpSocket> {
         let Some(socket) = self.socket.take() else {
-            return Err(Error::new(Kind::Usage, "an input can only be started once"));
+            return Err(Error::new(
+                Kind::Usage,
+                "an input of the recorder can be started only once",
+            ));
         };
         let cannot = |error| Error::io("cannot receive", &self.spec.text, error);
         // As many as there can be now: a sender that is faster must not hold it here.
@@ -314,8 +320,8 @@ impl RecordInput for RtpInput {
         let silent = last.filter(|_| left > 0).map_or(Duration::ZERO, clock::since);
         match last {
             Some(_) if silent >= SILENT => Err(went_away(silent).advice(
-                "the streams of this input end at that moment: check whether the sender or the \
-                 network stopped",
+                "the recording of this input ended with the last packet: check whether the sender \
+                 or the network stopped",
             )),
             Some(_) if silent >= WENT_AWAY => {
                 (feed.warn)(went_away(silent));
@@ -356,7 +362,7 @@ impl Silence {
         let was_told = std::mem::replace(&mut self.was_told, false);
         if let Some(last) = last.filter(|_| was_told) {
             let seconds = clock::since(last).as_secs_f64();
-            let what = format!("the sender is back after {seconds:.1} s");
+            let what = format!("the sender sends packets again after a silence of {seconds:.1} s");
             (feed.warn)(Error::new(Kind::Changed, what));
         }
     }

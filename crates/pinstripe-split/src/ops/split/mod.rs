@@ -165,7 +165,7 @@ fn layout(options: &SplitOptions, source: &dyn ByteSource) -> Result<SplitLayout
     let usage = |what: &str, advice: &str| Err(Error::new(Kind::Usage, what).advice(advice));
     let block = options.block_bytes;
     if !block.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block) {
-        return Err(Error::new(Kind::Usage, "this is not a possible block size")
+        return Err(Error::new(Kind::Usage, "a block cannot have this size")
             .expected("a power of two from 4K to 16M", block));
     }
     let default = if options.parity > 0 { LayoutChoice::Stripes } else { LayoutChoice::Queue };
@@ -175,13 +175,14 @@ fn layout(options: &SplitOptions, source: &dyn ByteSource) -> Result<SplitLayout
             Geometry::new(data, options.parity, options.strip_bytes)?;
             Ok(SplitLayout::Stripes)
         }
-        LayoutChoice::Queue | LayoutChoice::Ranges if options.parity > 0 => {
-            usage("parity is possible only with --layout stripes", "leave out --layout or --parity")
-        }
+        LayoutChoice::Queue | LayoutChoice::Ranges if options.parity > 0 => usage(
+            "parity is possible only with --layout stripes",
+            "leave out --layout, or leave out --parity",
+        ),
         LayoutChoice::Queue => Ok(SplitLayout::Queue),
         LayoutChoice::Ranges if source.length().is_none() => usage(
             "the layout 'ranges' needs a source with a known length",
-            "split a pipe with --layout queue or stripes",
+            "split a pipe with --layout queue or --layout stripes",
         ),
         LayoutChoice::Ranges
             if options.codec == CodecChoice::Fixed(pinstripe_stripe::Codec::Raw) =>
@@ -237,7 +238,9 @@ fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
         let old = match &found.head {
             Ok(old) => old.clone(),
             Err(error) => {
-                return Err(error.duplicate().advice("start the split again with --force"));
+                return Err(error
+                    .duplicate()
+                    .advice("start the split from the beginning with --force"));
             }
         };
         let is_same = (old.layout, old.output, old.outputs, old.parity)
@@ -248,12 +251,12 @@ fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
         if !is_same {
             return Err(Error::new(
                 Kind::WrongMember,
-                "this is not the split that was interrupted",
+                "this output does not belong to the split that was interrupted",
             )
             .at(&output.path)
             .advice(
                 "give the same source, the same outputs in the same order, and the same options; \
-                 if the source has changed since, start the split again with --force",
+                 if the source has changed, start the split from the beginning with --force",
             ));
         }
         *head = old;
@@ -286,7 +289,7 @@ fn units(
         done.retain(|range| range.start < range.end);
         let again = open()?;
         if again.identity() != head.identity {
-            return Err(Error::new(Kind::Changed, "the source changed while it was opened")
+            return Err(Error::new(Kind::Changed, "the source changed while it was being opened")
                 .at(again.place()));
         }
         Units::new(again, unit, merged(done))

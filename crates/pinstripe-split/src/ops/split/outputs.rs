@@ -60,8 +60,8 @@ impl Target {
 pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<PathBuf>> {
     let count = options.outputs.len();
     if count == 0 || count > OUTPUTS_MAX {
-        return Err(Error::new(Kind::Usage, "this is not a possible number of outputs")
-            .expected(format!("1 to {OUTPUTS_MAX}"), count));
+        return Err(Error::new(Kind::Usage, "a split cannot have this number of outputs")
+            .expected(format!("1 to {OUTPUTS_MAX} outputs"), count));
     }
     if usize::from(options.parity) >= count {
         let least = usize::from(options.parity) + 1;
@@ -70,7 +70,7 @@ pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<
             format!("parity {} needs more outputs than {count}", options.parity),
         )
         .expected(format!("at least {least} outputs"), count)
-        .advice("name more outputs, or use less parity"));
+        .advice("give more outputs, or a smaller --parity"));
     }
     // The specification of a generator is not part of the name.
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -115,7 +115,7 @@ pub(super) fn check_paths(
         if source.is_some_and(|source| (source.device, source.inode) == is) {
             return Err(Error::new(Kind::Usage, "this output is the source itself")
                 .at(path)
-                .advice("nothing was written; name another file"));
+                .advice("nothing was written; give another file"));
         }
         let is_sink = found.file_type().is_char_device();
         if !(seen.insert(is) && is_new || is_sink) {
@@ -124,10 +124,10 @@ pub(super) fn check_paths(
         if is_block && layout == SplitLayout::Plain {
             return Err(Error::new(
                 Kind::Usage,
-                "the layout 'ranges' without a codec needs a log file next to each output",
+                "without a codec, the layout 'ranges' needs a log file next to each output",
             )
             .at(path)
-            .advice("use --layout queue, or a codec"));
+            .advice("use --layout queue, or use a codec"));
         }
         if !(options.force || options.resume || is_sink) {
             return Err(exists(path));
@@ -143,10 +143,10 @@ fn refuse_remote(path: &Path, layout: SplitLayout, is_new: bool) -> Result<()> {
     if layout == SplitLayout::Plain {
         return Err(Error::new(
             Kind::Usage,
-            "the layout 'ranges' without a codec needs a log file next to each output",
+            "without a codec, the layout 'ranges' needs a log file next to each output",
         )
         .at(path)
-        .advice("use --layout queue, or a codec"));
+        .advice("use --layout queue, or use a codec"));
     }
     Ok(())
 }
@@ -161,7 +161,7 @@ fn exists(path: &Path) -> Error {
 fn twice(path: &Path) -> Error {
     Error::new(Kind::Usage, "two outputs are the same file")
         .at(path)
-        .advice("nothing was written; name each output once")
+        .advice("nothing was written; give each output only once")
 }
 
 /// Returns a path that identifies the file even before it exists, except for a dangling symlink.

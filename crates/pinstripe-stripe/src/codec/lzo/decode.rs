@@ -22,10 +22,10 @@ impl LzoError {
     /// A description of the damage.
     pub fn text(self) -> &'static str {
         match self {
-            LzoError::Cut => "the stream is cut short",
-            LzoError::BeforeStart => "a match begins before the first byte",
-            LzoError::TooLong => "the stream decompresses to more than its raw length",
-            LzoError::BadEnd => "the end mark is not at the end",
+            LzoError::Cut => "the stream is incomplete",
+            LzoError::BeforeStart => "a match refers to an offset before the first byte",
+            LzoError::TooLong => "the stream decompresses to more bytes than its recorded length",
+            LzoError::BadEnd => "the end marker is not at the end of the stream",
         }
     }
 }

@@ -24,10 +24,12 @@ fn warn_of_clocks(known: &[Snapshot], monitor: &Monitor) {
     let latest = known.iter().map(snapshots::created).max();
     if snapshots::is_before_all(now) || latest.is_some_and(|latest| latest > now) {
         let what = match latest {
-            Some(latest) if latest > now => "this machine's clock is before the latest snapshot",
-            _ => "this machine's clock was never set",
+            Some(latest) if latest > now => {
+                "according to the clock of this machine, the latest snapshot is in the future"
+            }
+            _ => "the clock of this machine was never set",
         };
-        let advice = "set the clock: the time of this snapshot would be wrong";
+        let advice = "set the clock, because otherwise the time of this snapshot is wrong";
         monitor.warning("the clock", Error::new(Kind::Usage, what).advice(advice));
     }
     snapshots::warn_of_clocks(known, monitor);
@@ -105,7 +107,9 @@ impl Ancestry {
         if let Some(begun) = self.begun.first() {
             let entries = begun.root.entries;
             let entries = pinstripe_base::units::counted(entries, "entry", "entries");
-            monitor.note(&format!("resuming an interrupted backup that had saved {entries}"));
+            monitor.note(&format!(
+                "this backup continues an interrupted backup, which had saved {entries}"
+            ));
         }
         let earlier = |snapshot: &Snapshot, is_whole| {
             let began = Time { seconds: snapshot.created_seconds, nanos: snapshot.created_nanos };

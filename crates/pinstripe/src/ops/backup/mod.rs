@@ -188,8 +188,8 @@ pub(super) fn end(store: &Store, session: OpenSession<'_>, monitor: &Monitor) ->
     }
     if let Err(error) = session.end() {
         monitor.warning(
-            "the session of this backup",
-            error.advice("the next gc removes this session object"),
+            "session of this backup",
+            error.advice("the next 'pinstripe gc' removes this session object"),
         );
     }
     Ok(())

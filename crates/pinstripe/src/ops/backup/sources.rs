@@ -39,7 +39,7 @@ pub(crate) fn exclude_own(
         let below_root = place.strip_prefix(b"/").unwrap_or(place);
         if sources.iter().any(|source| is_at_or_below(below_root, source)) {
             monitor.note(&format!(
-                "left out of the backup: {}, which is a member of the store",
+                "the directory {} is not backed up, because it is a member of the store",
                 slot.place.display()
             ));
             exclude = exclude.with_place(place);
@@ -51,7 +51,10 @@ pub(crate) fn exclude_own(
         let is_within =
             |source: &Vec<u8>| source != below_root && is_at_or_below(below_root, source);
         if sources.iter().any(is_within) {
-            monitor.note(&format!("left out {}: snapshots are mounted there", at.display()));
+            monitor.note(&format!(
+                "the directory {} is not backed up, because snapshots are mounted there",
+                at.display()
+            ));
             exclude = exclude.with_place(place);
         }
     }
@@ -90,15 +93,16 @@ impl Sources {
         let Some(first) = excluded.next() else { return };
         let more = match excluded.count() {
             0 => String::new(),
-            others => format!("; the same applies to {others} other named paths"),
+            others => format!("; the same applies to {others} other given paths"),
         };
         let what = format!(
-            "this path matches an exclude pattern, but is backed up because it was named{more}"
+            "this path matches an exclude pattern, but it is backed up because it was given \
+             explicitly{more}"
         );
         let error = Error::new(Kind::Usage, what);
         monitor.warning(
             shown_from_root(first),
-            error.advice("to leave the path out, name its parent directory instead"),
+            error.advice("to exclude the path, give its parent directory instead"),
         );
     }
 }
@@ -142,9 +146,12 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
         let first = missing.iter().position(is_gone).unwrap_or(0);
         let error = match missing.into_iter().nth(first) {
             Some((_, error)) if !several || error.kind() != Kind::NotFound => error,
-            _ => Error::new(Kind::NotFound, "there is nothing to back up: no named path exists"),
+            _ => Error::new(
+                Kind::NotFound,
+                "there is nothing to back up, because none of the given paths exists",
+            ),
         };
-        return Err(error.advice("name files and directories that exist"));
+        return Err(error.advice("give files and directories that exist"));
     }
     for (path, error) in missing {
         if !options.paths_are_a_list {
@@ -165,9 +172,9 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
     }
     let bytes: usize = named.iter().map(Vec::len).sum();
     if bytes > SOURCES_MAX_BYTES {
-        return Err(Error::new(Kind::Usage, "too many paths are named for one snapshot")
+        return Err(Error::new(Kind::Usage, "too many paths were given for one snapshot")
             .expected(format!("at most {SOURCES_MAX_BYTES} bytes of paths"), bytes)
-            .advice("name directories that contain these paths, or make several backups"));
+            .advice("give directories that contain these paths, or run several backups"));
     }
     Ok(Sources { named, there, directories })
 }
@@ -178,14 +185,14 @@ fn report_repeated(sources: &[Vec<u8>], monitor: &Monitor) {
     for source in sources {
         if !known.insert(source) {
             let shown = shown_from_root(source);
-            monitor.note(&format!("{} is named more than once", shown.display()));
+            monitor.note(&format!("the path {} was given more than once", shown.display()));
         }
     }
 }
 
 /// Returns the source that a path names, and its file type.
 fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
-    let io = |error| Error::io("cannot back this path up", path, error);
+    let io = |error| Error::io("cannot back up this path", path, error);
     let kind = paths::own_metadata(path).map_err(io)?.file_type();
     let absolute = match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) if !ends_in_dot(path) => {
@@ -203,18 +210,18 @@ fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
 fn note_content_left_out(path: &Path, kind: FileType, monitor: &Monitor) {
     let what = match kind {
         _ if kind.is_symlink() => {
-            "this is a symbolic link, and its target is not in the backup; to back up the target, \
-             name its path"
+            "a symbolic link, so its target is not backed up; to back up the target, give the path \
+             of the target"
         }
         _ if kind.is_block_device() || kind.is_char_device() => {
-            "this is a device, and its content is not in the backup; to save the content, run \
-             'pinstripe backup --stdin NAME < DEVICE'"
+            "a device, so its content is not backed up; to back up the content, run 'pinstripe \
+             backup --stdin NAME < DEVICE'"
         }
         _ if kind.is_fifo() => {
-            "this is a FIFO, and its content is not in the backup; to save the content, run \
-             'pinstripe backup --stdin NAME < FIFO'"
+            "a FIFO, so its content is not backed up; to back up the content, run 'pinstripe \
+             backup --stdin NAME < FIFO'"
         }
-        _ if kind.is_socket() => "this is a socket, which has no content",
+        _ if kind.is_socket() => "a socket, which has no content",
         _ => return,
     };
     monitor.note(&format!("{} is {what}", path.display()));
@@ -256,7 +263,7 @@ pub fn refuse_members(store: &Store, sources: &[Vec<u8>]) -> Result<()> {
                 "this path is inside a member of the store itself",
             )
             .at(Path::new("/").join(OsStr::from_bytes(source)))
-            .advice("a store cannot back itself up"));
+            .advice("a store cannot be backed up into itself"));
         }
     }
     Ok(())

@@ -46,8 +46,11 @@ pub fn run_stream(
     let is_name = !matches!(&name[..], b"" | b"." | b"..") && name.len() <= NAME_MAX_BYTES;
     if !is_name || name.contains(&b'/') || name.contains(&0) {
         let shown = String::from_utf8_lossy(&name).into_owned();
-        return Err(Error::new(Kind::Usage, "a backup of a stream needs a name for the file")
-            .expected(format!("a name of 1 to {NAME_MAX_BYTES} bytes without a slash"), shown));
+        return Err(Error::new(
+            Kind::Usage,
+            "a backup of standard input needs a name for the file",
+        )
+        .expected(format!("a name of 1 to {NAME_MAX_BYTES} bytes without a slash"), shown));
     }
     prepare(store, monitor);
     let (cutter, codec) = pipeline::backup::cutting(store)?;

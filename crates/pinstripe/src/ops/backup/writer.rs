@@ -76,8 +76,11 @@ impl<'a> Writer<'a> {
             }
             session.end()?;
         }
-        Err(Error::new(Kind::Busy, "snapshots are being forgotten faster than a backup can start")
-            .advice("run it again"))
+        Err(Error::new(
+            Kind::Busy,
+            "other processes forget snapshots faster than this backup can start",
+        )
+        .advice("run this command again"))
     }
 
     fn with(
@@ -115,7 +118,7 @@ fn drop_superseded(store: &Store, session: &OpenSession<'_>, monitor: &Monitor) 
         Err(error) => {
             monitor.warning(
                 "index runs",
-                error.advice("these index runs stay as they are; nothing is lost"),
+                error.advice("the index runs were not removed; no data is lost"),
             );
             false
         }

@@ -263,7 +263,8 @@ fn small_object(
         ExtentName::In(ExtentKind::Forgotten, _) => monitor.warning(
             place,
             error.advice(
-                "no member has an intact copy of this mark: forgotten snapshots may be shown again",
+                "no member has an intact copy of this mark, so a forgotten snapshot may be shown \
+                 again",
             ),
         ),
         // Without MACs members vote: the others may be those that are absent.
@@ -274,9 +275,9 @@ fn small_object(
         }
         ExtentName::In(ExtentKind::Keys, _) if store.config.encryption != Encryption::None => {
             outcome.lost += 1;
-            let advice = "no member has an intact copy of this key slot; if other key slots open \
-                          the store, add another with 'pinstripe key add' and remove this one with \
-                          'pinstripe key remove'";
+            let advice = "no member has an intact copy of this key slot; if another key slot opens \
+                          the store, add a new key slot with 'pinstripe key add', and remove this \
+                          one with 'pinstripe key remove'";
             monitor.loss(place, error.advice(advice));
         }
         _ => {

@@ -90,9 +90,9 @@ pub(super) fn stripe_sets(
             if kind == ExtentKind::Packs && members.is_empty() && store.absent().next().is_none() {
                 let gone = Error::new(Kind::NotFound, "no member has any part of this pack")
                     .advice(
-                        "the losses of snapshots are listed below; 'pinstripe repair' drops the \
-                         pack; after that, a backup stores again the data that its sources still \
-                         have",
+                        "the losses of snapshots are listed below; run 'pinstripe repair' to \
+                         remove the pack from the index; after that, a backup stores again the \
+                         lost data that its sources still have",
                     );
                 monitor.warning(name.path(), gone);
                 outcome.repairable += 1;
@@ -101,11 +101,12 @@ pub(super) fn stripe_sets(
             let Some(examined) = result else {
                 let leftover = match store.is_locked() {
                     false => {
-                        "the pack is left over from an interrupted backup; no snapshot needs it"
+                        "the pack was left behind by an interrupted backup, and no snapshot needs \
+                         it"
                     }
                     true => {
-                        "the pack is on too few members; the key is needed to determine whether a \
-                         snapshot needs it"
+                        "the pack is on too few members, and it can be determined only with the \
+                         key whether a snapshot needs the pack"
                     }
                 };
                 let leftover = Error::new(Kind::NotFound, leftover);
@@ -189,8 +190,9 @@ fn verify_pack(
 }
 
 const REPAIR: &str = "run 'pinstripe repair'";
-const LAY_ANEW: &str = "run 'pinstripe repair'; if the damage remains, no member is free for the \
-                        missing extent: run 'pinstripe gc' to rewrite the pack, or add a member";
+const LAY_ANEW: &str = "run 'pinstripe repair'; if the damage remains, no member is available for \
+                        the missing extent: add a member, or run 'pinstripe gc' to rewrite the \
+                        pack";
 
 /// Counts the findings for one set. Returns the set's unreadable ranges, and the errors to report
 /// once their consequences are known. The consequences for a pack that is in no index run are not
@@ -207,7 +209,7 @@ fn tally(
         Ok(examined) => examined,
         Err(error) if derived => {
             let error =
-                error.advice("nothing is lost: run 'pinstripe repair' to rebuild the extent");
+                error.advice("no data is lost; run 'pinstripe repair' to rebuild the extent");
             monitor.warning(name.path(), error);
             outcome.repairable += 1;
             return (Vec::new(), Vec::new());
@@ -238,9 +240,10 @@ fn tally(
                 with_absent -= 1;
                 continue;
             }
-            None => {
-                (name.path().into(), format!("slot {} of the pack is on no member", damage.slot))
-            }
+            None => (
+                name.path().into(),
+                format!("no member has the extent for slot {} of the pack", damage.slot),
+            ),
         };
         let error = Error::new(Kind::Corrupt, text);
         if damage.repairable || derived {
@@ -309,13 +312,13 @@ pub(super) fn report_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut
     }
 }
 
-const NEEDED_BY_NONE: &str = "nothing is lost: the pack is left over from an interrupted backup, \
+const NEEDED_BY_NONE: &str = "no data is lost: the pack was left behind by an interrupted backup, \
                               and no snapshot needs it; 'pinstripe gc' deletes the pack";
 
-const UNNEEDED: &str = "nothing is lost: every snapshot has all its data; 'pinstripe gc' deletes \
+const UNNEEDED: &str = "no data is lost: every snapshot has all its data; 'pinstripe gc' deletes \
                         data that no snapshot needs";
 
-const STANDS_ELSEWHERE: &str = "nothing is lost: the content of the pack is also in other packs, \
+const STANDS_ELSEWHERE: &str = "no data is lost: the content of the pack is also in other packs, \
                                 or can still be read; 'pinstripe repair' rewrites the pack";
 
 /// Returns the chunks in lost ranges that cannot be read from any place, with the packs that had

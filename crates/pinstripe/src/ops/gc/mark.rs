@@ -105,7 +105,8 @@ fn unknown_below(error: Error) -> Error {
         "the tree of this snapshot cannot be read, so the data that it needs is unknown: {error}"
     );
     Error::new(Kind::Refused, what).advice(
-        "run 'pinstripe check' to see what else is affected; 'pinstripe forget' drops the snapshot",
+        "run 'pinstripe check' to see what else is affected; 'pinstripe forget' removes the \
+         snapshot",
     )
 }
 

@@ -204,7 +204,8 @@ fn require_members(store: &Store) -> Result<()> {
     }
     Err(Error::new(
         Kind::Refused,
-        "too few members are present for a deletion: a writer may be using the absent members",
+        "too few members are present for a deletion, because a writer may be using the absent \
+         members",
     )
     .expected(format!("at least {least} members"), there)
     .advice(
@@ -230,9 +231,12 @@ impl Collector<'_> {
         let mut survey = Survey::take(store, own, selection, self.options, monitor)?;
         if survey.missing > 0 {
             let chunks = pinstripe_base::units::counted(survey.missing, "chunk is", "chunks are");
-            let error = Error::new(Kind::NotFound, format!("{chunks} in no pack"));
-            let advice = "these chunks were lost earlier; run 'pinstripe check' to see what is \
-                          affected";
+            let error = Error::new(
+                Kind::NotFound,
+                format!("{chunks} needed by a snapshot, but not in any pack"),
+            );
+            let advice =
+                "this data was lost earlier; run 'pinstripe check' to see what is affected";
             monitor.warning("snapshots", error.advice(advice));
         }
         settle::spread(store, &survey.observed.roots)?;
@@ -252,10 +256,11 @@ impl Collector<'_> {
                     && matches!(selection, PackSelection::Waste(_)) =>
             {
                 monitor.warning(
-                    "packs that hold waste",
+                    "packs with waste",
                     error.advice_instead(
-                        "there is no space to rewrite the needed data of these packs; packs \
-                         without needed data are still deleted: run 'pinstripe gc' again",
+                        "there is not enough space to rewrite the needed data of these packs; \
+                         packs without needed data are deleted anyway; after that, run 'pinstripe \
+                         gc' again",
                     ),
                 );
                 survey.evacuating.iter().map(|pack| pack.set).collect()
@@ -381,7 +386,7 @@ impl Collector<'_> {
                 return Err(error);
             }
             self.withdraw()?;
-            return Err(Error::new(Kind::Busy, "this gc was fenced by another process")
+            return Err(Error::new(Kind::Busy, "another process ended (fenced) this gc")
                 .advice("nothing was deleted; run 'pinstripe gc' again"));
         }
         // REAPING counts by the votes of the table that others know.
@@ -393,8 +398,11 @@ impl Collector<'_> {
             return Ok(());
         }
         self.withdraw()?;
-        Err(Error::new(Kind::Busy, "a snapshot was brought back while gc ran")
-            .advice("nothing was deleted; run 'pinstripe gc' again"))
+        Err(Error::new(
+            Kind::Busy,
+            "'pinstripe undelete' restored a forgotten snapshot while this gc ran",
+        )
+        .advice("nothing was deleted; run 'pinstripe gc' again"))
     }
 }
 

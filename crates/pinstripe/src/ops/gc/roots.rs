@@ -96,7 +96,7 @@ impl StoreObservation {
                 )
                 .at(&whose)
                 .advice(format!(
-                    "run 'pinstripe repair', or drop the snapshot with 'pinstripe forget {id}'"
+                    "run 'pinstripe repair', or remove the snapshot with 'pinstripe forget {id}'"
                 ))
             })?;
             Ok(Root { whose, tree })
@@ -153,6 +153,6 @@ fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
 /// trusted to be complete.
 pub(super) fn interrupted(store: &Store, monitor: &Monitor) -> Vec<Root> {
     let found = checkpoints::load(store, monitor).unwrap_or_default();
-    let root = |tree| Root { whose: "an interrupted backup".to_owned(), tree };
+    let root = |tree| Root { whose: "interrupted backup".to_owned(), tree };
     found.into_iter().map(|(_, checkpoint)| root(checkpoint.root)).collect()
 }

@@ -231,7 +231,7 @@ pub fn fence(store: &Store, name: &str) -> Result<Session> {
     let list = sessions::load(store, Quorum::Deletion)?;
     let found = find_by_name(&list, |session| session.id, name, "session");
     let session = found.map_err(|error| match error.kind() {
-        Kind::NotFound => error.advice("this session has ended; run 'pinstripe gc' again"),
+        Kind::NotFound => error.advice("this session has already ended; run 'pinstripe gc' again"),
         _ => error.advice("give more digits of the session's id"),
     })?;
     sessions::fence(store, session)?;

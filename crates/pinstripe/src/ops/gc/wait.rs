@@ -85,15 +85,16 @@ fn busy(left: &[Session], timeout: Duration) -> Error {
     let by_itself = if left.iter().all(silent::is_watched) {
         let minutes = timeout.as_secs().div_ceil(60);
         format!(
-            " A later gc ends this session by itself if the session has no heartbeat for {minutes} \
-             min."
+            " A later 'pinstripe gc' ends such a session automatically if it has no heartbeat for \
+             {minutes} min."
         )
     } else {
         String::new()
     };
-    Error::new(Kind::Busy, format!("no answer came from {}", who.join(", "))).advice(format!(
-        "nothing was deleted; run gc again when these sessions have ended. If a session's process \
-         certainly no longer runs (its machine is gone), end the session with 'pinstripe gc \
-         --fence {first}'.{by_itself}"
-    ))
+    Error::new(Kind::Busy, format!("these sessions did not answer in time: {}", who.join(", ")))
+        .advice(format!(
+            "nothing was deleted; run 'pinstripe gc' again when these sessions have ended. If the \
+             process of a session certainly no longer runs, for example because its machine was \
+             removed, end the session with 'pinstripe gc --fence {first}'.{by_itself}"
+        ))
 }

@@ -53,8 +53,11 @@ pub(super) fn assign_slot(
     refuse_nesting(store, place)?;
     let members = store.member_slots.iter().filter(|slot| slot.row.is_some()).count();
     if members >= MEMBERS_MAX {
-        return Err(Error::new(Kind::Refused, "the store has as many members as it can")
-            .expected(format!("fewer than {MEMBERS_MAX}"), members));
+        return Err(Error::new(
+            Kind::Refused,
+            "the store already has the maximum number of members",
+        )
+        .expected(format!("fewer than {MEMBERS_MAX} members"), members));
     }
     // An impossible geometry is refused before anything is written.
     geometry_over(&store.config, members + 1)?;

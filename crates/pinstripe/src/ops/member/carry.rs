@@ -156,7 +156,7 @@ fn bring(
     let written = match slot {
         Some((reader, slot)) => lay(reader, slot, to, Replace::Never).map(|()| Some(slot)),
         None => Err(Error::corrupt(
-            "the slot of this extent in the stripe set is unknown",
+            "it is unknown which slot of the stripe set this extent belongs to",
             one.name.path(),
         )),
     };
@@ -165,7 +165,10 @@ fn bring(
             // If it is gone now, it is not damaged.
             from.len(one.name)?;
             let place = from.place().join(one.name.path());
-            monitor.warning(place, error.advice("the extent was moved unchanged"));
+            monitor.warning(
+                place,
+                error.advice("the extent was moved, but its damage was not repaired"),
+            );
             match slot {
                 Some((reader, slot)) => {
                     salvage(reader, slot, to, Replace::Never)?;

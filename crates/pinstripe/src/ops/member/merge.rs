@@ -81,24 +81,24 @@ fn refuse_strangers(store: &Store, other: &Store) -> Result<()> {
         return Err(at(Error::new(Kind::WrongMember, what)
             .expected(store.config.store, other.config.store)
             .advice(
-                "only halves of one store can be merged; to take over the data of another store, \
-                 restore it and back up the result",
+                "only halves of the same store can be merged; to copy the data of another store, \
+                 restore it and back up the restored files",
             )));
     }
     if store.table == other.table {
-        let what = "this is already a member of the store: there is nothing to merge";
+        let what = "there is nothing to merge, because this is already a member of the store";
         return Err(at(Error::new(Kind::WrongMember, what)
-            .advice("'pinstripe repair' writes what the member lacks")));
+            .advice("'pinstripe repair' writes the objects that the member lacks")));
     }
     let name = |store: &Store| -> Result<ChunkId> { Ok(store.keys()?.chunk_id(b"pinstripe")) };
     if name(store)? != name(other)? {
         return Err(at(Error::new(
             Kind::WrongMember,
-            "the keys of this member are not those of this store",
+            "the keys of this member differ from the keys of this store",
         )
         .advice(
-            "only halves of one store can be merged; to take over the data of another store, \
-             restore it and back up the result",
+            "only halves of the same store can be merged; to copy the data of another store, \
+             restore it and back up the restored files",
         )));
     }
     Ok(())

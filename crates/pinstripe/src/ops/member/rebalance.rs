@@ -79,7 +79,7 @@ pub fn rebalance(
             "stripe set lacks",
             "stripe sets lack",
         );
-        let what = format!("{sets} an extent and cannot be moved");
+        let what = format!("{sets} an extent, so not all extents can be moved");
         let advice =
             "attach the absent members, run 'pinstripe repair', then run this command again";
         monitor.warning("packs", Error::new(Kind::Refused, what).advice(advice));

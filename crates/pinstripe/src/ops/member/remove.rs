@@ -148,17 +148,25 @@ fn refuse_stuck(store: &Store, stuck: &[ExtentName]) -> Result<()> {
     }
     let sets =
         pinstripe_base::units::counted(stuck.len() as u64, "stripe set uses", "stripe sets use");
-    Err(Error::new(Kind::Refused, format!("{sets} all of the remaining members already"))
-        .expected("all members, to rewrite them", "some are absent")
-        .advice("nothing was changed; first attach or replace the absent members"))
+    Err(Error::new(
+        Kind::Refused,
+        format!("{sets} all remaining members, so the extents on this member cannot be moved"),
+    )
+    .expected(
+        "that all members are present, so that these stripe sets can be rewritten",
+        "that some members are absent",
+    )
+    .advice("nothing was changed; attach or replace the absent members before you remove a member"))
 }
 
 fn cannot_be_laid_anew(stuck: &[ExtentName]) -> Error {
     let sets = pinstripe_base::units::counted(stuck.len() as u64, "stripe set", "stripe sets");
-    Error::new(Kind::Refused, format!("{sets} cannot be rewritten")).at(stuck[0].path()).advice(
-        "run 'pinstripe check', then 'pinstripe repair', and try again; 'pinstripe gc' removes \
+    Error::new(Kind::Refused, format!("{sets} of the member cannot be rewritten"))
+        .at(stuck[0].path())
+        .advice(
+            "run 'pinstripe check', then 'pinstripe repair', and try again; 'pinstripe gc' removes \
          data that only forgotten snapshots need",
-    )
+        )
 }
 
 /// Rewrites sets over the remaining members, and deletes the old sets.
@@ -219,10 +227,11 @@ pub(super) fn empty(
                 break;
             }
             if pass == PASSES {
-                return Err(Error::new(Kind::Busy, "other processes keep writing to the member")
-                    .advice(
-                        "wait until the running backups have ended, then run this command again",
-                    ));
+                return Err(Error::new(
+                    Kind::Busy,
+                    "other processes continue to write to the member",
+                )
+                .advice("wait until the running backups have ended, then run this command again"));
             }
             moved += carry::moves(store, claim, &moves, limits, monitor)?;
             lay_anew(store, &stuck, limits, monitor)?;

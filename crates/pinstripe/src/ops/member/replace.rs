@@ -64,7 +64,7 @@ pub fn replace(
     let is_present = old.member.is_some();
     if real(place).is_ok_and(|place| place == old.place) && is_present {
         return Err(Error::new(Kind::Usage, "a member cannot replace itself").at(place).advice(
-            "name an empty directory; to repair a damaged member in place, run 'pinstripe repair'",
+            "give an empty directory; to repair a damaged member in place, run 'pinstripe repair'",
         ));
     }
     if !same_disk {

@@ -83,7 +83,7 @@ impl SnapshotTree {
         match !has_given && incomplete.contains(&inode) {
             // Not lost, if every member that this process knows has left the store.
             true => Err(self.store.meet_newcomers().err().unwrap_or_else(|| {
-                Error::new(Kind::TooManyLosses, "entries of this directory are lost")
+                Error::new(Kind::TooManyLosses, "some entries of this directory are lost")
             })),
             false => Ok(()),
         }
@@ -156,7 +156,10 @@ impl SnapshotTree {
             return Some(next);
         }
         *is_lost = true;
-        self.report(&Error::new(Kind::Corrupt, "pages of a tree contradict each other"));
+        self.report(&Error::new(
+            Kind::Corrupt,
+            "pages of a snapshot's directory tree contradict each other",
+        ));
         None
     }
 

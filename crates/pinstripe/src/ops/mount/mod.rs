@@ -387,7 +387,7 @@ impl FileTree for SnapshotTree {
 }
 
 fn gone() -> Error {
-    Error::new(Kind::NotFound, "there is no such file in the mount")
+    Error::new(Kind::NotFound, "there is no such file in the mounted store")
 }
 
 fn no_file() -> Error {

@@ -168,7 +168,7 @@ impl Pages {
                 _ => return Ok((decoded, first)),
             }
         }
-        let error = Error::new(Kind::Corrupt, "a snapshot's tree has no pages where it should");
+        let error = Error::new(Kind::Corrupt, "pages are missing in a snapshot's directory tree");
         Err(Lost { end: first.saturating_add(child.entries.max(1)), error })
     }
 

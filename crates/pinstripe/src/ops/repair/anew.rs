@@ -103,16 +103,16 @@ pub(in crate::ops) fn rewrite_short_packs(
     }
     drop(index);
     if let Err(error) = gc::retire(store, short, HashSet::new(), *limits, monitor) {
-        let advice = "packs that need more members than remain stay as they are; run 'pinstripe \
-                      gc' to rewrite these packs";
+        let advice = "some packs need more members than the store still has, and these packs were \
+                      not changed; run 'pinstripe gc' to rewrite them";
         monitor.warning("packs", error.advice(advice));
     }
     Ok(())
 }
 
-const GIVEN_UP: &str = "the intact data of the pack was rewritten; back up again: data that the \
-                        sources still have is stored again, and completes the snapshots that lack \
-                        it";
+const GIVEN_UP: &str = "the intact data of the pack was rewritten; back up again: the backup \
+                        stores lost data again if the source still has it, and this data completes \
+                        the snapshots that lack it";
 
 fn warn(monitor: &Monitor, error: &Error) {
     let advice = "run 'pinstripe repair' again; 'pinstripe check --read-data' lists what is lost";

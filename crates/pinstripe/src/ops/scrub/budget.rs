@@ -60,7 +60,7 @@ impl FromStr for Budget {
     /// small ones.
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
-            Error::new(Kind::Usage, format!("'{text}' is not a budget"))
+            Error::new(Kind::Usage, format!("'{text}' is not a valid budget"))
                 .advice("write a part of the store (5%), a size (10G) or a time (2h, 90m, 30s)")
         };
         let mut budget = Budget::default();

@@ -103,7 +103,7 @@ impl<'a> Ledger<'a> {
         }
         let more = match parts.len() {
             1 => String::new(),
-            parts => format!("; damaged parts in all: {}", parts),
+            parts => format!("; number of damaged parts: {}", parts),
         };
         self.sums().extents += u64::from(fate == Fate::Mended);
         self.report(member, name, fate, format!("{}{more}", first.what));

@@ -116,9 +116,13 @@ pub(super) fn verify(
     };
     if is_leftover(reader.geometry().data()) {
         if store.is_locked() {
-            let error = Error::new(Kind::TooManyLosses, "too few members have this pack");
-            let advice = "the key is needed to determine whether a snapshot needs this pack: run \
-                          'pinstripe check' with the password";
+            let error = Error::new(
+                Kind::TooManyLosses,
+                "too few members have an extent of this pack, so it cannot be read",
+            );
+            let advice = "only a check with the password or key file can find out whether a \
+                          snapshot needs this pack: run 'pinstripe check' with the password or key \
+                          file";
             ledger.monitor.warning(name.path(), error.advice(advice));
         }
         return Ok(());
@@ -141,8 +145,10 @@ pub(super) fn verify(
     repair_damage(store, &reader, name, &verification, finished, beyond_parity, ledger)?;
     if !verification.lost_ranges.is_empty() && !derived {
         let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();
-        let what =
-            format!("{} of the pack lost", pinstripe_base::units::counted(lost, "byte", "bytes"));
+        let what = format!(
+            "lost data of the pack: {}",
+            pinstripe_base::units::counted(lost, "byte", "bytes")
+        );
         let error = Error::new(Kind::TooManyLosses, what);
         let advice =
             "run 'pinstripe check --read-data' to see which snapshots and paths are affected";
@@ -181,7 +187,7 @@ fn repair_damage(
             Done::Failed(error) if error.kind() == Kind::TooManyLosses && !derived => beyond_parity,
             Done::Failed(error) => {
                 let place = job.to.map(|number| store.member_slots[number].place.as_path());
-                let advice = "this extent could not be rewritten";
+                let advice = "this extent is damaged and could not be rewritten";
                 ledger.monitor.warning(place.unwrap_or(Path::new("")), error.advice(advice));
                 Fate::Repairable
             }
@@ -189,7 +195,7 @@ fn repair_damage(
         let Some(number) = job.to else {
             let error = Error::new(
                 Kind::Corrupt,
-                format!("slot {} of the stripe set is on no member", job.slot),
+                format!("no member has the extent of slot {} of this stripe set", job.slot),
             );
             ledger.set(name, error, fate);
             return Ok(());

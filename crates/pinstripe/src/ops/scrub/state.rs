@@ -36,7 +36,10 @@ fn stored(store: &Store) -> Result<Vec<(ExtentName, Option<ScrubState>)>> {
             let state = ScrubState::decode(bytes)?;
             store.verify(name, bytes)?;
             if state.store != store.config.store {
-                return Err(Error::new(Kind::Corrupt, "this is the scrub state of another store"));
+                return Err(Error::new(
+                    Kind::Corrupt,
+                    "this file has the scrub state of another store",
+                ));
             }
             Ok(state)
         });

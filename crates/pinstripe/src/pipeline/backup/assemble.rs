@@ -203,7 +203,10 @@ impl<'a> Assembler<'a> {
 
     fn push_same_inode(&mut self, mut entry: Entry) -> Result<()> {
         let Some(first) = self.inodes.get(&(entry.device, entry.inode)) else {
-            let error = Error::new(Kind::Changed, "another name of this file could not be read");
+            let error = Error::new(
+                Kind::Changed,
+                "this path is a hard link, and the file could not be read through its first path",
+            );
             self.shared.monitor.loss(shown_from_root(&entry.path), error);
             return Ok(());
         };

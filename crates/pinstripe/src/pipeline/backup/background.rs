@@ -88,7 +88,7 @@ pub fn merge(index: &Index<'_>, ended: &AtomicBool, abort: &Abort, monitor: &Mon
     {
         monitor.warning(
             "index runs",
-            error.advice("these index runs stay as they are; nothing is lost"),
+            error.advice("the index runs were not changed; no data is lost"),
         );
     }
 }

@@ -30,12 +30,14 @@ impl OpenedFile {
         let file = SourceFile::open(shared.root, path)?;
         let extents = file.data_extents()?;
         if file.stat().size_bytes == 0 && file.read_at(0, &mut [0])? > 0 {
-            let error =
-                Error::new(Kind::Changed, "the file has content, but its size is given as 0")
-                    .advice(
-                        "the kernel generates such a file when it is read: leave out /proc and \
-                         /sys with --one-file-system",
-                    );
+            let error = Error::new(
+                Kind::Changed,
+                "the file has content, but the kernel reports a size of 0 bytes",
+            )
+            .advice(
+                "the kernel generates the content of such a file when a program reads the file: \
+                 exclude /proc and /sys with --one-file-system",
+            );
             shared.monitor.loss(shown_from_root(path), error);
         }
         Ok(OpenedFile { file, extents })
@@ -71,8 +73,8 @@ impl OpenedFile {
         if self.file.has_grown()? {
             shared.monitor.add(Counter::ChangedWhileRead, 1);
         } else {
-            let error = Error::new(Kind::Changed, "changed while being read")
-                .advice("what was read is saved; the next backup reads it again");
+            let error = Error::new(Kind::Changed, "the file changed while it was being read")
+                .advice("the content that was read is saved; the next backup reads the file again");
             shared.monitor.changed(shown_from_root(path), error);
         }
         Ok(())
@@ -106,9 +108,9 @@ pub(crate) fn plain_entry(shared: &Reading<'_>, path: Vec<u8>, stat: Stat) -> Re
 
 fn report_xattrs(shared: &Reading<'_>, found: source::Xattrs) -> XattrList {
     if found.lacks_proc && !shared.proc_is_reported.swap(true, Ordering::Relaxed) {
-        let what = "is not mounted: the extended attributes of symbolic links, devices, FIFOs and \
-                    sockets cannot be read";
-        let error = Error::new(Kind::NotFound, what).advice("mount -t proc proc /proc");
+        let what = "the proc file system is not mounted: the extended attributes of symbolic \
+                    links, devices, FIFOs and sockets cannot be read";
+        let error = Error::new(Kind::NotFound, what).advice("run 'mount -t proc proc /proc'");
         shared.monitor.loss("/proc", error);
     }
     for error in found.problems {

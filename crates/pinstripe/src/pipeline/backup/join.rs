@@ -247,7 +247,8 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             for path in walker.covered() {
                 let (path, within) = (name(path), within.display());
                 self.monitor.note(&format!(
-                    "{path} adds nothing to the backup: {within}, which is also named, contains it"
+                    "{path} adds nothing to the backup, because it is in {within}, which is also \
+                     backed up"
                 ));
             }
         }

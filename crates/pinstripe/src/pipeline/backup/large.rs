@@ -225,7 +225,9 @@ pub(crate) fn ingest(
     }
     let saved_bytes = entry.size;
     let sent = queues.outcomes.send(IngestOutcome::Large(seq, Box::new(entry), parts));
-    sent.map_err(|_| Error::new(Kind::Io, "the assembler is gone"))?;
+    sent.map_err(|_| {
+        Error::new(Kind::Io, "the backup thread that assembles the entries has ended")
+    })?;
     Ok(saved_bytes)
 }
 
@@ -271,7 +273,7 @@ pub(crate) fn ingest_stream(
     cut.last(run)?;
     entry.size = cut.read_bytes;
     let sent = queues.outcomes.send(IngestOutcome::Large(seq, Box::new(entry), cut.parts));
-    sent.map_err(|_| Error::new(Kind::Io, "the assembler is gone"))
+    sent.map_err(|_| Error::new(Kind::Io, "the backup thread that assembles the entries has ended"))
 }
 
 struct Cut<'a> {
@@ -302,7 +304,7 @@ impl Cut<'_> {
             if shared.stop.load(Ordering::Relaxed) {
                 return Err(Error::new(
                     Kind::Interrupted,
-                    "the backup was stopped within a large file",
+                    "the backup was stopped while it read a large file",
                 ));
             }
             while asked < segments && asked < next + self.queues.segments as u64 {
@@ -392,7 +394,7 @@ impl Cut<'_> {
 
     fn send(&self, job: IngestJob) -> Result<()> {
         let sent = self.queues.jobs.send(job);
-        sent.map_err(|_| Error::new(Kind::Io, "the ingest workers are gone"))
+        sent.map_err(|_| Error::new(Kind::Io, "the backup threads that read files have ended"))
     }
 }
 

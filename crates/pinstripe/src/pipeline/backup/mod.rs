@@ -203,7 +203,7 @@ fn commit(
     checkpoint.into_iter().for_each(|name| writers.delete(name));
     if completeness == Completeness::Part {
         writers.barrier()?;
-        return Err(Error::new(Kind::Interrupted, "the backup was stopped before its end")
+        return Err(Error::new(Kind::Interrupted, "the backup was stopped before it was complete")
             .advice("run the same command again to continue"));
     }
     superseded.into_iter().for_each(|name| writers.delete(name));

@@ -97,14 +97,13 @@ impl<'a> Previous<'a> {
                 Err(error) if earlier.is_whole => {
                     // More than a warning: chunks that the store only seems to have are not stored
                     // again, so this snapshot may need what is lost.
-                    let advice = "the files listed in this part of the parent snapshot are read \
+                    let advice = "the backup reads the files of this part of the parent snapshot \
                                   again; run 'pinstripe check'";
                     monitor.loss("the previous snapshot", error.advice(advice));
                     self.at = self.trees.len();
                 }
                 Err(error) => {
-                    let advice = "the files listed in this part of the parent snapshot are read \
-                                  again";
+                    let advice = "the backup reads the files of this part of the checkpoint again";
                     monitor
                         .warning("the checkpoint of an interrupted backup", error.advice(advice));
                     self.at += 1;

@@ -139,7 +139,9 @@ fn spare(
     // If another gc is deleting it, that gc has made sure that its needed data is in other packs.
     let name = ExtentName::pack(set);
     if !deletion::going_packs(store)?.contains(&set) && !is_removed(store, name) {
-        shared.monitor.loss(name.path(), error.advice("the pack stays; run 'pinstripe check'"));
+        shared
+            .monitor
+            .loss(name.path(), error.advice("the pack was not removed; run 'pinstripe check'"));
     }
     lock(spared).push(set);
     Ok(())
@@ -254,8 +256,9 @@ impl Mover<'_> {
         }
         // A needed chunk that no record lists would be lost with the pack.
         if found < evacuating.needed.len() {
-            let error = Error::new(Kind::Corrupt, "a pack's index lacks chunks that are needed")
-                .expected(evacuating.needed.len(), found);
+            let error =
+                Error::new(Kind::Corrupt, "a pack's index lacks chunks that snapshots need")
+                    .expected(evacuating.needed.len(), found);
             moved = MovedRecord::CannotMove(error);
         }
         Ok(moved)

@@ -83,16 +83,21 @@ impl PathFilter {
         let shown = |pattern: &[u8]| PathBuf::from(OsStr::from_bytes(pattern));
         for pattern in self.exclude.iter().flat_map(Exclude::unmet) {
             let shown = shown(pattern);
-            monitor.note(&format!("no selected path matches --exclude {}", shown.display()));
+            monitor.note(&format!(
+                "no path of the restored part matches --exclude {}",
+                shown.display()
+            ));
         }
         let Some(include) = &self.include else { return Ok(()) };
         let unmet = include.unmet();
-        let error = || {
-            Error::new(Kind::NotFound, "no selected path matches this --include").advice(
-                "a pattern must match a complete name or path of the snapshot, as in '*.jpg' or \
-                 '/home/*/mail'; 'pinstripe ls SNAPSHOT' lists the paths",
+        let error =
+            || {
+                Error::new(Kind::NotFound, "no path of the restored part matches this \
+                                            --include").advice(
+                "a pattern must match a complete name or path of the snapshot, for example '*.jpg' \
+                 or '/home/*/mail'; 'pinstripe ls SNAPSHOT' lists the paths",
             )
-        };
+            };
         if let Some(first) = unmet.first().filter(|_| unmet.len() == include.count()) {
             return Err(error().at(shown(first)));
         }

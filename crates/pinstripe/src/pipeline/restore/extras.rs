@@ -169,7 +169,7 @@ impl Extras<'_, '_> {
             let what = "a file system is mounted here: --delete removes nothing below this mount \
                         point";
             let error = Error::new(Kind::Refused, what);
-            let advice = "name this directory as SNAPSHOT:PATH to remove extra files below it";
+            let advice = "give this directory as SNAPSHOT:PATH to remove extra files below it";
             self.plan.monitor.warning(self.plan.place(&mount_point), error.advice(advice));
         }
     }

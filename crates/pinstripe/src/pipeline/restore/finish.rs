@@ -67,7 +67,8 @@ fn later_entry(
         if first != path {
             if plan.is_lost(first) {
                 // Under --overwrite, the name may still belong to the former file.
-                let what = "another name of this file could not be restored";
+                let what = "this path is a hard link, and the file could not be restored at its \
+                            first path";
                 return Err(Error::new(Kind::NotFound, what).at(shown(path)));
             }
             if plan.reuse.is_some() && plan.sink.are_linked(first, path) {

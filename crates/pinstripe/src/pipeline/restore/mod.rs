@@ -240,12 +240,15 @@ impl RestorePlan<'_> {
                 continue;
             }
             self.sink.make_directory(parent)?;
-            let what = "the snapshot lacks the entry of this directory: the directory was created \
-                        with mode 0700, without its owner, times and attributes";
+            let what = "the snapshot lacks the metadata of this directory: the directory was \
+                        created with mode 0700, without its owner, times and attributes";
             let error = Error::new(Kind::TooManyLosses, what);
             self.monitor.loss(
                 self.place(parent),
-                error.advice("set the mode, owner, times and attributes by hand"),
+                error.advice(
+                    "set the mode, the owner, the times and the attributes of this directory \
+                     manually",
+                ),
             );
         }
         Ok(())

@@ -306,7 +306,7 @@ impl Offsets {
         if self.current.start > self.current.end {
             return Err(Error::new(
                 Kind::Corrupt,
-                "a chunk reaches beyond the end of its file extent",
+                "a chunk extends past the end of its file extent",
             ));
         }
         Ok(start)
@@ -332,7 +332,7 @@ impl Offsets {
                 self.current = self.extents.next().ok_or_else(|| {
                     Error::new(
                         Kind::Corrupt,
-                        "a list of chunks reaches beyond the end of the file's data",
+                        "a file's list of chunks extends past the end of the file's data",
                     )
                 })?;
             }

@@ -64,8 +64,11 @@ fn verify_file(
 ) -> Result<()> {
     let file = SourceFile::open(target, path)?;
     if file.stat().size_bytes != entry.size {
-        return Err(Error::new(Kind::Corrupt, "the restored file has another length")
-            .expected(entry.size, file.stat().size_bytes));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the length of the restored file differs from the backup",
+        )
+        .expected(entry.size, file.stat().size_bytes));
     }
     let mut offsets = Offsets::new(entry);
     for row in rows {
@@ -75,9 +78,9 @@ fn verify_file(
         if read < buffer.len() || plan.keys.chunk_id(buffer) != row.id {
             return Err(Error::new(
                 Kind::Corrupt,
-                format!("the restored bytes from {offset} on differ from the backup"),
+                format!("the restored file differs from the backup at byte {offset} or later"),
             )
-            .advice("the disk of the target may be failing: restore to another one"));
+            .advice("the disk of the target may be failing: restore to another disk"));
         }
         plan.monitor.add(Counter::CheckedBytes, u64::from(row.raw_bytes));
     }

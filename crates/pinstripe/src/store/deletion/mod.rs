@@ -194,12 +194,15 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
     if let Some((name, error)) = found.unsound.into_iter().next()
         && is_another_gc_at_work(store, quorum)?
     {
-        return Err(Error::new(Kind::Busy, format!("a gc is running: {}", error.what()))
-            .at(name.path())
-            .advice(
-                "no member has an intact copy of this step of deletion; run this command again \
-                 when the running gc has ended",
-            ));
+        return Err(Error::new(
+            Kind::Busy,
+            format!("another 'pinstripe gc' is running: {}", error.what()),
+        )
+        .at(name.path())
+        .advice(
+            "no member has an intact copy of this record of the deletion; run this command again \
+             when the other 'pinstripe gc' has ended",
+        ));
     }
     Ok(cases(found.sound, found.few))
 }

@@ -135,8 +135,8 @@ impl Index<'_> {
             && has_enough(self.store, name, members)
         {
             let error = error.advice(
-                "the packs' own indexes are used instead; 'pinstripe repair' repairs this index \
-                 run",
+                "the command uses the indexes in the packs instead; 'pinstripe repair' repairs \
+                 this index run",
             );
             self.monitor.warning(name.path(), error);
         }

@@ -91,9 +91,9 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     if extents < needed {
         let error = Error::new(
             Kind::TooManyLosses,
-            "too few extents of this index run are present to read it",
+            "this index run cannot be read, because too few of its extents are present",
         );
-        return Err(error.at(name.path()).expected(format!("{needed} or more"), extents));
+        return Err(error.at(name.path()).expected(format!("at least {needed} extents"), extents));
     }
     if reader.index().start > 0 {
         return run::open(reader, set, store.opener(), store.kept())

@@ -189,7 +189,7 @@ impl Index<'_> {
             }
             seen += 1;
             if seen % LOOK_ROWS == 0 && is_over() {
-                return Err(Error::new(Kind::Busy, "the merge is not wanted now"));
+                return Err(Error::new(Kind::Busy, "the merge of index runs was stopped"));
             }
         }
         writer.finish(packs).map(drop)

@@ -24,7 +24,7 @@ pub(super) fn parse<'b>(
     if head.kind != kind || head.codec != 0 {
         return Err(Error::new(
             Kind::Corrupt,
-            "a record of another kind is where an index should be",
+            "the record at the position of an index is not an index",
         ));
     }
     Ok((&bytes[stored], used))

@@ -73,12 +73,15 @@ fn record_at(reader: &SetReader, at: u64, end: u64, opener: &Opener) -> Result<I
     let head = bytes_at(reader, at..(at + RECORD_HEAD_BYTES as u64).min(end))?;
     let length = whole_bytes(&head)?;
     if length > end - at {
-        return Err(Error::new(Kind::Corrupt, "a record reaches beyond its pack"));
+        return Err(Error::new(Kind::Corrupt, "a record extends past the end of its pack"));
     }
     let mut bytes = bytes_at(reader, at..at + length)?;
     let OpenedRecord { head, .. } = opener.record(&mut bytes)?;
     if !head.kind.has_chunks() {
-        return Err(Error::new(Kind::Corrupt, "an index is among the records of a pack"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "a pack contains an index where only records with chunks are allowed",
+        ));
     }
     Ok(IndexedRecord {
         offset: at,

@@ -88,7 +88,7 @@ pub(super) fn open(
     let head = read_part(from, reader.index(), opener, RunHead::decode)?;
     if head.set != set {
         return Err(Error::corrupt(
-            "this is the head of another index run",
+            "this object has the head of another index run",
             ExtentName::index(set).path(),
         )
         .expected(set, head.set));
@@ -111,8 +111,11 @@ pub(super) fn open(
             Ok((fences, filter))
         })?;
         if fences.fences.len() != place.pages as usize {
-            return Err(Error::corrupt("a segment of an index run has too few fences", name(set))
-                .expected(place.pages, fences.fences.len()));
+            return Err(Error::corrupt(
+                "a segment of an index run lacks entries of its page directory",
+                name(set),
+            )
+            .expected(place.pages, fences.fences.len()));
         }
         // Only the last page of all may have room left, so that rows can be counted by pages.
         if rows != u64::from(first_page) * PAGE_ROWS as u64 {
@@ -126,7 +129,7 @@ pub(super) fn open(
     }
     if rows != head.rows {
         return Err(Error::corrupt(
-            "the counts of an index run's segments do not add up",
+            "the sum of the counts of an index run's segments is wrong",
             name(set),
         )
         .expected(head.rows, rows));

@@ -49,18 +49,18 @@ impl Stale {
         self.unlisted_snapshots > 0
     }
 
-    /// Describes the member for people: `member 3 was away or failed: it lacks 2 snapshots that the
-    /// others have`. If the member is full: `member 3 is full: it lacks 2 snapshots that the others
-    /// have`.
+    /// Describes the member for people: `member 3 was absent or failed: it lacks 2 snapshots that
+    /// the other members have`. If the member is full: `member 3 is full: it lacks 2 snapshots that
+    /// the other members have`.
     pub fn describe(&self, number: usize, is_full: bool) -> String {
-        let why = if is_full { "is full" } else { "was away or failed" };
+        let why = if is_full { "is full" } else { "was absent or failed" };
         let counted = |count: u64, what: &str| match count {
             1 => format!("1 {what}"),
             _ => format!("{count} {what}s"),
         };
         if self.lists_too_little() {
             let unlisted = counted(self.unlisted_snapshots, "snapshot");
-            return format!("member {number} does not list {unlisted} that are on this member");
+            return format!("the listing of member {number} lacks {unlisted} that the member has");
         }
         let lacks = counted(self.lacking_snapshots, "snapshot");
         let has = counted(self.superseded_runs, "superseded index run");
@@ -70,7 +70,7 @@ impl Stale {
                 format!("member {number} {why}: it lacks {lacks} that the other members have")
             }
             _ => format!(
-                "member {number} {why}: it lacks {lacks} that the other members have, and has \
+                "member {number} {why}: it lacks {lacks} that the other members have, and it has \
                  {has}"
             ),
         }

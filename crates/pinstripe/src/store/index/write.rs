@@ -61,7 +61,7 @@ impl SealedPack {
             let end = record.offset + u64::from(record.bytes);
             if end > u64::from(u32::MAX) {
                 return Err(Error::corrupt(
-                    "a pack is longer than any possible pack",
+                    "a pack is longer than the maximum length of a pack",
                     ExtentName::pack(self.index.set).path(),
                 )
                 .expected(format!("a pack of at most {} bytes", u32::MAX), end));
@@ -226,7 +226,7 @@ impl<'s> RunWriter<'s> {
     pub fn finish(mut self, packs: &[RunPack]) -> Result<RunHead> {
         if packs.len() > RUN_MAX_PACKS {
             return Err(Error::new(Kind::Usage, "too many packs for one index run")
-                .expected(format!("at most {RUN_MAX_PACKS}"), packs.len()));
+                .expected(format!("at most {RUN_MAX_PACKS} packs"), packs.len()));
         }
         self.close_page()?;
         self.close_segment()?;

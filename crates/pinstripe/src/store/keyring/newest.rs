@@ -116,7 +116,7 @@ impl Store {
             Err(newer) if newer.kind() == Kind::KeysChanged => newer,
             _ => Error::new(
                 Kind::Corrupt,
-                "this object names a generation of keys that the store does not have",
+                "this object was written with a generation of keys that the store does not have",
             ),
         }
     }

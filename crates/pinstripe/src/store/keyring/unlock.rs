@@ -195,10 +195,16 @@ impl Store {
                 let at_hand = format_size(limits.memory_bytes);
                 skipped.push((
                     slot,
-                    format!("{} of memory, but only {at_hand} are free", format_size(memory)),
+                    format!(
+                        "it needs {} of memory, but only {at_hand} is free",
+                        format_size(memory)
+                    ),
                 ));
             } else if limits.only.is_none() && cost > limits.cost_kib.saturating_sub(spent) {
-                skipped.push((slot, "more time than the limit for all slots together".to_owned()));
+                skipped.push((
+                    slot,
+                    "it needs more time than the limit for trying all key slots allows".to_owned(),
+                ));
             } else {
                 spent += cost;
                 chosen.push(it);
@@ -238,7 +244,7 @@ fn slot_name(slot: &KeySlot) -> ExtentName {
 
 fn report_skipped(skipped: &[Skipped<'_>], tell: &mut dyn FnMut(Error)) {
     for (slot, why) in skipped.iter().take(NAMED_MAX) {
-        let what = format!("this key slot was not tried: it asks for {why}");
+        let what = format!("this key slot was not tried: {why}");
         let advice = format!(
             "if this key slot is yours, use --key-slot {}; if it is not, remove it with 'pinstripe \
              key remove'",
@@ -249,13 +255,13 @@ fn report_skipped(skipped: &[Skipped<'_>], tell: &mut dyn FnMut(Error)) {
     if let Some(more) = skipped.len().checked_sub(NAMED_MAX).filter(|&more| more > 0) {
         let more =
             pinstripe_base::units::counted(more as u64, "more key slot was", "more key slots were");
-        let what = format!("{more} not tried: too much memory or time needed");
+        let what = format!("{more} not tried: the necessary memory or time exceeds the limit");
         tell(Error::new(Kind::Refused, what).advice("'pinstripe key list' lists the key slots"));
     }
 }
 
 fn no_ring(damaged: Option<&(ExtentName, Error)>) -> Error {
-    let what = "no member has an intact key ring with a slot that opens it";
+    let what = "no member has an intact key ring together with a key slot that opens it";
     let wrong = match damaged {
         Some((name, error)) => {
             Error::new(Kind::Corrupt, format!("{what}: {}", error.what())).at(name.path())
@@ -279,24 +285,24 @@ fn wrong_key(
     );
     if let Some((name, error)) = damaged {
         return wrong.advice(format!(
-            "a key slot or key ring is damaged on all members ({}: {}): the damaged object may \
-             have been the matching one; try another password or key file",
+            "a key slot or key ring is damaged on all members ({}: {}), and the password or key \
+             file may belong to this damaged object; try another password or key file",
             name.path(),
             error.what()
         ));
     }
     if limits.only.is_some() {
         return wrong.advice(
-            "the named key slot does not match, or does not exist; 'pinstripe key list' lists the \
-             key slots",
+            "the key slot that was given with --key-slot does not match or does not exist; \
+             'pinstripe key list' lists the key slots",
         );
     }
     match untried {
         0 => wrong
             .advice("try another password or key file; 'pinstripe key list' lists the key slots"),
         count => wrong.advice(format!(
-            "some key slots were not tried, as named above: {count}; if one of these slots is \
-             yours, name it with --key-slot"
+            "number of key slots that were not tried (see the warnings above): {count}; if one of \
+             these key slots is yours, give it with --key-slot"
         )),
     }
 }

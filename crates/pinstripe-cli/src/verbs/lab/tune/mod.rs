@@ -23,17 +23,20 @@ use crate::time;
 
 /// Measure the disks, and write the best settings to a file
 ///
-/// Runs four cases of the lab in the directories, or on the members of a store (--store). The case
-/// 'quick' runs in each directory, and chooses policy, depth and strip size of 'pinstripe split'.
-/// The case 'stripe' runs over all directories, and chooses the stripe_size of an array. The case
-/// 'split' runs over all directories, and chooses the codec. The case 'record-probe' runs in the
-/// first directory, and chooses write policy and ring of 'pinstripe record'. 'lab tune' takes 7
-/// minutes for one directory, and 2 1/2 minutes for each further directory. If the best value of a
-/// setting differs between directories, the most frequent value is written; in a tie, the first.
-/// The file states the evidence for each setting; other verbs read the file with --knobs FILE, or
-/// by the key 'knobs' in the config file. Options on the command line take precedence over the
-/// file. Only settings that are proved to be better than the default of a verb, or as good as any
-/// other, are written; all other settings are reported as undecided.
+/// Runs four cases of the lab in the given directories, or on the members of a store (--store). The
+/// case 'quick' runs in each directory; its results determine the write policy, depth and strip
+/// size of 'pinstripe split'. The case 'stripe' uses all directories together; its results
+/// determine the stripe_size of an array. The case 'split' uses all directories together; its
+/// results determine the codec of 'pinstripe split'. The case 'record-probe' runs in the first
+/// directory; its results determine the write policy and the ring buffer size of 'pinstripe
+/// record'. 'lab tune' takes 7 minutes for one directory, and 2 1/2 minutes for each further
+/// directory. If the best value of a setting differs between directories, the most frequent value
+/// is written to the file. If several values are equally frequent, the first of them is written.
+/// The written file contains the evidence for each setting. Other verbs read the file if it is
+/// given by --knobs FILE, or by the key 'knobs' in the config file. Options on the command line
+/// take precedence over settings in this file. A setting is written to the file only if it is
+/// proved to be better than the default of the verb, or as good as every other value. All other
+/// settings are reported as undecided.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -61,31 +64,32 @@ pub struct LabTuneArgs {
     )]
     cases: Vec<Case>,
 
-    /// Seconds for all cases, after which no further run is started [default: 150 for quick in each
-    /// directory, 90 for stripe, 70 for split, 110 for record-probe]
+    /// Time limit in seconds for all cases together, after which no further run is started
+    /// [default: the sum of 150 for quick in each directory, 90 for stripe, 70 for split, 110 for
+    /// record-probe]
     ///
-    /// Each case of the lab gets its share of the remaining time. A slow disk needs more time.
+    /// Each case gets a share of the remaining time. A slow disk needs a longer --time.
     #[arg(long, value_name = "S")]
     time: Option<u64>,
 
-    /// Bytes that are written and read at a time in each directory; three times this space is
-    /// needed
+    /// Size of the data that is written and read at a time in each directory; three times this much
+    /// space is needed
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(512 << 20))]
     total_size: Size,
 
-    /// Compress the data of this file, or of all files below this directory, to choose the codec
+    /// Choose the codec by compressing the data of this file, or of all files below this directory
     ///
-    /// Which codec is best depends on the data. By default, the data is generated, and resembles
-    /// the memory of a machine: 40 % of the pages are zeros, the other pages are half random bytes
-    /// and half words.
+    /// The best codec depends on the data. By default, the case compresses generated data that
+    /// resembles the memory of a machine: 40 % of its pages are zeros, and each other page consists
+    /// of half random bytes and half words.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     sample: Option<PathBuf>,
 
-    /// How many streams to record
+    /// Number of streams to record in the case 'record-probe'
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     streams: u64,
 
-    /// Bytes per second of each stream: 288000 is one channel of 24 bits at 96 kHz
+    /// Rate of each stream in bytes per second; 288000 is one channel of 24 bits at 96 kHz
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(288_000))]
     rate: Size,
 }
@@ -107,7 +111,7 @@ impl LabTuneArgs {
             let left = budget.saturating_sub(began.elapsed());
             let step = &steps[number];
             run.screen.say(&format!(
-                "{} of {}: {} in {}, {} left in all",
+                "step {} of {}: case {} in {}; about {} left for all steps",
                 number + 1,
                 steps.len(),
                 step.case.name(),
@@ -149,7 +153,7 @@ impl LabTuneArgs {
         run.screen.event(&event)?;
         carry::check_complete(&results, &place)?;
         quick::say(run, &advice);
-        run.screen.say(&format!("saved in {}\n", escape::path(&place)));
+        run.screen.say(&format!("the results are saved in {}\n", escape::path(&place)));
         Ok(advice)
     }
 
@@ -164,7 +168,8 @@ impl LabTuneArgs {
         if knobs.is_empty() {
             let error = Error::new(
                 Kind::Changed,
-                "no setting can be chosen: too few rounds count, or no difference is certain",
+                "no setting can be recommended: too few rounds were undisturbed, or no difference \
+                 is certain",
             );
             return Err(
                 error.advice("measure again when the machine is quiet, or with a larger --time")
@@ -175,8 +180,8 @@ impl LabTuneArgs {
             open.iter().map(|(verb, option)| format!("{verb} --{option}")).collect();
         if !open.is_empty() {
             run.screen.say(&format!(
-                "not decided, and not written: {}\n  measure again when the machine is quiet, or with a larger \
-                 --time",
+                "no values were found for these settings, so they were not written: {}\n  measure \
+                 again when the machine is quiet, or with a larger --time",
                 open.join(", ")
             ));
         }
@@ -196,7 +201,7 @@ impl LabTuneArgs {
             ([], []) => {
                 return Err(Error::new(
                     Kind::Usage,
-                    "name directories, or name a store with --store",
+                    "give directories, or give a store with --store",
                 ));
             }
             (dirs, _) => dirs.to_vec(),
@@ -240,7 +245,7 @@ fn agree(found: &[Vec<Advice>]) -> Vec<Advice> {
         agreed.extend(all.iter().find(|it| votes(it) == most).map(|it| (*it).clone()));
         if let Some(last) = agreed.last_mut().filter(|_| all.len() > 1) {
             last.evidence +=
-                &format!("; the same setting is best in {most} of {} places", all.len());
+                &format!("; this value is the best in {most} of {} directories", all.len());
         }
     }
     agreed
@@ -270,7 +275,7 @@ mod tests {
         ring.setting = "ring".into();
         let found = [&found[..], &[vec![ring]]].concat();
         let agreed = agree(&found);
-        assert_eq!(agreed[0].evidence, "; the same setting is best in 2 of 3 places");
+        assert_eq!(agreed[0].evidence, "; this value is the best in 2 of 3 directories");
         let values: Vec<String> = agreed.into_iter().map(|it| it.value).collect();
         assert_eq!(values, ["4", "8", "128K"]);
     }

@@ -168,7 +168,7 @@ fn far_store() -> (Arc<Far>, Store) {
 }
 
 /// An answer whose own answer was lost is sent again. Meanwhile gc may have read it, ended what it
-/// had condemned, and removed the answer: backups ended with "no such extent" then.
+/// had condemned, and removed the answer: backups ended with "this extent does not exist" then.
 #[test]
 fn an_answer_that_gc_has_read_and_removed_is_given() {
     let (member, store) = far_store();
