@@ -1,0 +1,29 @@
+//! A server through which many hosts use one store.
+//!
+//! The server holds members and no key of the store: it moves ciphertext. Each request carries a
+//! token; the token's role, and what its host has put itself, decide what the request may do.
+//!
+//! Invariants:
+//!
+//! * A request is answered with success only when what it asked for is durable.
+//! * What a role forbids is refused before a member is called.
+//! * Memory is bounded: bodies are moved in pieces, or within a budget that all requests share.
+//! * Every wait has a deadline: for a handshake, a header, a piece of a body, a member.
+
+mod app;
+mod auth;
+mod body;
+mod extent;
+mod identity;
+mod ledger;
+mod listen;
+mod role;
+mod state_file;
+mod tokens;
+mod volume;
+
+pub use identity::Identity;
+pub use listen::{Server, ServerOptions};
+pub use role::Role;
+pub use tokens::{NewToken, Token, TokenStore};
+pub use volume::{Volume, export_id};
