@@ -49,6 +49,11 @@ impl From<JoinString> for Connection {
 }
 
 impl Connection {
+    /// Whether another connection leads to the same volume of the same server.
+    pub fn is_to_same_volume(&self, other: &Connection) -> bool {
+        self.address == other.address && self.volume == other.volume
+    }
+
     /// The join string that leads to this connection.
     pub fn join_string(&self) -> JoinString {
         JoinString {

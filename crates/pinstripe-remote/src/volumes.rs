@@ -1,7 +1,7 @@
 //! Opens members behind servers, with one client for each server, volume and token.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 use crate::client::{Connection, RemoteClient};
 use crate::member::ServedMember;
-use crate::place::ServedPlace;
+use crate::place::{ServedPlace, is_served};
 
 /// How much longer a request may take than its caller waits. The caller decides when a member does
 /// not respond, and its abandoned requests end soon after.
@@ -24,7 +24,7 @@ const THREADS: usize = 2;
 
 /// Opens the members of volumes for which this host has a connection.
 pub struct ServedVolumes {
-    connections: Vec<Connection>,
+    connections: Mutex<Vec<Connection>>,
     patience: Duration,
     runtime: Mutex<Option<Arc<Runtime>>>,
     clients: Mutex<HashMap<(String, StoreId), Arc<RemoteClient>>>,
@@ -35,7 +35,15 @@ impl ServedVolumes {
     /// answer. Nothing is connected before the first member is opened.
     pub fn new(connections: Vec<Connection>, patience: Duration) -> Self {
         let patience = patience.saturating_add(LONGER);
+        let connections = Mutex::new(connections);
         ServedVolumes { connections, patience, runtime: <_>::default(), clients: <_>::default() }
+    }
+
+    /// Also uses the volume of this connection; a connection to the same volume is replaced.
+    pub fn add(&self, connection: Connection) {
+        let mut connections = lock(&self.connections);
+        connections.retain(|it| !it.is_to_same_volume(&connection));
+        connections.push(connection);
     }
 
     /// The client for a volume at an address.
@@ -49,7 +57,8 @@ impl ServedVolumes {
             return Ok(Arc::clone(client));
         }
         let is_it = |it: &&Connection| it.address == address && it.volume == volume;
-        let connection = self.connections.iter().find(is_it).ok_or_else(|| {
+        let connections = lock(&self.connections);
+        let connection = connections.iter().find(is_it).ok_or_else(|| {
             Error::new(Kind::NotAllowed, "this host has no token for this server and store")
                 .at(address)
                 .advice(
@@ -103,6 +112,14 @@ impl RemoteMembers for ServedVolumes {
                 .advice("export an empty directory with 'pinstripe serve --export DIR'"));
         }
         Ok(NewMember { member: Arc::new(member), facts: MemberFacts::default() })
+    }
+
+    fn served_place(&self, named: &Path, recorded: &Path, number: u16) -> Option<PathBuf> {
+        if is_served(recorded) {
+            return None;
+        }
+        let named = ServedPlace::parse(named).ok()?;
+        Some(ServedPlace { member: number, ..named }.path())
     }
 
     fn fate(&self, place: &Path) -> Result<String> {

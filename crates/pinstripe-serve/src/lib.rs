@@ -25,5 +25,6 @@ mod volume;
 pub use identity::Identity;
 pub use listen::{Server, ServerOptions};
 pub use role::Role;
+pub use state_file::{read_json as read_state, replace_json as replace_state};
 pub use tokens::{NewToken, Token, TokenStore};
 pub use volume::{Volume, export_id};
