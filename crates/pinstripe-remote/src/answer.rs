@@ -12,14 +12,14 @@ use crate::protocol::error_from;
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// A complete answer.
-pub(crate) struct Answer {
+pub(crate) struct HttpAnswer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
 }
 
 /// Why a request has no answer that counts.
-pub(crate) enum Fault {
+pub(crate) enum RequestFault {
     /// The request was not answered: it may or may not have been carried out.
     Silent(Error),
     /// The server asks to send the request again, after this time.
@@ -28,9 +28,9 @@ pub(crate) enum Fault {
     Final(Error),
 }
 
-impl Answer {
+impl HttpAnswer {
     /// Sorts an answer: success, or the fault that its status says.
-    pub fn sort(self) -> Result<Answer, Fault> {
+    pub fn sort(self) -> Result<HttpAnswer, RequestFault> {
         if self.status.is_success() {
             return Ok(self);
         }
@@ -38,8 +38,8 @@ impl Answer {
         let pause = pause.and_then(|text| text.parse().ok()).map(Duration::from_secs);
         let error = self.error();
         Err(match self.status.as_u16() {
-            429 | 502..=504 => Fault::Later(error, pause.unwrap_or_default().min(PAUSE_MAX)),
-            _ => Fault::Final(error),
+            429 | 502..=504 => RequestFault::Later(error, pause.unwrap_or_default().min(PAUSE_MAX)),
+            _ => RequestFault::Final(error),
         })
     }
 

@@ -13,7 +13,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder};
 use tokio::runtime::Runtime;
 
-use crate::answer::{Answer, Fault};
+use crate::answer::{HttpAnswer, RequestFault};
 use crate::join_string::{JoinString, KeyPin, TokenId};
 use crate::protocol::{ANSWER_MAX_BYTES, Hello};
 use crate::tls;
@@ -124,7 +124,7 @@ impl RemoteClient {
         path: &str,
         bytes: u64,
         with: impl Fn(RequestBuilder) -> RequestBuilder,
-    ) -> Result<Answer> {
+    ) -> Result<HttpAnswer> {
         let (answer, _) = self.send_counted(method, path, bytes, with)?;
         Ok(answer)
     }
@@ -137,7 +137,7 @@ impl RemoteClient {
         path: &str,
         bytes: u64,
         with: impl Fn(RequestBuilder) -> RequestBuilder,
-    ) -> Result<(Answer, bool), Unsure> {
+    ) -> Result<(HttpAnswer, bool), Unsure> {
         let began = clock::monotonic();
         let most = ANSWER_MAX_BYTES as u64 + bytes;
         let limit = self.patience + Duration::from_secs(bytes / BYTES_PER_SECOND);
@@ -147,12 +147,12 @@ impl RemoteClient {
             let request = with(self.request(method.clone(), path)).timeout(left);
             let (error, wait) = match self.runtime.block_on(self.once(request, most)) {
                 Ok(answer) => return Ok((answer, is_unsure)),
-                Err(Fault::Final(error)) => return Err(Unsure { error, is_unsure }),
-                Err(Fault::Silent(error)) => {
+                Err(RequestFault::Final(error)) => return Err(Unsure { error, is_unsure }),
+                Err(RequestFault::Silent(error)) => {
                     is_unsure = true;
                     (error, pause)
                 }
-                Err(Fault::Later(error, wait)) => (error, wait.max(pause)),
+                Err(RequestFault::Later(error, wait)) => (error, wait.max(pause)),
             };
             if clock::since(began) + wait >= limit {
                 return Err(Unsure { error, is_unsure });
@@ -173,13 +173,13 @@ impl RemoteClient {
         request.bearer_auth(self.connection.join_string().reveal())
     }
 
-    async fn once(&self, request: RequestBuilder, most: u64) -> Result<Answer, Fault> {
+    async fn once(&self, request: RequestBuilder, most: u64) -> Result<HttpAnswer, RequestFault> {
         let silent = |error: reqwest::Error| self.silent(&error);
         let mut response = request.send().await.map_err(silent)?;
         let (status, headers) = (response.status(), response.headers().clone());
         let too_long = || {
             let what = "the server's answer is longer than the answer to this request can be";
-            Fault::Final(Error::new(Kind::Corrupt, what).at(&self.connection.address))
+            RequestFault::Final(Error::new(Kind::Corrupt, what).at(&self.connection.address))
         };
         if response.content_length().is_some_and(|bytes| bytes > most) && status != 200 {
             return Err(too_long());
@@ -192,15 +192,15 @@ impl RemoteClient {
             body.extend_from_slice(&part);
             goes_on();
         }
-        Answer { status, headers, body }.sort()
+        HttpAnswer { status, headers, body }.sort()
     }
 
     /// The fault of a request that was not answered.
-    fn silent(&self, error: &reqwest::Error) -> Fault {
+    fn silent(&self, error: &reqwest::Error) -> RequestFault {
         let address = &self.connection.address;
         if error.is_connect() && self.is_other.load(Ordering::Relaxed) {
             let what = "the server has another key than the one that the join string names";
-            return Fault::Final(Error::new(Kind::WrongServer, what).at(address).advice(
+            return RequestFault::Final(Error::new(Kind::WrongServer, what).at(address).advice(
                 "this may be another server, or somebody between: ask its administrator; if the \
                  server was set up again, 'pinstripe token add' prints a new join string for \
                  'pinstripe connect'",
@@ -212,7 +212,9 @@ impl RemoteClient {
             _ => "the connection to the server broke",
         };
         let error = Error::new(Kind::Unanswered, format!("{what}: {}", innermost(error)));
-        Fault::Silent(error.at(address).advice("is 'pinstripe serve' running at this address?"))
+        RequestFault::Silent(
+            error.at(address).advice("is 'pinstripe serve' running at this address?"),
+        )
     }
 }
 

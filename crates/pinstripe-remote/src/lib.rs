@@ -17,13 +17,17 @@ mod client;
 mod join_string;
 mod member;
 mod place;
-pub mod protocol;
+mod protocol;
 mod tls;
 mod volumes;
 
 pub use client::{Connection, RemoteClient};
 pub use join_string::{JoinString, KeyPin, TokenId, looks_like_join_string};
 pub use place::{ServedPlace, is_served};
-pub use protocol::Hello;
+pub use protocol::{
+    EXTENT_MAX_BYTES, Hello, LAST_HEADER, MemberProperties, PAGE_NAMES, PROTOCOL, RANGES_MAX,
+    RANGES_MAX_BYTES, SUM_HEADER, SentError, VolumeFacts, WantedRange, decode_ranges, encode_page,
+    encode_result, kind_from, sum_of,
+};
 pub use tls::pin_of_certificate;
 pub use volumes::ServedVolumes;

@@ -250,6 +250,7 @@ impl Member for ServedMember {
             device: None,
             free_bytes: properties.and_then(|it| it.free_bytes),
             is_full: properties.is_some_and(|it| it.is_full),
+            is_append_only: properties.is_some_and(|it| it.is_append_only),
             far,
         }
     }

@@ -38,7 +38,7 @@ pub const RANGES_MAX_BYTES: u64 = 64 << 20;
 /// The longest extent that a server accepts.
 pub const EXTENT_MAX_BYTES: u64 = 1 << 30;
 /// The most bytes of an answer that is not an extent.
-pub const ANSWER_MAX_BYTES: usize = 1 << 20;
+pub(crate) const ANSWER_MAX_BYTES: usize = 1 << 20;
 
 /// The checksum that goes with a body.
 #[must_use]
@@ -83,6 +83,8 @@ pub struct MemberProperties {
     pub free_bytes: Option<u64>,
     /// Whether the member has little more space than its reserve.
     pub is_full: bool,
+    /// Whether the token may not delete what others rely on.
+    pub is_append_only: bool,
 }
 
 /// An error as it is sent.
@@ -137,8 +139,7 @@ pub fn kind_from(text: &str) -> Option<ExtentKind> {
 }
 
 /// The path of an extent below its member.
-#[must_use]
-pub fn extent_path(name: ExtentName) -> String {
+pub(crate) fn extent_path(name: ExtentName) -> String {
     match name {
         ExtentName::Label => "extent/label".to_owned(),
         ExtentName::In(kind, id) => format!("extent/{}/{}", kind.dir(), SetId(id)),
@@ -161,8 +162,7 @@ pub struct WantedRange {
 const LABEL_BYTE: u8 = 0xff;
 
 /// Encodes a request for several ranges.
-#[must_use]
-pub fn encode_ranges(ranges: &[WantedRange]) -> Vec<u8> {
+pub(crate) fn encode_ranges(ranges: &[WantedRange]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut writer = Writer::new(&mut out);
     writer.varint(ranges.len() as u64);
@@ -229,7 +229,7 @@ pub fn encode_page(page: &[([u8; 16], u64)]) -> Vec<u8> {
 /// # Errors
 /// Fails with [`Kind::Corrupt`] for names that are not ascending, because an endless listing would
 /// look like that.
-pub fn decode_page(bytes: &[u8], after: Option<[u8; 16]>) -> Result<Vec<([u8; 16], u64)>> {
+pub(crate) fn decode_page(bytes: &[u8], after: Option<[u8; 16]>) -> Result<Vec<([u8; 16], u64)>> {
     let mut reader = Reader::new(bytes, "page of a listing");
     let mut page = Vec::with_capacity(bytes.len() / 24);
     let mut last = after;
@@ -257,11 +257,11 @@ pub fn encode_result(out: &mut Vec<u8>, result: &Result<Vec<u8>>) {
 }
 
 /// Decodes the answer to a request for several ranges: the results of the first ones, at least one.
-/// What did not fit into the answer is asked for again.
+/// The client asks again for the others.
 ///
 /// # Errors
-/// Fails with [`Kind::Corrupt`] for bytes that are no answer to this request.
-pub fn decode_results(bytes: &[u8], wanted: &[WantedRange]) -> Result<Vec<Result<Vec<u8>>>> {
+/// Fails with [`Kind::Corrupt`] for bytes that do not answer this request.
+pub(crate) fn decode_results(bytes: &[u8], wanted: &[WantedRange]) -> Result<Vec<Result<Vec<u8>>>> {
     let mut reader = Reader::new(bytes, "answer to a request for ranges");
     let mut results = Vec::with_capacity(wanted.len());
     for it in wanted {
@@ -284,8 +284,7 @@ pub fn decode_results(bytes: &[u8], wanted: &[WantedRange]) -> Result<Vec<Result
 }
 
 /// The error that the body of an answer describes.
-#[must_use]
-pub fn error_from(body: &[u8]) -> Error {
+pub(crate) fn error_from(body: &[u8]) -> Error {
     match serde_json::from_slice::<SentError>(body) {
         Ok(sent) => sent.into_error(),
         Err(_) => Error::new(Kind::Io, "the server answered with an error that has no description"),

@@ -1,4 +1,4 @@
-//! Who sends a request: its token.
+//! Verifies the token of each request.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_remote::JoinString;
 
-use crate::tokens::{Token, TokenStore};
+use crate::tokens::{HostToken, TokenStore};
 
 /// The longest join string.
 const BEARER_MAX_BYTES: usize = 1024;
@@ -37,7 +37,7 @@ impl Gate {
     ///
     /// # Errors
     /// Fails with [`Kind::NotAllowed`] without a valid token, with [`Kind::Busy`] over its rate.
-    pub fn admit(&self, headers: &HeaderMap) -> Result<Token> {
+    pub fn admit(&self, headers: &HeaderMap) -> Result<HostToken> {
         let missing = || Error::new(Kind::NotAllowed, "this request needs a token");
         let text = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let bearer = text.and_then(|text| text.strip_prefix("Bearer ")).ok_or_else(missing)?;
@@ -56,7 +56,7 @@ impl Gate {
         Ok(token)
     }
 
-    fn count(&self, token: &Token) -> Result<()> {
+    fn count(&self, token: &HostToken) -> Result<()> {
         let Some(rate) = token.rate else { return Ok(()) };
         let rate = f64::from(rate.max(1));
         let mut rates = lock(&self.rates);

@@ -13,18 +13,19 @@ use pinstripe_member::gc::{DeletionStep, GcObject};
 use pinstripe_member::session::{Session, Work};
 use pinstripe_member::stripe_set::{HEADER_BYTES, Header};
 use pinstripe_member::{ExtentKind, ExtentName, Member, Replace, SharedMember};
-use pinstripe_remote::protocol::{
+use pinstripe_remote::{
     EXTENT_MAX_BYTES, RANGES_MAX, RANGES_MAX_BYTES, SUM_HEADER, WantedRange, decode_ranges,
     encode_result, sum_of,
 };
 use tokio::sync::mpsc;
 use twox_hash::XxHash3_128;
 
-use crate::app::{Admitted, App, ServedVolume, bytes};
+use crate::answer::bytes;
+use crate::app::{Admitted, App, VolumeState};
 use crate::body::{PIECES, Pieces, from_pieces};
 use crate::ledger::Owned;
-use crate::role::{Deed, Role};
-use crate::tokens::Token;
+use crate::role::{Deed, TokenRole};
+use crate::tokens::HostToken;
 
 /// The bytes that are read from a member at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -303,8 +304,8 @@ async fn put_object(
     .await
 }
 
-/// Records that the token's host puts an object. An object that is there already and belongs to
-/// nobody does not become the host's.
+/// Records that the token's host puts an object. An existing object without an owner does not become
+/// the host's.
 async fn own(
     app: &Arc<App>,
     admitted: &Admitted,
@@ -326,8 +327,8 @@ async fn own(
     Ok(())
 }
 
-/// Refuses an extent of a stripe set whose header names another store or set.
-fn judge_set(served: &ServedVolume, name: ExtentName, first: &[u8]) -> Result<()> {
+/// Refuses an extent of a stripe set ownership header names another store or set.
+fn judge_set(served: &VolumeState, name: ExtentName, first: &[u8]) -> Result<()> {
     let head = first.get(..HEADER_BYTES).unwrap_or_default();
     let header = Header::decode(head).map_err(|error| Error::new(Kind::Usage, error.what()))?;
     let ExtentName::In(_, id) = name else { return Ok(()) };
@@ -340,15 +341,15 @@ fn judge_set(served: &ServedVolume, name: ExtentName, first: &[u8]) -> Result<()
 /// Refuses a new small object that its kind or the token's role does not allow. Returns the object
 /// that a session will commit.
 fn judge_new(
-    served: &ServedVolume,
-    token: &Token,
+    served: &VolumeState,
+    token: &HostToken,
     name: ExtentName,
     content: &[u8],
 ) -> Result<[u8; 16]> {
     let odd = |what: &str| Error::new(Kind::Usage, format!("this object is not {what}"));
     envelope::open_any(content).map_err(|error| Error::new(Kind::Usage, error.what()))?;
     let ExtentName::In(kind, id) = name else { return Ok([0; 16]) };
-    if token.role == Role::Admin {
+    if token.role == TokenRole::Admin {
         let commit = Session::decode(content).ok().filter(|_| kind == ExtentKind::Sessions);
         return Ok(commit.map_or([0; 16], |session| session.commit));
     }

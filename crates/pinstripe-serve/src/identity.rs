@@ -20,7 +20,7 @@ const NEXT_KEY: &str = "next-key.pem";
 const NEXT_CERTIFICATE: &str = "next-certificate.pem";
 
 /// A server's key with its certificate chain, and the pins to announce.
-pub struct Identity {
+pub struct ServerKey {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
     /// The pin of the key.
@@ -29,12 +29,12 @@ pub struct Identity {
     pub next_pin: Option<KeyPin>,
 }
 
-impl Identity {
+impl ServerKey {
     /// Reads the key in a state directory; on the first start, makes it and the next one.
     ///
     /// # Errors
     /// Fails with the errors of the file system, or with [`Kind::Corrupt`] for other files.
-    pub fn open(state: &Path) -> Result<Identity> {
+    pub fn open(state: &Path) -> Result<ServerKey> {
         state_file::make_directory(state)?;
         for (key, certificate) in [(KEY, CERTIFICATE), (NEXT_KEY, NEXT_CERTIFICATE)] {
             if state_file::read(&state.join(certificate))?.is_none() {
@@ -43,20 +43,20 @@ impl Identity {
         }
         let next = chain(&state.join(NEXT_CERTIFICATE))?;
         let next_pin = Some(pin_of_certificate(&next[0])?);
-        Ok(Identity { next_pin, ..Self::from_files(&state.join(CERTIFICATE), &state.join(KEY))? })
+        Ok(ServerKey { next_pin, ..Self::from_files(&state.join(CERTIFICATE), &state.join(KEY))? })
     }
 
     /// Reads an administrator's own certificate chain and key, in PEM files.
     ///
     /// # Errors
     /// Fails with [`Kind::Corrupt`] for files of another kind.
-    pub fn from_files(certificate: &Path, key: &Path) -> Result<Identity> {
+    pub fn from_files(certificate: &Path, key: &Path) -> Result<ServerKey> {
         let chain = chain(certificate)?;
         let bytes = required(key)?;
         let private = PrivateKeyDer::from_pem_slice(&bytes)
             .map_err(|error| not_pem("private key", key, &error))?;
         let pin = pin_of_certificate(&chain[0]).map_err(|error| error.at(certificate))?;
-        Ok(Identity { chain, key: private, pin, next_pin: None })
+        Ok(ServerKey { chain, key: private, pin, next_pin: None })
     }
 
     /// Starts to use the next key, and makes another next one.
@@ -64,7 +64,7 @@ impl Identity {
     /// # Errors
     /// Fails with the errors of the file system. The change is complete when this returns; if it
     /// is interrupted, one of both keys is in use.
-    pub fn advance(state: &Path) -> Result<Identity> {
+    pub fn advance(state: &Path) -> Result<ServerKey> {
         let (key, certificate) =
             (required(&state.join(NEXT_KEY))?, required(&state.join(NEXT_CERTIFICATE))?);
         // Between the two writes key and certificate do not match: `open` would fail, and
@@ -115,9 +115,9 @@ mod tests {
     #[test]
     fn the_next_key_is_known_before_it_is_used() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Identity::open(dir.path()).unwrap();
-        assert_eq!(Identity::open(dir.path()).unwrap().pin, first.pin);
-        let second = Identity::advance(dir.path()).unwrap();
+        let first = ServerKey::open(dir.path()).unwrap();
+        assert_eq!(ServerKey::open(dir.path()).unwrap().pin, first.pin);
+        let second = ServerKey::advance(dir.path()).unwrap();
         assert_eq!(Some(second.pin), first.next_pin);
         assert_ne!(second.next_pin, first.next_pin);
     }
@@ -125,11 +125,11 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        Identity::open(dir.path()).unwrap();
+        ServerKey::open(dir.path()).unwrap();
         let (key, certificate) = (dir.path().join(KEY), dir.path().join(CERTIFICATE));
-        let swapped = Identity::from_files(&key, &certificate);
+        let swapped = ServerKey::from_files(&key, &certificate);
         assert_eq!(swapped.err().map(|error| error.kind()), Some(Kind::Corrupt));
-        let missing = Identity::from_files(&dir.path().join("none"), &key);
+        let missing = ServerKey::from_files(&dir.path().join("none"), &key);
         assert_eq!(missing.err().map(|error| error.kind()), Some(Kind::NotFound));
     }
 }

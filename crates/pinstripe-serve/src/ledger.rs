@@ -96,7 +96,7 @@ impl Ledger {
     }
 
     /// Whether a session of another host will end with this object.
-    pub fn is_promised_to_other(&self, host: &str, commit: [u8; 16]) -> bool {
+    pub(crate) fn is_promised_to_other(&self, host: &str, commit: [u8; 16]) -> bool {
         lock(&self.state).owned.iter().any(|(name, owned)| {
             matches!(name, ExtentName::In(ExtentKind::Sessions, _))
                 && owned.host != host

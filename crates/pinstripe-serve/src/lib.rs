@@ -10,6 +10,7 @@
 //! * Memory is bounded: bodies are moved in pieces, or within a budget that all requests share.
 //! * Every wait has a deadline: for a handshake, a header, a piece of a body, a member.
 
+mod answer;
 mod app;
 mod auth;
 mod body;
@@ -18,13 +19,14 @@ mod identity;
 mod ledger;
 mod listen;
 mod role;
+mod routes;
 mod state_file;
 mod tokens;
 mod volume;
 
-pub use identity::Identity;
-pub use listen::{Server, ServerOptions};
-pub use role::Role;
+pub use identity::ServerKey;
+pub use listen::{ServerOptions, StoreServer};
+pub use role::TokenRole;
 pub use state_file::{read_json as read_state, replace_json as replace_state};
-pub use tokens::{NewToken, Token, TokenStore};
-pub use volume::{Volume, export_id};
+pub use tokens::{HostToken, NewToken, TokenStore};
+pub use volume::{ServedVolume, export_id};

@@ -24,13 +24,14 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
-use crate::app::{App, ServedVolume};
+use crate::app::{App, VolumeState};
 use crate::auth::Gate;
-use crate::identity::Identity;
+use crate::identity::ServerKey;
 use crate::ledger::Ledger;
+use crate::routes;
 use crate::state_file;
 use crate::tokens::TokenStore;
-use crate::volume::Volume;
+use crate::volume::ServedVolume;
 
 /// The most connections at once; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 4096;
@@ -53,17 +54,17 @@ const BLOCKING_THREADS: usize = 160;
 /// What a server serves, and where its state is.
 pub struct ServerOptions {
     /// Stores and exported directories.
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<ServedVolume>,
     /// The directory of the server's state: tokens, keys, and who put what.
     pub state: PathBuf,
     /// The server's key.
-    pub identity: Identity,
+    pub identity: ServerKey,
     /// How long open requests may take after the server was told to end.
     pub drain: Duration,
 }
 
 /// A server that listens.
-pub struct Server {
+pub struct StoreServer {
     runtime: Runtime,
     listener: TcpListener,
     router: Router,
@@ -71,12 +72,12 @@ pub struct Server {
     drain: Duration,
 }
 
-impl Server {
+impl StoreServer {
     /// Listens at an address.
     ///
     /// # Errors
     /// Fails if the address cannot be used, or with the errors of the state's files.
-    pub fn bind(address: SocketAddr, options: ServerOptions) -> Result<Server> {
+    pub fn bind(address: SocketAddr, options: ServerOptions) -> Result<StoreServer> {
         let listener = std::net::TcpListener::bind(address).map_err(|error| {
             let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
             let error = Error::io("cannot listen", address.to_string(), error);
@@ -92,17 +93,20 @@ impl Server {
     ///
     /// # Errors
     /// Fails with the errors of [`bind`](Self::bind).
-    pub fn from_socket(socket: OwnedFd, options: ServerOptions) -> Result<Server> {
+    pub fn from_socket(socket: OwnedFd, options: ServerOptions) -> Result<StoreServer> {
         Self::with_listener(socket.into(), options)
     }
 
-    fn with_listener(listener: std::net::TcpListener, options: ServerOptions) -> Result<Server> {
+    fn with_listener(
+        listener: std::net::TcpListener,
+        options: ServerOptions,
+    ) -> Result<StoreServer> {
         let failed = |error| Error::io("cannot set up", "the server", error);
         let ServerOptions { volumes, state, identity, drain } = options;
         state_file::make_directory(&state)?;
         let served = volumes.into_iter().map(|volume| {
             let ledger = Ledger::open(&state.join(format!("owners-{}", volume.id)))?;
-            Ok(ServedVolume { volume, ledger })
+            Ok(VolumeState { volume, ledger })
         });
         let served = served.collect::<Result<Vec<_>>>()?;
         let pins = [Some(identity.pin), identity.next_pin].into_iter().flatten();
@@ -120,7 +124,7 @@ impl Server {
             TcpListener::from_std(listener).map_err(failed)?
         };
         let config = RwLock::new(tls_config(identity)?);
-        Ok(Server { runtime, listener, router: app.router(), config, drain })
+        Ok(StoreServer { runtime, listener, router: routes::router(&app), config, drain })
     }
 
     /// The address at which the server listens.
@@ -135,21 +139,22 @@ impl Server {
     ///
     /// # Errors
     /// Fails if key and certificate do not match.
-    pub fn set_identity(&self, identity: Identity) -> Result<()> {
+    pub fn set_identity(&self, identity: ServerKey) -> Result<()> {
         *sync::write(&self.config) = tls_config(identity)?;
         Ok(())
     }
 
     /// Serves until `ends` is set; then ends when the open requests are answered, at the latest
-    /// after the time that the options give.
-    pub fn run(&self, ends: &AtomicBool) {
-        self.runtime.block_on(self.serve(ends));
+    /// after the time that the options give. `at_tick` is called several times a second.
+    pub fn run(&self, ends: &AtomicBool, at_tick: &dyn Fn()) {
+        self.runtime.block_on(self.serve(ends, at_tick));
     }
 
-    async fn serve(&self, ends: &AtomicBool) {
+    async fn serve(&self, ends: &AtomicBool, at_tick: &dyn Fn()) {
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let graceful = GracefulShutdown::new();
         while !ends.load(Ordering::Relaxed) {
+            at_tick();
             let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
                 sleep(TICK).await;
                 continue;
@@ -208,7 +213,7 @@ async fn converse(
     let _ = watcher.watch(connection).await;
 }
 
-fn tls_config(identity: Identity) -> Result<Arc<ServerConfig>> {
+fn tls_config(identity: ServerKey) -> Result<Arc<ServerConfig>> {
     let failed = |error: rustls::Error| {
         Error::new(Kind::Usage, format!("the server's key cannot be used: {error}"))
             .advice("do the certificate and the key belong together?")

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// The role of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Role {
+pub enum TokenRole {
     /// Adds snapshots; reads only what its host has put, and what a backup needs.
     Append,
     /// Adds snapshots and restores those of its host.
@@ -24,20 +24,20 @@ pub enum Role {
     Admin,
 }
 
-const ROLES: [(Role, &str); 4] = [
-    (Role::Append, "append"),
-    (Role::AppendRestore, "append-restore"),
-    (Role::Restore, "restore"),
-    (Role::Admin, "admin"),
+const ROLES: [(TokenRole, &str); 4] = [
+    (TokenRole::Append, "append"),
+    (TokenRole::AppendRestore, "append-restore"),
+    (TokenRole::Restore, "restore"),
+    (TokenRole::Admin, "admin"),
 ];
 
-impl fmt::Display for Role {
+impl fmt::Display for TokenRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(ROLES.iter().find(|(role, _)| role == self).map_or("", |(_, name)| name))
     }
 }
 
-impl FromStr for Role {
+impl FromStr for TokenRole {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -51,7 +51,7 @@ impl FromStr for Role {
 
 /// What a request would do with an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub(crate) enum Deed {
     /// Reads it, or its length.
     Read,
     /// Puts it under a free name.
@@ -62,34 +62,34 @@ pub enum Deed {
     Delete,
 }
 
-/// Whose object it is.
+/// The host that put an object, relative to the token's host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub(crate) enum Ownership {
     /// The token's host put it.
     Own,
     /// Another host put it, or nobody through this server.
     Other,
 }
 
-impl Role {
+impl TokenRole {
     /// Whether tokens of this role add snapshots.
     pub fn appends(self) -> bool {
-        matches!(self, Role::Append | Role::AppendRestore | Role::Admin)
+        matches!(self, TokenRole::Append | TokenRole::AppendRestore | TokenRole::Admin)
     }
 
     /// Whether a request may do this. The content of a new object is judged in addition
     /// (`extent::judge_new`).
-    pub fn may(self, deed: Deed, name: ExtentName, whose: Whose, sees_all: bool) -> bool {
-        let is_own = whose == Whose::Own;
+    pub(crate) fn may(self, deed: Deed, name: ExtentName, ownership: Ownership, sees_all: bool) -> bool {
+        let is_own = ownership == Ownership::Own;
         let kind = match name {
-            _ if self == Role::Admin => return true,
+            _ if self == TokenRole::Admin => return true,
             ExtentName::Label => return deed == Deed::Read,
             ExtentName::In(kind, _) => kind,
         };
         match deed {
             Deed::Read => match kind {
-                ExtentKind::Packs => self != Role::Append || is_own,
-                ExtentKind::Snapshots => is_own || sees_all && self != Role::Append,
+                ExtentKind::Packs => self != TokenRole::Append || is_own,
+                ExtentKind::Snapshots => is_own || sees_all && self != TokenRole::Append,
                 ExtentKind::Checkpoints => is_own && self.appends(),
                 ExtentKind::Index
                 | ExtentKind::Keys
@@ -127,12 +127,12 @@ impl Role {
 mod tests {
     use super::*;
 
-    fn each(mut act: impl FnMut(Deed, ExtentName, Whose)) {
+    fn each(mut act: impl FnMut(Deed, ExtentName, Ownership)) {
         let kinds = ExtentKind::ALL.map(|kind| ExtentName::In(kind, [0; 16]));
         for name in kinds.into_iter().chain([ExtentName::Label]) {
             for deed in [Deed::Read, Deed::Create, Deed::Replace, Deed::Delete] {
-                for whose in [Whose::Own, Whose::Other] {
-                    act(deed, name, whose);
+                for ownership in [Ownership::Own, Ownership::Other] {
+                    act(deed, name, ownership);
                 }
             }
         }
@@ -140,17 +140,17 @@ mod tests {
 
     #[test]
     fn only_an_admin_replaces_or_deletes_what_is_not_its_own() {
-        each(|deed, name, whose| {
-            for role in [Role::Append, Role::AppendRestore, Role::Restore] {
-                let may = role.may(deed, name, whose, true);
-                if deed == Deed::Replace || deed == Deed::Delete && whose == Whose::Other {
+        each(|deed, name, ownership| {
+            for role in [TokenRole::Append, TokenRole::AppendRestore, TokenRole::Restore] {
+                let may = role.may(deed, name, ownership, true);
+                if deed == Deed::Replace || deed == Deed::Delete && ownership == Ownership::Other {
                     assert!(!may, "{role} {deed:?} {name}");
                 }
-                if role == Role::Restore && deed != Deed::Read {
+                if role == TokenRole::Restore && deed != Deed::Read {
                     assert!(!may, "{role} {deed:?} {name}");
                 }
             }
-            assert!(Role::Admin.may(deed, name, whose, false));
+            assert!(TokenRole::Admin.may(deed, name, ownership, false));
         });
     }
 
@@ -158,17 +158,17 @@ mod tests {
     fn a_role_that_only_appends_reads_no_content_of_others() {
         for kind in [ExtentKind::Packs, ExtentKind::Snapshots, ExtentKind::Checkpoints] {
             let name = ExtentName::In(kind, [0; 16]);
-            assert!(Role::Append.may(Deed::Read, name, Whose::Own, false), "{kind:?}");
-            assert!(!Role::Append.may(Deed::Read, name, Whose::Other, true), "{kind:?}");
+            assert!(TokenRole::Append.may(Deed::Read, name, Ownership::Own, false), "{kind:?}");
+            assert!(!TokenRole::Append.may(Deed::Read, name, Ownership::Other, true), "{kind:?}");
         }
     }
 
     #[test]
     fn names_of_roles_are_read_as_they_are_printed() {
         for (role, name) in ROLES {
-            assert_eq!(name.parse::<Role>().unwrap(), role);
+            assert_eq!(name.parse::<TokenRole>().unwrap(), role);
             assert_eq!(role.to_string(), name);
         }
-        assert!("root".parse::<Role>().is_err());
+        assert!("root".parse::<TokenRole>().is_err());
     }
 }

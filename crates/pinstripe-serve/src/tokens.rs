@@ -16,7 +16,7 @@ use pinstripe_member::SecretBytes;
 use pinstripe_remote::TokenId;
 use serde::{Deserialize, Serialize};
 
-use crate::role::Role;
+use crate::role::TokenRole;
 use crate::state_file;
 
 const FILE: &str = "tokens.json";
@@ -26,13 +26,13 @@ const HASH_CONTEXT: &str = "pinstripe 2026 secret of a server's token";
 
 /// A token as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Token {
+pub struct HostToken {
     /// The public name, in hex.
     pub id: String,
     /// The host that the token was made for.
     pub host: String,
     /// What the token may do.
-    pub role: Role,
+    pub role: TokenRole,
     /// The volume that it is for, in hex.
     pub volume: String,
     /// The hash of the secret, in hex.
@@ -68,7 +68,7 @@ pub struct NewToken {
     /// The host.
     pub host: String,
     /// What the token may do.
-    pub role: Role,
+    pub role: TokenRole,
     /// The volume.
     pub volume: StoreId,
     /// The quota in bytes.
@@ -86,7 +86,7 @@ pub struct NewToken {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct TokenFile {
     version: u32,
-    tokens: Vec<Token>,
+    tokens: Vec<HostToken>,
 }
 
 /// What identifies the content of the file without reading it.
@@ -95,10 +95,10 @@ type Stamp = (u64, u64, i64, i64);
 /// The tokens of a server's state directory.
 pub struct TokenStore {
     dir: PathBuf,
-    cached: Mutex<Option<(Stamp, Arc<Vec<Token>>)>>,
+    cached: Mutex<Option<(Stamp, Arc<Vec<HostToken>>)>>,
 }
 
-impl Token {
+impl HostToken {
     /// Whether the token can be used now.
     pub fn is_valid(&self, now_seconds: i64) -> bool {
         self.revoked_seconds.is_none() && self.expires_seconds.is_none_or(|it| it > now_seconds)
@@ -126,7 +126,7 @@ impl TokenStore {
     ///
     /// # Errors
     /// Fails with [`Kind::Corrupt`] for a damaged file.
-    pub fn all(&self) -> Result<Arc<Vec<Token>>> {
+    pub fn all(&self) -> Result<Arc<Vec<HostToken>>> {
         let stamp = self.stamp();
         let mut cached = lock(&self.cached);
         if let Some((known, tokens)) = &*cached
@@ -162,7 +162,7 @@ impl TokenStore {
     ///
     /// # Errors
     /// Fails with [`Kind::NotAllowed`]; the message does not say which of both was wrong.
-    pub fn verify(&self, id: TokenId, secret: &[u8], now_seconds: i64) -> Result<Token> {
+    pub fn verify(&self, id: TokenId, secret: &[u8], now_seconds: i64) -> Result<HostToken> {
         let id = id.to_string();
         let tokens = self.all()?;
         let token = tokens.iter().find(|token| token.id == id && token.has(secret));
@@ -178,9 +178,9 @@ impl TokenStore {
     ///
     /// # Errors
     /// Fails with [`Kind::Exists`] if the host has a valid token for the volume.
-    pub fn add(&self, new: &NewToken, now_seconds: i64) -> Result<(Token, SecretBytes)> {
+    pub fn add(&self, new: &NewToken, now_seconds: i64) -> Result<(HostToken, SecretBytes)> {
         let mut secret: [u8; 32] = random()?;
-        let token = Token {
+        let token = HostToken {
             id: TokenId(random()?).to_string(),
             host: new.host.clone(),
             role: new.role,
@@ -196,7 +196,7 @@ impl TokenStore {
             revoked_seconds: None,
         };
         self.change(|tokens| {
-            let is_same = |it: &&Token| {
+            let is_same = |it: &&HostToken| {
                 it.host == token.host && it.volume == token.volume && it.is_valid(now_seconds)
             };
             if let Some(old) = tokens.iter().find(is_same) {
@@ -234,7 +234,7 @@ impl TokenStore {
     ///
     /// # Errors
     /// Fails with [`Kind::NotFound`] if there is no such token.
-    pub fn rotate(&self, which: &str, now_seconds: i64) -> Result<(Token, SecretBytes)> {
+    pub fn rotate(&self, which: &str, now_seconds: i64) -> Result<(HostToken, SecretBytes)> {
         let mut secret: [u8; 32] = random()?;
         let token = self.change(|tokens| {
             let mut valid = tokens.iter_mut().filter(|it| is_named(it, which));
@@ -246,7 +246,7 @@ impl TokenStore {
     }
 
     /// Ends the former secret of a token, because its new one was used.
-    pub(crate) fn drop_former(&self, token: &Token, secret: &[u8]) -> Result<()> {
+    pub(crate) fn drop_former(&self, token: &HostToken, secret: &[u8]) -> Result<()> {
         if token.former_hash.is_none() || token.secret_hash != hash_of(secret) {
             return Ok(());
         }
@@ -257,7 +257,7 @@ impl TokenStore {
         })
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<Token>) -> Result<T>) -> Result<T> {
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<HostToken>) -> Result<T>) -> Result<T> {
         state_file::make_directory(&self.dir)?;
         let _lock = self.lock()?;
         let mut file = self.read()?;
@@ -277,7 +277,7 @@ impl TokenStore {
     }
 }
 
-fn is_named(token: &Token, which: &str) -> bool {
+fn is_named(token: &HostToken, which: &str) -> bool {
     token.host == which || token.id == which
 }
 
@@ -300,7 +300,7 @@ mod tests {
     fn new(host: &str) -> NewToken {
         NewToken {
             host: host.to_owned(),
-            role: Role::Append,
+            role: TokenRole::Append,
             volume: StoreId([7; 16]),
             quota_bytes: None,
             expect_seconds: None,
@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    fn id(token: &Token) -> TokenId {
+    fn id(token: &HostToken) -> TokenId {
         let mut id = [0; 8];
         for (byte, pair) in id.iter_mut().zip(token.id.as_bytes().chunks(2)) {
             *byte = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();

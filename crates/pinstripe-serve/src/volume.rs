@@ -7,20 +7,20 @@ use std::path::Path;
 
 use pinstripe_base::id::StoreId;
 use pinstripe_member::SharedMember;
-use pinstripe_remote::protocol::VolumeFacts;
+use pinstripe_remote::VolumeFacts;
 
 /// The members of a volume, by number.
 #[derive(Clone)]
-pub struct Volume {
+pub struct ServedVolume {
     /// The store's id, or that of the exported directory.
     pub id: StoreId,
-    /// Whether the volume is a store, all of whose members belong to this server.
+    /// Whether the volume is a store, all of ownership members belong to this server.
     pub is_store: bool,
     /// The members that are present.
     pub members: BTreeMap<u16, SharedMember>,
 }
 
-impl Volume {
+impl ServedVolume {
     pub(crate) fn facts(&self) -> VolumeFacts {
         VolumeFacts {
             id: self.id.to_string(),

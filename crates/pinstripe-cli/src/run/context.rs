@@ -26,7 +26,7 @@ use super::progress::{Gauge, Ticker};
 use super::real_path;
 use super::screen::{Reporter, Screen};
 #[cfg(feature = "serve")]
-use super::served::Served;
+use super::served::ServedStores;
 #[cfg(feature = "s3")]
 use crate::args::refuse_option;
 use crate::args::{Common, Time};
@@ -67,7 +67,7 @@ pub struct Run {
     pub(super) cache: Mutex<Option<Arc<SealedCache>>>,
     pools: OnceLock<Arc<Pools>>,
     #[cfg(feature = "serve")]
-    served: OnceLock<Arc<Served>>,
+    served: OnceLock<Arc<ServedStores>>,
 }
 
 /// The result of a verb that reached its end.
@@ -201,8 +201,9 @@ impl Run {
     /// The stores behind servers that this host can use; the saved connections are read at the
     /// first call.
     #[cfg(feature = "serve")]
-    pub fn served(&self) -> &Arc<Served> {
-        self.served.get_or_init(|| Arc::new(Served::load(&self.monitor, self.patience().limit())))
+    pub fn served(&self) -> &Arc<ServedStores> {
+        self.served
+            .get_or_init(|| Arc::new(ServedStores::load(&self.monitor, self.patience().limit())))
     }
 
     /// The requests that were sent to buckets, if any.

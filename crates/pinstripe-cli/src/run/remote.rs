@@ -39,7 +39,7 @@ pub struct PackPlan {
 struct EachKind {
     pools: Arc<Pools>,
     #[cfg(feature = "serve")]
-    served: Arc<super::served::Served>,
+    served: Arc<super::served::ServedStores>,
     #[cfg(feature = "s3")]
     buckets: Arc<pinstripe_bucket::Buckets>,
 }

@@ -47,7 +47,7 @@ struct ConnectionFile {
 }
 
 /// The stores behind servers.
-pub struct Served {
+pub struct ServedStores {
     volumes: ServedVolumes,
     saved: Mutex<Vec<SavedConnection>>,
 }
@@ -110,7 +110,7 @@ fn write(content: &ConnectionFile) -> Result<()> {
     replace_state(&path, content).map_err(|error| Error::io("cannot write", &path, error))
 }
 
-impl Served {
+impl ServedStores {
     /// Reads the saved connections; a damaged file is reported, and no connection is used.
     pub fn load(monitor: &Monitor, patience: Duration) -> Self {
         let saved = read().unwrap_or_else(|error| {
@@ -122,7 +122,7 @@ impl Served {
         });
         let connections = saved.connections.iter().filter_map(|it| it.connection().ok());
         let volumes = ServedVolumes::new(connections.collect(), patience);
-        Served { volumes, saved: Mutex::new(saved.connections) }
+        ServedStores { volumes, saved: Mutex::new(saved.connections) }
     }
 
     /// The members behind servers.

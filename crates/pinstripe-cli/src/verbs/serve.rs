@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use clap::ValueHint;
 use pinstripe::Store;
@@ -10,7 +11,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_io::paths;
 use pinstripe_member::{DirectoryMember, ExtentName, Places};
-use pinstripe_serve::{Identity, Server, ServerOptions, Volume, export_id};
+use pinstripe_serve::{ServedVolume, ServerKey, ServerOptions, StoreServer, export_id};
 use serde::{Deserialize, Serialize};
 
 use crate::escape;
@@ -71,7 +72,7 @@ pub struct ServeArgs {
     drain: crate::args::Time,
 }
 
-/// What `token` needs to know of the server that was started last with a state directory.
+/// The facts that `token` needs about the server that was last started with a state directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServerFacts {
     /// The address at which hosts reach the server.
@@ -106,11 +107,11 @@ pub fn default_state(volume: StoreId) -> Result<PathBuf> {
 /// The identity that the server with this state directory uses.
 ///
 /// # Errors
-/// Fails with the errors of [`Identity::open`].
-pub fn identity(state: &Path) -> Result<Identity> {
+/// Fails with the errors of [`ServerKey::open`].
+pub fn identity(state: &Path) -> Result<ServerKey> {
     match ServerFacts::read(state)?.and_then(|facts| facts.own) {
-        Some((certificate, key)) => Identity::from_files(&certificate, &key),
-        None => Identity::open(state),
+        Some((certificate, key)) => ServerKey::from_files(&certificate, &key),
+        None => ServerKey::open(state),
     }
 }
 
@@ -120,17 +121,18 @@ impl ServeArgs {
     /// # Errors
     /// Fails if the store cannot be opened or the address cannot be used.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let stop = signals::catch()?;
+        let (stop, reloads) = signals::catch_as_server()?;
         let (volume, store) = self.volume(run)?;
         let state = match &self.state {
             Some(state) => state.clone(),
             None => default_state(volume.id)?,
         };
         let own = self.tls_certificate.clone().zip(self.tls_key.clone());
-        let identity = match &own {
-            Some((certificate, key)) => Identity::from_files(certificate, key)?,
-            None => Identity::open(&state)?,
+        let read_key = || match &own {
+            Some((certificate, key)) => ServerKey::from_files(certificate, key),
+            None => ServerKey::open(&state),
         };
+        let identity = read_key()?;
         let pin = identity.pin;
         let (id, members) = (volume.id, volume.members.len() as u64);
         let options = ServerOptions {
@@ -139,10 +141,17 @@ impl ServeArgs {
             identity,
             drain: self.drain.0,
         };
-        let server = Server::bind(resolve(&self.listen)?, options)?;
+        let server = match system::activated_socket() {
+            Some(socket) => StoreServer::from_socket(socket, options)?,
+            None => StoreServer::bind(resolve(&self.listen)?, options)?,
+        };
         let listens = server.address()?;
         let address = self.address.clone().unwrap_or_else(|| own_address(listens));
-        let facts = ServerFacts { address: address.clone(), volumes: vec![id.to_string()], own };
+        let facts = ServerFacts {
+            address: address.clone(),
+            volumes: vec![id.to_string()],
+            own: own.clone(),
+        };
         pinstripe_serve::replace_state(&state.join(FACTS), &facts)?;
         let what = if store.is_some() { "store" } else { "directory" };
         let (short, members) = (id.short(), counted(members, "member"));
@@ -153,7 +162,15 @@ impl ServeArgs {
         let event = event.with("listen", listens.to_string()).with("server", address);
         run.screen.event(&event.with("key_sha256", pin.to_string()))?;
         run.screen.flush();
-        server.run(stop.as_flag());
+        let reload = || {
+            if reloads.swap(false, Ordering::Relaxed) {
+                match read_key().and_then(|key| server.set_identity(key)) {
+                    Ok(()) => run.screen.say("the certificate was read again"),
+                    Err(error) => run.monitor.warning(&state, error),
+                }
+            }
+        };
+        server.run(stop.as_flag(), &reload);
         drop(store);
         run.screen.say("the server has ended");
         Ok(Ending::done(Event::default().with("store", id.to_string())))
@@ -174,7 +191,7 @@ impl ServeArgs {
     }
 
     /// The members to serve. An open store is kept as long as its members are served.
-    fn volume(&self, run: &Run) -> Result<(Volume, Option<Store>)> {
+    fn volume(&self, run: &Run) -> Result<(ServedVolume, Option<Store>)> {
         if let Some(dir) = &self.export {
             crate::args::refuse_option(
                 !run.common.store.is_empty(),
@@ -189,13 +206,14 @@ impl ServeArgs {
             .iter()
             .enumerate()
             .filter_map(|(number, slot)| Some((number as u16, slot.member.clone()?)));
-        let volume = Volume { id: store.config.store, is_store: true, members: members.collect() };
+        let volume =
+            ServedVolume { id: store.config.store, is_store: true, members: members.collect() };
         Ok((volume, Some(store)))
     }
 }
 
 /// A directory as a volume; one that is missing or empty becomes a member.
-fn exported(run: &Run, dir: &Path) -> Result<Volume> {
+fn exported(run: &Run, dir: &Path) -> Result<ServedVolume> {
     let member = match paths::exists(&dir.join(ExtentName::Label.path())) {
         true => std::sync::Arc::new(DirectoryMember::open(dir)?),
         false => match DirectoryMember::open(dir) {
@@ -206,7 +224,7 @@ fn exported(run: &Run, dir: &Path) -> Result<Volume> {
     let place = pinstripe_member::real(dir).map_err(|e| Error::io("cannot open", dir, e))?;
     let watched = pinstripe_member::WatchedMember::new(member, run.patience());
     let members = BTreeMap::from([(0, std::sync::Arc::new(watched) as _)]);
-    Ok(Volume { id: export_id(&place), is_store: false, members })
+    Ok(ServedVolume { id: export_id(&place), is_store: false, members })
 }
 
 fn resolve(listen: &str) -> Result<SocketAddr> {
@@ -217,7 +235,7 @@ fn resolve(listen: &str) -> Result<SocketAddr> {
     listen.to_socket_addrs().ok().and_then(|mut found| found.next()).ok_or_else(wrong)
 }
 
-/// The address that other hosts are told, unless --address names one.
+/// The default of --address.
 fn own_address(listens: SocketAddr) -> String {
     if !listens.ip().is_unspecified() {
         return listens.to_string();

@@ -9,7 +9,7 @@ use pinstripe_base::id::StoreId;
 use pinstripe_base::units::format_size;
 use pinstripe_member::SecretBytes;
 use pinstripe_remote::{JoinString, TokenId};
-use pinstripe_serve::{NewToken, Role, Token, TokenStore};
+use pinstripe_serve::{HostToken, NewToken, TokenRole, TokenStore};
 
 use super::serve::{self, ServerFacts};
 use crate::args::{Size, parsed, size};
@@ -21,9 +21,8 @@ use crate::time;
 
 /// Add, list and revoke the tokens with which hosts use a store through the server
 ///
-/// Run this verb on the machine of the server, beside the running server or without one. A host
-/// gets one join string, which contains the address and the key of the server and the token's
-/// secret. Only 'token add' and 'token rotate' print it.
+/// Run this verb on the machine of the server, whether the server runs or not. A host gets one join
+/// string, which contains the address and the key of the server and the token's secret. Only 'token add' and 'token rotate' print it.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Roles:
@@ -87,8 +86,8 @@ struct AddArgs {
     host: String,
 
     /// What the token may do: append, append-restore, restore or admin
-    #[arg(long, value_name = "ROLE", value_parser = parsed::<Role>, default_value = "append-restore")]
-    role: Role,
+    #[arg(long, value_name = "ROLE", value_parser = parsed::<TokenRole>, default_value = "append-restore")]
+    role: TokenRole,
 
     /// The most bytes that the host may store, for example 500G or 2T
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -177,7 +176,7 @@ impl TokenArgs {
             TokenVerb::List => list(run, &tokens.all()?, now),
             TokenVerb::Show { which } => {
                 let all = tokens.all()?;
-                let named: Vec<Token> =
+                let named: Vec<HostToken> =
                     all.iter().filter(|it| it.host == *which || it.id == *which).cloned().collect();
                 if named.is_empty() {
                     return Err(Error::new(Kind::NotFound, format!("there is no token '{which}'"))
@@ -222,7 +221,7 @@ fn say_join(
     state: &Path,
     volume: StoreId,
     address: String,
-    (token, secret): (Token, SecretBytes),
+    (token, secret): (HostToken, SecretBytes),
 ) -> Result<Ending> {
     let pin = serve::identity(state)?.pin;
     let id = u64::from_str_radix(&token.id, 16)
@@ -241,7 +240,7 @@ fn say_join(
     Ok(Ending::done(facts.with("join", text).with("server", join.address)))
 }
 
-fn list(run: &Run, tokens: &[Token], now: i64) -> Result<Ending> {
+fn list(run: &Run, tokens: &[HostToken], now: i64) -> Result<Ending> {
     let mut rows = Vec::new();
     for token in tokens {
         run.screen.event(&event(token, now, Event::new("token")))?;
@@ -255,7 +254,7 @@ fn list(run: &Run, tokens: &[Token], now: i64) -> Result<Ending> {
     Ok(Ending::done(Event::default().with("tokens", tokens.len())))
 }
 
-fn state_of(token: &Token, now: i64) -> &'static str {
+fn state_of(token: &HostToken, now: i64) -> &'static str {
     match token.revoked_seconds {
         Some(_) => "revoked",
         None if token.is_valid(now) => "valid",
@@ -263,7 +262,7 @@ fn state_of(token: &Token, now: i64) -> &'static str {
     }
 }
 
-fn row(token: &Token, now: i64) -> Vec<String> {
+fn row(token: &HostToken, now: i64) -> Vec<String> {
     let role = match token.all_hosts {
         true => format!("{}, all hosts", token.role),
         false => token.role.to_string(),
@@ -280,7 +279,7 @@ fn row(token: &Token, now: i64) -> Vec<String> {
     ]
 }
 
-fn event(token: &Token, now: i64, event: Event) -> Event {
+fn event(token: &HostToken, now: i64, event: Event) -> Event {
     event
         .with("token", token.id.as_str())
         .with("host", token.host.as_str())

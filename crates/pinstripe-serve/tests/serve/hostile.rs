@@ -8,7 +8,7 @@ use std::time::Duration;
 use pinstripe_base::id::{SetId, random};
 use pinstripe_member::{ExtentKind, ExtentName, Member};
 use pinstripe_remote::Connection;
-use pinstripe_serve::Role;
+use pinstripe_serve::TokenRole;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -100,7 +100,7 @@ struct Target {
 
 fn target() -> Target {
     let server = exported();
-    let (_, connection) = server.token("ant", Role::Admin);
+    let (_, connection) = server.token("ant", TokenRole::Admin);
     let bearer = connection.join_string().reveal();
     let base = format!("/v1/{}/0", connection.volume);
     Target { server, connection, bearer, base }
@@ -256,7 +256,7 @@ fn a_token_over_its_rate_waits() {
     let server = exported();
     let (_, connection) = server.token_with(pinstripe_serve::NewToken {
         host: "ant".to_owned(),
-        role: Role::Admin,
+        role: TokenRole::Admin,
         volume: server.volume,
         quota_bytes: None,
         expect_seconds: None,

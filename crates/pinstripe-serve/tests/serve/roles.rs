@@ -7,7 +7,7 @@ use pinstripe_member::gc::{DeletionStep, GcObject, Lists};
 use pinstripe_member::session::{Process, Session, Work};
 use pinstripe_member::{ExtentKind, ExtentName, Member, Places, Replace};
 use pinstripe_member::{SharedMember, envelope};
-use pinstripe_serve::{NewToken, Role};
+use pinstripe_serve::{NewToken, TokenRole};
 
 use crate::setup::{self, Running, directory};
 
@@ -45,8 +45,8 @@ fn kind(result: Result<()>) -> Option<Kind> {
 #[test]
 fn a_snapshot_is_put_by_the_session_that_announced_it() {
     let server = store();
-    let (_, ant) = server.token("ant", Role::Append);
-    let (_, bee) = server.token("bee", Role::AppendRestore);
+    let (_, ant) = server.token("ant", TokenRole::Append);
+    let (_, bee) = server.token("bee", TokenRole::AppendRestore);
     let (ant, bee) = (server.member(&ant, 0), server.member(&bee, 0));
     let commit = name(ExtentKind::Snapshots, 1);
     assert_eq!(kind(ant.put(commit, &snapshot())), Some(Kind::NotAllowed));
@@ -69,10 +69,10 @@ fn only_a_token_for_all_hosts_sees_their_snapshots() {
     let server = store();
     let local = directory(&server.state.path().join("member"));
     local.put(name(ExtentKind::Snapshots, 1), &snapshot()).unwrap();
-    let (_, own) = server.token("ant", Role::Restore);
+    let (_, own) = server.token("ant", TokenRole::Restore);
     let (_, all) = server.token_with(NewToken {
         host: "desk".to_owned(),
-        role: Role::Restore,
+        role: TokenRole::Restore,
         volume: server.volume,
         quota_bytes: None,
         expect_seconds: None,
@@ -89,7 +89,7 @@ fn a_quota_ends_the_packs_of_one_host_only() {
     let server = store();
     let quota = |host: &str, quota_bytes| NewToken {
         host: host.to_owned(),
-        role: Role::Append,
+        role: TokenRole::Append,
         volume: server.volume,
         quota_bytes,
         expect_seconds: None,
@@ -143,7 +143,8 @@ fn try_everything(seed: u64) {
     local.put(ExtentName::Label, b"there").unwrap();
     there.push(ExtentName::Label);
     let mut random = Noise(seed * 1_000_003 + 1);
-    let role = [Role::Append, Role::AppendRestore, Role::Restore][random.below(3) as usize];
+    let role =
+        [TokenRole::Append, TokenRole::AppendRestore, TokenRole::Restore][random.below(3) as usize];
     let (_, connection) = server.token("ant", role);
     let member = server.member(&connection, 0);
     for _ in 0..60 {

@@ -9,7 +9,7 @@ use pinstripe_member::{
     Caps, ExtentKind, ExtentName, Member, Replace, SharedMember, check_conformance,
 };
 use pinstripe_remote::{RemoteClient, ServedVolumes};
-use pinstripe_serve::Role;
+use pinstripe_serve::TokenRole;
 
 use crate::setup::{self, PATIENCE, Running, directory, exported};
 
@@ -44,7 +44,7 @@ impl Member for Kept {
 fn a_served_member_passes_the_suite_of_every_member() {
     check_conformance(&|| {
         let server = exported();
-        let (_, connection) = server.token("ant", Role::Admin);
+        let (_, connection) = server.token("ant", TokenRole::Admin);
         Box::new(Kept(server.member(&connection, 0), server))
     });
 }
@@ -56,7 +56,7 @@ fn pack(byte: u8) -> ExtentName {
 #[test]
 fn long_extents_and_long_listings_arrive_complete() {
     let server = exported();
-    let (_, connection) = server.token("ant", Role::Admin);
+    let (_, connection) = server.token("ant", TokenRole::Admin);
     let member = server.member(&connection, 0);
     let bytes: Vec<u8> = (0..5 << 20).map(|at: u32| (at * 7 % 251) as u8).collect();
     let mut writer = member.create(pack(1), Replace::Never).unwrap();
@@ -77,7 +77,7 @@ fn long_extents_and_long_listings_arrive_complete() {
     let state = tempfile::tempdir().unwrap();
     let other =
         setup::start(state, setup::volume(false, vec![listing]), "127.0.0.1:0".parse().unwrap());
-    let (_, connection) = other.token("ant", Role::Admin);
+    let (_, connection) = other.token("ant", TokenRole::Admin);
     assert!(other.member(&connection, 0).list(ExtentKind::Packs).unwrap() == names);
 }
 
@@ -108,7 +108,7 @@ impl Member for Listing {
 #[test]
 fn a_client_waits_for_a_server_that_returns() {
     let server = exported();
-    let (_, connection) = server.token("ant", Role::Admin);
+    let (_, connection) = server.token("ant", TokenRole::Admin);
     let member = server.member(&connection, 0);
     member.put(pack(1), b"before").unwrap();
     let (address, place) = (server.address, server.state.path().join("member"));
@@ -126,7 +126,7 @@ fn a_client_waits_for_a_server_that_returns() {
 #[test]
 fn a_server_that_is_away_is_unanswered_within_the_deadline() {
     let server = exported();
-    let (_, connection) = server.token("ant", Role::Admin);
+    let (_, connection) = server.token("ant", TokenRole::Admin);
     let member = server.member_within(&connection, 0, Duration::from_millis(0));
     drop(server);
     assert_eq!(member.len(pack(1)).unwrap_err().kind(), Kind::Unanswered);
@@ -135,7 +135,7 @@ fn a_server_that_is_away_is_unanswered_within_the_deadline() {
 #[test]
 fn a_server_with_another_key_gets_no_request() {
     let server = exported();
-    let (_, mut connection) = server.token("ant", Role::Admin);
+    let (_, mut connection) = server.token("ant", TokenRole::Admin);
     connection.pins[0].0[0] ^= 1;
     let member = server.member(&connection, 0);
     let error = member.len(pack(1)).unwrap_err();
@@ -149,7 +149,7 @@ fn a_server_with_another_key_gets_no_request() {
 #[test]
 fn the_greeting_names_the_keys_and_the_role() {
     let server = exported();
-    let (_, connection) = server.token("ant", Role::AppendRestore);
+    let (_, connection) = server.token("ant", TokenRole::AppendRestore);
     let volumes = ServedVolumes::new(vec![connection.clone()], PATIENCE);
     let client: Arc<RemoteClient> = volumes.client(&connection.address, connection.volume).unwrap();
     let hello = client.hello().unwrap();

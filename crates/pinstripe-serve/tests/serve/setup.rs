@@ -10,7 +10,9 @@ use std::time::Duration;
 use pinstripe_base::id::StoreId;
 use pinstripe_member::{DirectoryMember, Places, RemoteMembers, SharedMember};
 use pinstripe_remote::{Connection, JoinString, KeyPin, ServedPlace, ServedVolumes, TokenId};
-use pinstripe_serve::{Identity, NewToken, Role, Server, ServerOptions, Token, TokenStore, Volume};
+use pinstripe_serve::{
+    HostToken, NewToken, ServedVolume, ServerKey, ServerOptions, StoreServer, TokenRole, TokenStore,
+};
 use tempfile::TempDir;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,9 +28,9 @@ pub struct Running {
 }
 
 /// A volume of some members.
-pub fn volume(is_store: bool, members: Vec<SharedMember>) -> Volume {
+pub fn volume(is_store: bool, members: Vec<SharedMember>) -> ServedVolume {
     let members = (0..).zip(members).collect();
-    Volume { id: StoreId([7; 16]), is_store, members }
+    ServedVolume { id: StoreId([7; 16]), is_store, members }
 }
 
 /// A server with one exported, empty directory in its state directory.
@@ -39,9 +41,9 @@ pub fn exported() -> Running {
     start(state, volume(false, vec![member]), "127.0.0.1:0".parse().unwrap())
 }
 
-pub fn start(state: TempDir, volume: Volume, address: SocketAddr) -> Running {
+pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> Running {
     let id = volume.id;
-    let identity = Identity::open(state.path()).unwrap();
+    let identity = ServerKey::open(state.path()).unwrap();
     let pin = identity.pin;
     let options = ServerOptions {
         volumes: vec![volume],
@@ -49,11 +51,11 @@ pub fn start(state: TempDir, volume: Volume, address: SocketAddr) -> Running {
         identity,
         drain: Duration::from_secs(5),
     };
-    let server = Server::bind(address, options).unwrap();
+    let server = StoreServer::bind(address, options).unwrap();
     let address = server.address().unwrap();
     let ends = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ends);
-    let thread = Some(std::thread::spawn(move || server.run(&flag)));
+    let thread = Some(std::thread::spawn(move || server.run(&flag, &|| ())));
     Running { state, address, volume: id, pin, ends, thread }
 }
 
@@ -63,7 +65,7 @@ impl Running {
     }
 
     /// Makes a token, and the connection that it gives.
-    pub fn token(&self, host: &str, role: Role) -> (Token, Connection) {
+    pub fn token(&self, host: &str, role: TokenRole) -> (HostToken, Connection) {
         self.token_with(NewToken {
             host: host.to_owned(),
             role,
@@ -76,7 +78,7 @@ impl Running {
         })
     }
 
-    pub fn token_with(&self, new: NewToken) -> (Token, Connection) {
+    pub fn token_with(&self, new: NewToken) -> (HostToken, Connection) {
         let (token, secret) = self.tokens().add(&new, 1_700_000_000).unwrap();
         let address = self.address.to_string();
         let id = TokenId(hex(&token.id));
