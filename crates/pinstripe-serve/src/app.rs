@@ -15,7 +15,10 @@ use tokio::sync::Semaphore;
 
 use crate::auth::Gate;
 use crate::ledger::Ledger;
+use crate::logins::Logins;
+use crate::metrics::RequestMetrics;
 use crate::role::{Deed, Ownership};
+use crate::status::MemberState;
 use crate::tokens::HostToken;
 use crate::volume::ServedVolume;
 
@@ -32,6 +35,8 @@ pub(crate) struct App {
     pub volumes: Vec<VolumeState>,
     pub pins: Vec<String>,
     pub calls: Arc<Semaphore>,
+    pub logins: Logins,
+    pub metrics: RequestMetrics,
     listings: Mutex<HashMap<ListingKey, Listing>>,
 }
 
@@ -39,6 +44,8 @@ pub(crate) struct App {
 pub(crate) struct VolumeState {
     pub volume: ServedVolume,
     pub ledger: Ledger,
+    /// The state of the members when they were last looked at.
+    pub members: Mutex<Vec<MemberState>>,
 }
 
 type ListingKey = (String, StoreId, u16, ExtentKind);
@@ -59,7 +66,9 @@ pub(crate) struct Admitted {
 impl App {
     pub fn new(gate: Gate, volumes: Vec<VolumeState>, pins: Vec<String>) -> Arc<App> {
         let calls = Arc::new(Semaphore::new(CALLS_MAX));
-        Arc::new(App { gate, volumes, pins, calls, listings: Mutex::default() })
+        let (logins, metrics) = (Logins::default(), RequestMetrics::new());
+        let listings = Mutex::default();
+        Arc::new(App { gate, volumes, pins, calls, logins, metrics, listings })
     }
 
     /// Admits a request for a member.

@@ -55,6 +55,23 @@ impl Pieces {
         Ok(Some(piece))
     }
 
+    /// A body of at most the announced length, whether it ends there or before.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`next`](Self::next), except for a shorter body.
+    pub async fn up_to(mut self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        loop {
+            match self.next().await {
+                Ok(Some(piece)) => bytes.extend_from_slice(&piece),
+                Ok(None) => return Ok(bytes),
+                // The stream ended before the limit.
+                Err(error) if error.kind() == Kind::Corrupt && self.left > 0 => return Ok(bytes),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// The complete body, for short ones.
     ///
     /// # Errors

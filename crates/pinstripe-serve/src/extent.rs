@@ -7,6 +7,7 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_NONE_MATCH, RANGE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
+use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::envelope::{self, OBJECT_MAX_BYTES, Object};
 use pinstripe_member::gc::{DeletionStep, GcObject};
@@ -322,7 +323,7 @@ async fn own(
         app.call(move || Ok(members.iter().any(|member| member.len(name).is_ok()))).await?;
     if !is_there {
         let host = admitted.token.host.clone();
-        served.ledger.record(name, Owned { host, commit, bytes })?;
+        served.ledger.record(name, Owned { host, commit, bytes, seconds: clock::now().0 })?;
     }
     Ok(())
 }

@@ -1,11 +1,12 @@
 //! Which host put which object: one file for each volume, to which records are only appended.
 //!
 //! ```text
-//! kind 1 (position in ExtentKind::ALL), name 16, commit 16, bytes 8, host length 1, host
+//! kind 1 (position in ExtentKind::ALL), name 16, commit 16, bytes 8, seconds 8, host length 1, host
 //! BLAKE3 of all before, its first 4 bytes
 //! ```
 //!
-//! `commit` is the object that a session will put at its end; zeros for other kinds.
+//! `commit` is the object that a session will put at its end; zeros for other kinds. `seconds` is
+//! the time since 1970 at which the server accepted the object.
 //!
 //! Invariants: a record is written before the object that it describes, and durably for sessions
 //! and snapshots; an object without a record belongs to no host; a name belongs to the first host
@@ -23,7 +24,7 @@ use pinstripe_base::sync::lock;
 use pinstripe_base::wire::{Reader, Writer};
 use pinstripe_member::{ExtentKind, ExtentName};
 
-const HEAD_BYTES: usize = 1 + 16 + 16 + 8 + 1;
+const HEAD_BYTES: usize = 1 + 16 + 16 + 8 + 8 + 1;
 const SUM_BYTES: usize = 4;
 
 /// The owner of an object.
@@ -32,6 +33,7 @@ pub(crate) struct Owned {
     pub host: String,
     pub commit: [u8; 16],
     pub bytes: u64,
+    pub seconds: i64,
 }
 
 /// The ledger of a volume.
@@ -43,7 +45,31 @@ pub(crate) struct Ledger {
 struct LedgerState {
     file: File,
     owned: HashMap<ExtentName, Owned>,
-    used: HashMap<String, u64>,
+    hosts: HashMap<String, HostFacts>,
+    /// The sessions that were put since the server started and were not deleted.
+    sessions: HashMap<ExtentName, SessionFacts>,
+}
+
+/// What a host has put so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct HostFacts {
+    /// The bytes of packs and index.
+    pub used_bytes: u64,
+    pub snapshots: u64,
+    /// When the last snapshot was accepted.
+    pub last_snapshot_seconds: Option<i64>,
+    /// The bytes of packs and index that came between the last two snapshots.
+    pub last_new_bytes: u64,
+    /// The time between the begin of the last session that ended with a snapshot, and the snapshot.
+    pub last_duration_seconds: Option<i64>,
+    new_bytes: u64,
+}
+
+/// A session of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SessionFacts {
+    pub host: String,
+    pub began_seconds: i64,
 }
 
 impl Ledger {
@@ -54,21 +80,25 @@ impl Ledger {
         let options = options.read(true).append(true).create(true).mode(0o600);
         let file = options.open(path).map_err(failed)?;
         let bytes = std::fs::read(path).map_err(failed)?;
-        let mut owned = HashMap::new();
+        let mut in_order = Vec::new();
         let mut whole = 0;
         while let Some((name, record, length)) = decode(&bytes[whole..]) {
-            owned.entry(name).or_insert(record);
+            in_order.push((name, record));
             whole += length;
         }
         if whole < bytes.len() {
             file.set_len(whole as u64).map_err(failed)?;
         }
-        let mut used: HashMap<String, u64> = HashMap::new();
-        for Owned { host, bytes, .. } in owned.values() {
-            *used.entry(host.clone()).or_default() += bytes;
+        let (hosts, sessions) = (HashMap::new(), HashMap::new());
+        let mut state = LedgerState { file, owned: HashMap::new(), hosts, sessions };
+        for (name, record) in in_order {
+            if !state.owned.contains_key(&name) {
+                state.count(name, &record);
+                state.owned.insert(name, record);
+            }
         }
-        let state = Mutex::new(LedgerState { file, owned, used });
-        Ok(Ledger { path: path.to_path_buf(), state })
+        state.sessions.clear();
+        Ok(Ledger { path: path.to_path_buf(), state: Mutex::new(state) })
     }
 
     /// The owner of an object, if a host put it through this server.
@@ -81,9 +111,21 @@ impl Ledger {
         lock(&self.state).owned.get(&name).is_some_and(|owned| owned.host == host)
     }
 
+    /// What a host has put so far.
+    pub fn host(&self, host: &str) -> HostFacts {
+        lock(&self.state).hosts.get(host).cloned().unwrap_or_default()
+    }
+
     /// The bytes of packs and index that a host has put.
     pub fn used_bytes(&self, host: &str) -> u64 {
-        lock(&self.state).used.get(host).copied().unwrap_or(0)
+        lock(&self.state).hosts.get(host).map_or(0, |host| host.used_bytes)
+    }
+
+    /// The sessions that run, as far as they began since the server started.
+    pub fn sessions(&self) -> Vec<SessionFacts> {
+        let mut all: Vec<_> = lock(&self.state).sessions.values().cloned().collect();
+        all.sort_by(|a, b| (a.began_seconds, &a.host).cmp(&(b.began_seconds, &b.host)));
+        all
     }
 
     /// Whether one of a host's sessions will end with this object.
@@ -118,7 +160,7 @@ impl Ledger {
         if matches!(kind, ExtentKind::Sessions | ExtentKind::Snapshots) {
             state.file.sync_data().map_err(failed)?;
         }
-        *state.used.entry(owned.host.clone()).or_default() += owned.bytes;
+        state.count(name, &owned);
         state.owned.insert(name, owned);
         Ok(true)
     }
@@ -127,10 +169,41 @@ impl Ledger {
     /// repeated deletion is still allowed after a restart.
     pub fn forget(&self, name: ExtentName) {
         let mut state = lock(&self.state);
-        if let Some(owned) = state.owned.get_mut(&name) {
-            let (host, bytes) = (owned.host.clone(), std::mem::take(&mut owned.bytes));
-            let used = state.used.entry(host).or_default();
-            *used = used.saturating_sub(bytes);
+        state.sessions.remove(&name);
+        let Some(owned) = state.owned.get_mut(&name) else { return };
+        let (host, bytes) = (owned.host.clone(), std::mem::take(&mut owned.bytes));
+        let host = state.hosts.entry(host).or_default();
+        host.used_bytes = host.used_bytes.saturating_sub(bytes);
+        if matches!(name, ExtentName::In(ExtentKind::Snapshots, _)) {
+            host.snapshots = host.snapshots.saturating_sub(1);
+        }
+    }
+}
+
+impl LedgerState {
+    /// Counts a new object of a host.
+    fn count(&mut self, name: ExtentName, owned: &Owned) {
+        let ExtentName::In(kind, id) = name else { return };
+        let host = self.hosts.entry(owned.host.clone()).or_default();
+        match kind {
+            ExtentKind::Packs | ExtentKind::Index => {
+                host.used_bytes += owned.bytes;
+                host.new_bytes += owned.bytes;
+            }
+            ExtentKind::Sessions => {
+                let began_seconds = owned.seconds;
+                let session = SessionFacts { host: owned.host.clone(), began_seconds };
+                self.sessions.insert(name, session);
+            }
+            ExtentKind::Snapshots => {
+                host.snapshots += 1;
+                host.last_snapshot_seconds = Some(owned.seconds);
+                host.last_new_bytes = std::mem::take(&mut host.new_bytes);
+                let is_of = |it: &&Owned| it.commit == id;
+                let session = self.owned.values().find(is_of);
+                host.last_duration_seconds = session.map(|it| owned.seconds - it.seconds);
+            }
+            _ => {}
         }
     }
 }
@@ -141,8 +214,8 @@ fn encode(name: ExtentName, owned: &Owned) -> Vec<u8> {
     let host = &owned.host.as_bytes()[..owned.host.len().min(255)];
     let mut bytes = Vec::with_capacity(HEAD_BYTES + host.len() + SUM_BYTES);
     let mut writer = Writer::new(&mut bytes);
-    writer.u8(kind as u8).raw(&id).raw(&owned.commit).u64(owned.bytes).u8(host.len() as u8);
-    writer.raw(host);
+    writer.u8(kind as u8).raw(&id).raw(&owned.commit).u64(owned.bytes).i64(owned.seconds);
+    writer.u8(host.len() as u8).raw(host);
     let sum = blake3::hash(&bytes);
     bytes.extend_from_slice(&sum.as_bytes()[..SUM_BYTES]);
     bytes
@@ -160,9 +233,10 @@ fn decode(bytes: &[u8]) -> Option<(ExtentName, Owned, usize)> {
     let kind = *ExtentKind::ALL.get(usize::from(reader.u8().ok()?))?;
     let name = ExtentName::In(kind, reader.array().ok()?);
     let (commit, bytes) = (reader.array().ok()?, reader.u64().ok()?);
+    let seconds = reader.i64().ok()?;
     reader.u8().ok()?;
     let host = String::from_utf8(reader.rest().to_vec()).ok()?;
-    Some((name, Owned { host, commit, bytes }, length + SUM_BYTES))
+    Some((name, Owned { host, commit, bytes, seconds }, length + SUM_BYTES))
 }
 
 #[cfg(test)]
@@ -170,7 +244,7 @@ mod tests {
     use super::*;
 
     fn owned(host: &str, bytes: u64) -> Owned {
-        Owned { host: host.to_owned(), commit: [9; 16], bytes }
+        Owned { host: host.to_owned(), commit: [9; 16], bytes, seconds: 5 }
     }
 
     fn pack(byte: u8) -> ExtentName {

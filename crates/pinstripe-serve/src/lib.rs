@@ -18,11 +18,16 @@ mod extent;
 mod identity;
 mod ledger;
 mod listen;
+mod logins;
+mod metrics;
+mod page;
 mod role;
 mod routes;
 mod state_file;
+mod status;
 mod tokens;
 mod volume;
+mod watch;
 
 pub use identity::ServerKey;
 pub use listen::{ServerOptions, StoreServer};

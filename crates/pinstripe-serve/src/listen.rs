@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,6 +13,7 @@ use hyper::{Request, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
+use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync;
 use rustls::ServerConfig;
@@ -68,6 +69,7 @@ pub struct StoreServer {
     runtime: Runtime,
     listener: TcpListener,
     router: Router,
+    app: Arc<App>,
     config: RwLock<Arc<ServerConfig>>,
     drain: Duration,
 }
@@ -106,7 +108,7 @@ impl StoreServer {
         state_file::make_directory(&state)?;
         let served = volumes.into_iter().map(|volume| {
             let ledger = Ledger::open(&state.join(format!("owners-{}", volume.id)))?;
-            Ok(VolumeState { volume, ledger })
+            Ok(VolumeState { volume, ledger, members: Mutex::default() })
         });
         let served = served.collect::<Result<Vec<_>>>()?;
         let pins = [Some(identity.pin), identity.next_pin].into_iter().flatten();
@@ -124,7 +126,7 @@ impl StoreServer {
             TcpListener::from_std(listener).map_err(failed)?
         };
         let config = RwLock::new(tls_config(identity)?);
-        Ok(StoreServer { runtime, listener, router: routes::router(&app), config, drain })
+        Ok(StoreServer { runtime, listener, router: routes::router(&app), app, config, drain })
     }
 
     /// The address at which the server listens.
@@ -151,6 +153,7 @@ impl StoreServer {
     }
 
     async fn serve(&self, ends: &AtomicBool, at_tick: &dyn Fn()) {
+        self.runtime.spawn(Arc::clone(&self.app).watch_members());
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let graceful = GracefulShutdown::new();
         while !ends.load(Ordering::Relaxed) {
@@ -170,9 +173,10 @@ impl StoreServer {
             };
             let acceptor = TlsAcceptor::from(Arc::clone(&sync::read(&self.config)));
             let (router, watcher) = (self.router.clone(), graceful.watcher());
+            let app = Arc::clone(&self.app);
             self.runtime.spawn(async move {
                 let _slot = slot;
-                converse(stream, acceptor, router, watcher).await;
+                converse(stream, acceptor, router, app, watcher).await;
             });
         }
         let _ = timeout(self.drain, graceful.shutdown()).await;
@@ -184,6 +188,7 @@ async fn converse(
     stream: TcpStream,
     acceptor: TlsAcceptor,
     router: Router,
+    app: Arc<App>,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
     let _ = stream.set_nodelay(true);
@@ -205,8 +210,16 @@ async fn converse(
         .keep_alive_interval(HEADER)
         .keep_alive_timeout(HANDSHAKE);
     let service = service_fn(move |request: Request<Incoming>| {
-        let mut router = router.clone();
-        async move { router.call(request.map(axum::body::Body::new)).await }
+        let (mut router, app) = (router.clone(), Arc::clone(&app));
+        async move {
+            let (began, method) = (clock::monotonic(), request.method().clone());
+            let answered = router.call(request.map(axum::body::Body::new)).await;
+            if let Ok(response) = &answered {
+                let code = response.status().as_u16();
+                app.metrics.count(method.as_str(), code, clock::since(began));
+            }
+            answered
+        }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     // What ends a connection is the client's matter.

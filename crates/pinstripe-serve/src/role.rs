@@ -79,7 +79,13 @@ impl TokenRole {
 
     /// Whether a request may do this. The content of a new object is judged in addition
     /// (`extent::judge_new`).
-    pub(crate) fn may(self, deed: Deed, name: ExtentName, ownership: Ownership, sees_all: bool) -> bool {
+    pub(crate) fn may(
+        self,
+        deed: Deed,
+        name: ExtentName,
+        ownership: Ownership,
+        sees_all: bool,
+    ) -> bool {
         let is_own = ownership == Ownership::Own;
         let kind = match name {
             _ if self == TokenRole::Admin => return true,

@@ -4,26 +4,36 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, Request, State};
-use axum::http::header::CONTENT_LENGTH;
-use axum::http::{HeaderMap, Method, Uri};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
+use pinstripe_base::sync::lock;
 use pinstripe_member::ExtentName;
 use pinstripe_remote::{
     Hello, LAST_HEADER, MemberProperties, PAGE_NAMES, PROTOCOL, encode_page, kind_from,
 };
 
 use crate::answer::{answer, bytes, json};
-use crate::app::{Admitted, App};
+use crate::app::{Admitted, App, VolumeState};
 use crate::extent;
+use crate::metrics::MEDIA_TYPE;
+use crate::page;
 use crate::role::{Deed, TokenRole};
 
 /// The routes of the protocol.
 pub(crate) fn router(app: &Arc<App>) -> Router {
     Router::new()
+        .route("/", get(page::page))
+        .route("/style.css", get(page::style))
+        .route("/login", post(page::login))
+        .route("/logout", post(page::logout))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthy))
+        .route("/readyz", get(ready))
         .route("/v1/hello", get(hello))
         .route("/v1/{volume}/{member}/properties", get(properties))
         .route("/v1/{volume}/{member}/list/{kind}", get(list))
@@ -43,6 +53,38 @@ fn name_from(kind: &str, name: &str) -> Result<ExtentName> {
     let unknown = || Error::new(Kind::NotFound, "this path names no extent");
     let kind = kind_from(kind).ok_or_else(unknown)?;
     Ok(ExtentName::In(kind, SetId::from_hex(name).ok_or_else(unknown)?.0))
+}
+
+/// Metrics, for an admin token.
+async fn metrics(State(app): Shared, headers: HeaderMap) -> Response {
+    answer(app.gate.admit(&headers).and_then(|token| {
+        if token.role != TokenRole::Admin {
+            return Err(Error::new(Kind::NotAllowed, "metrics need a token with the role admin"));
+        }
+        let mut response = bytes(app.metrics.text(&app.status()).into_bytes());
+        let kind = MEDIA_TYPE.parse().expect("a header value");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        Ok(response)
+    }))
+}
+
+/// Answers as long as the server answers requests at all.
+async fn healthy() -> Response {
+    bytes(b"ok\n".to_vec())
+}
+
+/// Whether each volume has a member that answers, as far as its members are asked.
+async fn ready(State(app): Shared) -> Response {
+    let is_usable = |it: &VolumeState| {
+        let members = lock(&it.members);
+        !members.is_empty() && members.iter().any(|member| member.answers != Some(false))
+    };
+    let mut response = bytes(b"ok\n".to_vec());
+    if !app.volumes.iter().all(is_usable) {
+        response = bytes(b"no member answers\n".to_vec());
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    response
 }
 
 async fn hello(State(app): Shared, headers: HeaderMap) -> Response {

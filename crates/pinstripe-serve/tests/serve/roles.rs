@@ -5,18 +5,11 @@ use pinstripe_base::id::{CondemnationId, SessionId, SetId, StoreId};
 use pinstripe_base::random::Noise;
 use pinstripe_member::gc::{DeletionStep, GcObject, Lists};
 use pinstripe_member::session::{Process, Session, Work};
-use pinstripe_member::{ExtentKind, ExtentName, Member, Places, Replace};
+use pinstripe_member::{ExtentKind, ExtentName, Member, Replace};
 use pinstripe_member::{SharedMember, envelope};
 use pinstripe_serve::{NewToken, TokenRole};
 
-use crate::setup::{self, Running, directory};
-
-fn store() -> Running {
-    let state = tempfile::tempdir().unwrap();
-    let place = state.path().join("member");
-    let member = Places::default().create(&place).unwrap().member;
-    setup::start(state, setup::volume(true, vec![member]), "127.0.0.1:0".parse().unwrap())
-}
+use crate::setup::{directory, store};
 
 fn name(kind: ExtentKind, byte: u8) -> ExtentName {
     ExtentName::In(kind, [byte; 16])

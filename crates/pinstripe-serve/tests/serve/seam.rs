@@ -11,10 +11,10 @@ use pinstripe_member::{
 use pinstripe_remote::{RemoteClient, ServedVolumes};
 use pinstripe_serve::TokenRole;
 
-use crate::setup::{self, PATIENCE, Running, directory, exported};
+use crate::setup::{self, PATIENCE, StoreFixture, directory, exported};
 
 /// A member that keeps its server running.
-struct Kept(SharedMember, #[expect(dead_code, reason = "it ends with this")] Running);
+struct Kept(SharedMember, #[expect(dead_code, reason = "it ends with this")] StoreFixture);
 
 macro_rules! pass {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)+) => {

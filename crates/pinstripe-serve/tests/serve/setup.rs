@@ -18,7 +18,7 @@ use tempfile::TempDir;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running server; it ends when this is dropped.
-pub struct Running {
+pub struct StoreFixture {
     pub state: TempDir,
     pub address: SocketAddr,
     pub volume: StoreId,
@@ -34,14 +34,22 @@ pub fn volume(is_store: bool, members: Vec<SharedMember>) -> ServedVolume {
 }
 
 /// A server with one exported, empty directory in its state directory.
-pub fn exported() -> Running {
+pub fn exported() -> StoreFixture {
     let state = tempfile::tempdir().unwrap();
     let place = state.path().join("member");
     let member = Places::default().create(&place).unwrap().member;
     start(state, volume(false, vec![member]), "127.0.0.1:0".parse().unwrap())
 }
 
-pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> Running {
+/// A server with the members of a store: one empty directory.
+pub fn store() -> StoreFixture {
+    let state = tempfile::tempdir().unwrap();
+    let place = state.path().join("member");
+    let member = Places::default().create(&place).unwrap().member;
+    start(state, volume(true, vec![member]), "127.0.0.1:0".parse().unwrap())
+}
+
+pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> StoreFixture {
     let id = volume.id;
     let identity = ServerKey::open(state.path()).unwrap();
     let pin = identity.pin;
@@ -56,10 +64,10 @@ pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> Runni
     let ends = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ends);
     let thread = Some(std::thread::spawn(move || server.run(&flag, &|| ())));
-    Running { state, address, volume: id, pin, ends, thread }
+    StoreFixture { state, address, volume: id, pin, ends, thread }
 }
 
-impl Running {
+impl StoreFixture {
     pub fn tokens(&self) -> TokenStore {
         TokenStore::new(self.state.path())
     }
@@ -116,7 +124,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for StoreFixture {
     fn drop(&mut self) {
         self.end();
     }
