@@ -175,15 +175,6 @@ fn one_volume(volume: &VolumeStatus) -> Markup {
     html! {
         section {
             h2 { (what) " " code { (volume.id.get(..8).unwrap_or_default()) } }
-            h3 { "Hosts" }
-            @if volume.hosts.is_empty() {
-                p { "No host has a token yet: 'pinstripe token add HOST' makes one." }
-            } @else {
-                (table(
-                    &["Host", "State", "Last snapshot", "Expected", "Snapshots", "New", "Took", "Stored", "Quota", "Role"],
-                    &volume.hosts.iter().map(host_row).collect::<Vec<_>>(),
-                ))
-            }
             h3 { "Members" }
             (table(
                 &["Member", "State", "Free", "Place"],
@@ -199,6 +190,15 @@ fn one_volume(volume: &VolumeStatus) -> Markup {
                         html! { (it.host) },
                         html! { (span(u64::try_from(clock::now().0 - it.began_seconds).unwrap_or(0))) },
                     ]).collect::<Vec<_>>(),
+                ))
+            }
+            h3 { "Hosts" }
+            @if volume.hosts.is_empty() {
+                p { "No host has a token yet: 'pinstripe token add HOST' makes one." }
+            } @else {
+                (table(
+                    &["Host", "State", "Last snapshot", "Expected", "Snapshots", "New", "Took", "Stored", "Quota", "Role"],
+                    &volume.hosts.iter().map(host_row).collect::<Vec<_>>(),
                 ))
             }
         }
