@@ -57,10 +57,14 @@ pub enum Kind {
     NoOneWinner,
     /// The store's keys were rotated since this process opened it.
     KeysChanged,
+    /// A server has another key than the pinned one.
+    WrongServer,
+    /// A server refuses a token, or what a token's role does not allow.
+    NotAllowed,
 }
 
 /// Every kind with its name in JSON.
-const KINDS: [(Kind, &str); 19] = [
+const KINDS: [(Kind, &str); 21] = [
     (Kind::Io, "io"),
     (Kind::NoSpace, "no_space"),
     (Kind::NotFound, "not_found"),
@@ -80,6 +84,8 @@ const KINDS: [(Kind, &str); 19] = [
     (Kind::Unanswered, "unanswered"),
     (Kind::NoOneWinner, "no_one_winner"),
     (Kind::KeysChanged, "keys_changed"),
+    (Kind::WrongServer, "wrong_server"),
+    (Kind::NotAllowed, "not_allowed"),
 ];
 
 impl Kind {

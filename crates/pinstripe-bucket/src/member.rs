@@ -258,7 +258,7 @@ impl Member for BucketMember {
         let extent_bytes = EXTENT_BYTES;
         let far =
             Some(Far { seals: PARALLEL_SEALS, extent_bytes, reads: READS, span_bytes: SPAN_BYTES });
-        Caps { device: None, free_bytes: None, is_full: false, far }
+        Caps { device: None, free_bytes: None, is_full: false, is_append_only: false, far }
     }
 
     fn place(&self) -> &Path {

@@ -38,6 +38,10 @@ pub const BUSY: u8 = 18;
 pub const NOT_ENCRYPTED: u8 = 19;
 /// An endpoint lets several writers create the same object.
 pub const NO_ONE_WINNER: u8 = 20;
+/// A server has another key than the pinned one.
+pub const WRONG_SERVER: u8 = 21;
+/// A server refuses the token, or what the token's role does not allow.
+pub const NOT_ALLOWED: u8 = 22;
 /// An interrupt ended the run early, and its work so far is kept; a shell reports the same code for
 /// SIGINT.
 pub const INTERRUPTED: u8 = 130;
@@ -63,6 +67,8 @@ Exit codes:
    18  busy: another process must finish first; try again later
    19  the store is not encrypted, but an encrypted store is expected here
    20  unfit endpoint: the endpoint lets several writers create the same object
+   21  wrong server: the server's key is not the one that the join string names
+   22  not allowed: the server refuses the token, or its role does not allow this
   130  interrupted (143: terminated); run the same command again to continue
   141  the reader of standard output closed the pipe";
 
@@ -81,6 +87,8 @@ pub fn of_error(kind: Kind) -> u8 {
         Kind::Busy | Kind::KeysChanged => BUSY,
         Kind::NotEncrypted => NOT_ENCRYPTED,
         Kind::NoOneWinner => NO_ONE_WINNER,
+        Kind::WrongServer => WRONG_SERVER,
+        Kind::NotAllowed => NOT_ALLOWED,
         Kind::Interrupted => INTERRUPTED,
         _ => FAILED,
     }
@@ -119,6 +127,8 @@ mod tests {
             TOO_MANY_LOSSES,
             NOT_ENCRYPTED,
             NO_ONE_WINNER,
+            WRONG_SERVER,
+            NOT_ALLOWED,
             INTERRUPTED,
             BROKEN_PIPE,
         ] {

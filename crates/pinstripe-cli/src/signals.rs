@@ -74,11 +74,26 @@ pub fn catch() -> Result<&'static Stop> {
     if let Some(stop) = STOP.get() {
         return Ok(stop);
     }
+    catch_each(&[SIGINT, SIGTERM, SIGHUP])
+}
+
+/// Like [`catch`], for a server: SIGHUP sets the returned flag instead.
+///
+/// # Errors
+/// Fails with the errors of [`catch`].
+pub fn catch_as_server() -> Result<(&'static Stop, Arc<AtomicBool>)> {
+    let reloads = Arc::new(AtomicBool::new(false));
+    hook::register(SIGHUP, Arc::clone(&reloads))
+        .map_err(|error| Error::io("cannot catch signals", "/", error))?;
+    Ok((catch_each(&[SIGINT, SIGTERM])?, reloads))
+}
+
+fn catch_each(signals: &[i32]) -> Result<&'static Stop> {
     let stop = Stop::of_flag(flag())?;
     let stop = STOP.get_or_init(|| stop);
     let caught = CAUGHT.get_or_init(Arc::default);
     let refused = |error| Error::io("cannot catch signals", "/", error);
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for &signal in signals {
         // In this order: the signal that sets the flag must not find it set.
         let is_caught = flag();
         let check = move || end_if_caught_before(signal, &is_caught);

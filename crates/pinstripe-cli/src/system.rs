@@ -1,6 +1,7 @@
 //! What the command requests from the system before it begins.
 
 use std::num::NonZero;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 
 use pinstripe_base::units::KIB;
@@ -62,6 +63,19 @@ pub fn free_memory_bytes() -> Option<u64> {
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * KIB)
+}
+
+/// The first listening socket that a service manager has passed to this process, as described in
+/// sd_listen_fds(3).
+pub fn activated_socket() -> Option<OwnedFd> {
+    const FIRST_FD: i32 = 3;
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    if number("LISTEN_PID")? != std::process::id() || number("LISTEN_FDS")? == 0 {
+        return None;
+    }
+    // SAFETY: the service manager opened this descriptor for this process, and nothing else here
+    // uses it: this function is called once.
+    Some(unsafe { OwnedFd::from_raw_fd(FIRST_FD) })
 }
 
 /// The machine's name, as it is stored in snapshots.

@@ -220,6 +220,8 @@ pub struct Caps {
     /// The member has little more space than its reserve for deleting: nothing else should be
     /// written there.
     pub is_full: bool,
+    /// This process may not delete what others rely on: merges of index runs are left to others.
+    pub is_append_only: bool,
     /// The parameters for hiding the member's latency, if that is necessary.
     pub far: Option<Far>,
 }

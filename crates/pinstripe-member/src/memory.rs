@@ -126,7 +126,7 @@ impl Member for MemoryMember {
     }
 
     fn caps(&self) -> Caps {
-        Caps { device: None, free_bytes: None, is_full: false, far: None }
+        Caps { device: None, free_bytes: None, is_full: false, is_append_only: false, far: None }
     }
 
     fn place(&self) -> &Path {

@@ -37,6 +37,12 @@ pub trait RemoteMembers: Send + Sync {
     /// from now on.
     fn agree(&self, _place: &Path, _facts: &MemberFacts) {}
 
+    /// Returns the place at which this host reaches the member with this number, if the store was
+    /// opened at `named` behind a server: `recorded` is then a place of the server.
+    fn served_place(&self, _named: &Path, _recorded: &Path, _number: u16) -> Option<PathBuf> {
+        None
+    }
+
     /// Returns the failure domain of a member at this place: members with equal values fail
     /// together.
     ///

@@ -303,7 +303,7 @@ impl Member for RadosMember {
             reads: PARALLEL_CALLS,
             span_bytes: SPAN_BYTES,
         });
-        Caps { device: None, free_bytes: None, is_full: false, far }
+        Caps { device: None, free_bytes: None, is_full: false, is_append_only: false, far }
     }
 
     fn place(&self) -> &Path {

@@ -86,6 +86,21 @@ pub const CRATES: &[(&str, &[&str])] = &[
         &["pinstripe-base", "pinstripe-io", "pinstripe-member", "pinstripe-testing"],
     ),
     (
+        "pinstripe-remote",
+        &["pinstripe-base", "pinstripe-io", "pinstripe-member", "pinstripe-testing"],
+    ),
+    // The server knows members and no store.
+    (
+        "pinstripe-serve",
+        &[
+            "pinstripe-base",
+            "pinstripe-io",
+            "pinstripe-member",
+            "pinstripe-remote",
+            "pinstripe-testing",
+        ],
+    ),
+    (
         "pinstripe-bucket",
         &[
             "pinstripe-base",
@@ -133,6 +148,8 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-prefetch",
             "pinstripe-rados",
             "pinstripe-record",
+            "pinstripe-remote",
+            "pinstripe-serve",
             "pinstripe-split",
             "pinstripe-stripe",
             "pinstripe",
@@ -291,6 +308,34 @@ pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-prefetch/src",
         floors: &[&["hint", "readers", "runner", "simulation"], &["latencies", "planner"]],
+        neighbours: &[],
+        narrow: &[],
+    },
+    Rooms {
+        folder: "crates/pinstripe-remote/src",
+        floors: &[
+            &["volumes"],
+            &["member"],
+            &["client"],
+            &["answer", "tls"],
+            &["place", "protocol"],
+            &["join_string"],
+        ],
+        neighbours: &[],
+        narrow: &[],
+    },
+    Rooms {
+        folder: "crates/pinstripe-serve/src",
+        floors: &[
+            &["listen"],
+            &["routes"],
+            &["extent", "page", "watch"],
+            &["app"],
+            &["auth", "metrics"],
+            &["status"],
+            &["tokens", "ledger", "volume", "identity"],
+            &["role", "state_file", "body", "answer", "logins"],
+        ],
         neighbours: &[],
         narrow: &[],
     },

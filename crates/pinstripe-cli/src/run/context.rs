@@ -25,6 +25,8 @@ use super::place;
 use super::progress::{Gauge, Ticker};
 use super::real_path;
 use super::screen::{Reporter, Screen};
+#[cfg(feature = "serve")]
+use super::served::ServedStores;
 #[cfg(feature = "s3")]
 use crate::args::refuse_option;
 use crate::args::{Common, Time};
@@ -64,6 +66,8 @@ pub struct Run {
     #[cfg(feature = "s3")]
     pub(super) cache: Mutex<Option<Arc<SealedCache>>>,
     pools: OnceLock<Arc<Pools>>,
+    #[cfg(feature = "serve")]
+    served: OnceLock<Arc<ServedStores>>,
 }
 
 /// The result of a verb that reached its end.
@@ -105,6 +109,8 @@ impl Run {
             #[cfg(feature = "s3")]
             cache: Mutex::default(),
             pools: OnceLock::new(),
+            #[cfg(feature = "serve")]
+            served: OnceLock::new(),
         }
     }
 
@@ -126,12 +132,31 @@ impl Run {
     /// # Errors
     /// Fails with the errors of [`Config::load`] and [`place::named`].
     pub fn named_store(&self, preferred: Option<&str>) -> Result<Option<StoreEntry>> {
-        let named = place::named(&self.common, preferred, self.config()?, &self.known_stores())?;
+        let named = self.named(preferred)?;
         let one_form = |mut named: StoreEntry| {
             named.members = self.each_place(&named.members)?;
             Ok(named)
         };
         named.map(one_form).transpose()
+    }
+
+    fn named(&self, preferred: Option<&str>) -> Result<Option<StoreEntry>> {
+        let named = place::named(&self.common, preferred, self.config()?, &self.known_stores())?;
+        #[cfg(feature = "serve")]
+        let named = named.or_else(|| self.served().default_entry());
+        Ok(named)
+    }
+
+    /// The places where the store to be read may be.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`Config::load`] and [`place::existing`].
+    pub fn existing_places(&self) -> Result<Vec<PathBuf>> {
+        let places = match self.named(None)? {
+            Some(named) => named.members,
+            None => place::existing(&self.known_stores())?,
+        };
+        self.each_place(&places)
     }
 
     /// The buckets of this run; the environment is read at the first call.
@@ -171,6 +196,14 @@ impl Run {
             let conf = xdg::set("CEPH_CONF").unwrap_or_else(|| "/etc/ceph/ceph.conf".into());
             Arc::new(Pools::new(conf.into(), self.patience().limit()))
         })
+    }
+
+    /// The stores behind servers that this host can use; the saved connections are read at the
+    /// first call.
+    #[cfg(feature = "serve")]
+    pub fn served(&self) -> &Arc<ServedStores> {
+        self.served
+            .get_or_init(|| Arc::new(ServedStores::load(&self.monitor, self.patience().limit())))
     }
 
     /// The requests that were sent to buckets, if any.

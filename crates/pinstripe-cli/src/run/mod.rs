@@ -20,6 +20,8 @@ mod context;
 mod price;
 mod real_path;
 mod remote;
+#[cfg(feature = "serve")]
+mod served;
 
 pub mod known_stores;
 pub mod liveness;

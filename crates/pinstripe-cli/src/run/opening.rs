@@ -15,7 +15,6 @@ use pinstripe_stripe::Credential;
 
 use super::context::Run;
 use super::known_stores::{self, KnownStore, KnownStores, Proof};
-use super::place;
 use super::unlock::unlock;
 use crate::credential;
 use crate::escape;
@@ -87,8 +86,7 @@ impl Run {
 
     /// The places of the store that was named, or the default one.
     fn places(&self) -> Result<Vec<PathBuf>> {
-        let places = place::existing(&self.common, self.config()?, &self.known_stores())?;
-        self.each_place(&places)
+        self.existing_places()
     }
 
     /// Reports other halves of the store that were found while it was opened, and that have

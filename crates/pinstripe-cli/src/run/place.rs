@@ -102,15 +102,11 @@ fn resolved_one(given: &Path, config: &Config) -> Result<StoreEntry> {
     }
 }
 
-/// The places where the store to be read may be: the named ones, or the default place if a store is
-/// or was there.
+/// The default place of a store, if a store is or was there.
 ///
 /// # Errors
-/// Fails with [`Kind::NotFound`] when no store was named and there is no default store.
-pub fn existing(common: &Common, config: &Config, memory: &KnownStores) -> Result<Vec<PathBuf>> {
-    if let Some(named) = named(common, None, config, memory)? {
-        return Ok(named.members);
-    }
+/// Fails with [`Kind::NotFound`] when there is no default store.
+pub fn existing(memory: &KnownStores) -> Result<Vec<PathBuf>> {
     let place = xdg::default_store()?;
     if !is_store(&place) && memory.at(&place).is_none() {
         return Err(Error::new(

@@ -11,6 +11,8 @@ use pinstripe_base::units::format_size;
 use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{NewMember, Places, RemoteMembers, SharedMember};
 use pinstripe_rados::{Pools, is_pool};
+#[cfg(feature = "serve")]
+use pinstripe_remote::is_served;
 use pinstripe_split::RemoteOutputs;
 
 use super::context::Run;
@@ -36,6 +38,8 @@ pub struct PackPlan {
 /// Opens members of each kind, by the scheme of their places.
 struct EachKind {
     pools: Arc<Pools>,
+    #[cfg(feature = "serve")]
+    served: Arc<super::served::ServedStores>,
     #[cfg(feature = "s3")]
     buckets: Arc<pinstripe_bucket::Buckets>,
 }
@@ -44,6 +48,10 @@ impl EachKind {
     fn members_at(&self, place: &Path) -> Result<&dyn RemoteMembers> {
         if is_pool(place) {
             return Ok(&*self.pools);
+        }
+        #[cfg(feature = "serve")]
+        if is_served(place) {
+            return Ok(self.served.volumes());
         }
         #[cfg(feature = "s3")]
         return Ok(&*self.buckets);
@@ -68,6 +76,10 @@ impl RemoteMembers for EachKind {
         if let Ok(kind) = self.members_at(place) {
             kind.agree(place, facts);
         }
+    }
+
+    fn served_place(&self, named: &Path, recorded: &Path, number: u16) -> Option<PathBuf> {
+        self.members_at(named).ok()?.served_place(named, recorded, number)
     }
 
     fn fate(&self, place: &Path) -> Result<String> {
@@ -124,6 +136,10 @@ impl Run {
         if is_pool(place) {
             return Ok(place.to_path_buf());
         }
+        #[cfg(feature = "serve")]
+        if let Some(place) = self.served().place(place)? {
+            return Ok(place);
+        }
         #[cfg(feature = "s3")]
         if pinstripe_member::is_remote(place) {
             return self.buckets().canonical(place);
@@ -157,6 +173,8 @@ impl Run {
     pub fn remote(&self) -> Option<Arc<dyn RemoteMembers>> {
         Some(Arc::new(EachKind {
             pools: Arc::clone(self.pools()),
+            #[cfg(feature = "serve")]
+            served: Arc::clone(self.served()),
             #[cfg(feature = "s3")]
             buckets: Arc::clone(self.buckets()),
         }))

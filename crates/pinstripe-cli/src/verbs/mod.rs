@@ -8,6 +8,8 @@ mod catalog;
 mod check;
 mod completions;
 mod config;
+#[cfg(feature = "serve")]
+mod connect;
 mod diff;
 mod dump;
 mod fakevmcore;
@@ -35,10 +37,14 @@ mod recover;
 mod repair;
 mod restore;
 mod scrub;
+#[cfg(feature = "serve")]
+mod serve;
 mod shown;
 mod snapshots;
 mod split;
 mod stats;
+#[cfg(feature = "serve")]
+mod token;
 mod undelete;
 mod upgrade;
 mod verify;
@@ -81,6 +87,12 @@ pub enum Verb {
     Config(config::ConfigArgs),
     Scrub(scrub::ScrubArgs),
     Key(key::KeyArgs),
+    #[cfg(feature = "serve")]
+    Serve(serve::ServeArgs),
+    #[cfg(feature = "serve")]
+    Token(token::TokenArgs),
+    #[cfg(feature = "serve")]
+    Connect(connect::ConnectArgs),
     Split(split::SplitArgs),
     Join(join::JoinArgs),
     Verify(verify::VerifyArgs),
@@ -128,6 +140,12 @@ impl Verb {
             Verb::Config(_) => "config",
             Verb::Scrub(_) => "scrub",
             Verb::Key(_) => "key",
+            #[cfg(feature = "serve")]
+            Verb::Serve(_) => "serve",
+            #[cfg(feature = "serve")]
+            Verb::Token(_) => "token",
+            #[cfg(feature = "serve")]
+            Verb::Connect(_) => "connect",
             Verb::Split(_) => "split",
             Verb::Join(_) => "join",
             Verb::Verify(_) => "verify",
@@ -216,6 +234,12 @@ impl Verb {
             Verb::Config(args) => args.run(run),
             Verb::Scrub(args) => run.without_silent(|| args.run(run)),
             Verb::Key(args) => args.run(run),
+            #[cfg(feature = "serve")]
+            Verb::Serve(args) => args.run(run),
+            #[cfg(feature = "serve")]
+            Verb::Token(args) => args.run(run),
+            #[cfg(feature = "serve")]
+            Verb::Connect(args) => args.run(run),
             Verb::Split(args) => args.run(run),
             Verb::Join(args) => args.run(run),
             Verb::Verify(args) => args.run(run),

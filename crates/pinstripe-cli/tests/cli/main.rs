@@ -53,6 +53,8 @@ mod remote;
 mod scrub;
 mod search;
 mod secrets;
+#[cfg(feature = "serve")]
+mod serve;
 mod silent;
 mod split;
 mod stand;

@@ -387,6 +387,7 @@ impl Member for DirectoryMember {
             device: rustix::fs::fstat(root).ok().map(|stat| stat.st_dev),
             free_bytes,
             is_full: space.zip(free_bytes).is_some_and(|(it, free)| reserve::is_full(&it, free)),
+            is_append_only: false,
             far: None,
         }
     }

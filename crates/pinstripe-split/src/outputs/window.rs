@@ -76,7 +76,7 @@ impl Member for Window {
     }
 
     fn caps(&self) -> Caps {
-        Caps { device: None, free_bytes: None, is_full: false, far: None }
+        Caps { device: None, free_bytes: None, is_full: false, is_append_only: false, far: None }
     }
 
     fn place(&self) -> &Path {

@@ -384,6 +384,11 @@ impl Store {
         self.present().any(|(_, member)| is_remote(member.place()))
     }
 
+    /// Whether this process may not delete what others rely on.
+    pub(crate) fn is_append_only(&self) -> bool {
+        self.is_far() && self.present().any(|(_, member)| member.caps().is_append_only)
+    }
+
     /// Whether only one process may write at a time, since a member's endpoint has no
     /// create-if-absent.
     pub(crate) fn has_one_writer(&self) -> bool {

@@ -11,8 +11,8 @@ use std::sync::MutexGuard;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::ranked::Ranked;
+use pinstripe_member::SharedMember;
 use pinstripe_member::label::{MemberRow, MemberTable};
-use pinstripe_member::{SharedMember, of_bytes};
 
 use super::Store;
 use super::locks::{RankedMutex, StoreLock};
@@ -82,7 +82,8 @@ impl Store {
 
     /// Opens the member in a row of the table, if it is at its place.
     fn meet(&self, row: &MemberRow) -> bool {
-        let (number, place) = (usize::from(row.number), of_bytes(&row.place));
+        let number = usize::from(row.number);
+        let place = self.options.reached(&self.named, row);
         let Ok((member, label)) = self.options.read_member(&place) else { return false };
         if label.config.store != self.config.store || label.member != row.number {
             return false;

@@ -21,7 +21,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::Names;
 use pinstripe_io::fault::Plan;
 use pinstripe_member::keys::Keys;
-use pinstripe_member::label::{Encryption, Label, MemberTable, StoreConfig};
+use pinstripe_member::label::{Encryption, Label, MemberRow, MemberTable, StoreConfig};
 use pinstripe_member::session::Process;
 use pinstripe_member::stripe_set::{HEADER_BYTES, Header};
 use pinstripe_member::{
@@ -63,6 +63,17 @@ impl OpenOptions {
         Places { remote: self.remote.clone(), steps: self.steps.clone() }
     }
 
+    /// Returns the place at which this process reaches the member of a row, if the store is opened
+    /// at `named`.
+    pub(super) fn reached(&self, named: &Path, row: &MemberRow) -> PathBuf {
+        let recorded = of_bytes(&row.place);
+        let served = self
+            .remote
+            .as_ref()
+            .and_then(|remote| remote.served_place(named, &recorded, row.number));
+        served.unwrap_or(recorded)
+    }
+
     /// Opens the member at a place that may not answer.
     pub(super) fn open(&self, place: &Path) -> Result<SharedMember> {
         let places = self.places();
@@ -85,7 +96,7 @@ impl OpenOptions {
     /// other.
     pub(super) fn look_ahead(&self, table: &MemberTable, but: &Path) {
         let places = table.rows.iter().filter(|row| !self.without.contains(&row.number.into()));
-        let places = places.map(|row| of_bytes(&row.place));
+        let places = places.map(|row| self.reached(but, row));
         for place in places.filter(|place| is_remote(place) && place != but) {
             self.look_ahead_at(&place);
         }

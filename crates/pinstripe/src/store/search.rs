@@ -36,6 +36,7 @@ pub(super) struct Search {
     without: Vec<usize>,
     /// Further places to search.
     also: Vec<PathBuf>,
+    options: OpenOptions,
 }
 
 impl Search {
@@ -68,6 +69,7 @@ impl Search {
             )],
             without: options.without.clone(),
             also: options.also.clone(),
+            options: options.clone(),
         };
         let store = own.config.store;
         let is_of_half = |label: &Label| !options.half || label.table == own.table;
@@ -155,7 +157,7 @@ impl Search {
         let Some(row) = self.table.row(number).filter(|_| self.has_as_member(own)) else {
             return Ok(());
         };
-        let recorded = path(&row.place);
+        let recorded = self.options.reached(&self.any, row);
         let is_twin = |(place, found): &(PathBuf, Result<Label>)| {
             let is_it = |label: &Label| label.member == own.member && self.has_as_member(label);
             *place == recorded && found.as_ref().is_ok_and(is_it)
@@ -192,7 +194,7 @@ impl Search {
     }
 
     fn candidates(&self, row: &MemberRow) -> Vec<PathBuf> {
-        candidates(&path(&row.place), &self.own_old, &self.any)
+        candidates(&self.options.reached(&self.any, row), &self.own_old, &self.any)
     }
 
     /// Returns the members that too few of the labels found list.
@@ -215,7 +217,7 @@ impl Search {
             let number = usize::from(row.number);
             let slot = &mut member_slots[number];
             slot.row = Some(row.clone());
-            slot.place = path(&row.place);
+            slot.place = options.reached(&self.any, row);
             if self.without.contains(&number) {
                 slot.absence = Some(left_out(number));
                 continue;

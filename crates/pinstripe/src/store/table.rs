@@ -472,8 +472,9 @@ impl Store {
     fn table_now(&self) -> MemberTable {
         let mut table = self.table.clone();
         for row in &mut table.rows {
-            let place = self.member_slots[usize::from(row.number)].place.as_os_str().as_bytes();
-            if row.place != place {
+            let found = &self.member_slots[usize::from(row.number)].place;
+            if *found != self.options.reached(&self.named, row) {
+                let place = found.as_os_str().as_bytes();
                 // The facts that were found out are those of the old place.
                 row.facts = row.facts.elsewhere();
                 row.place = place.to_vec();

@@ -98,6 +98,8 @@ pub const ODD_LINES: &[(&str, usize)] = &[
     ("pinstripe-overlay", 0),
     ("pinstripe-prefetch", 0),
     ("pinstripe-rados", 0),
+    ("pinstripe-remote", 0),
+    ("pinstripe-serve", 0),
     ("pinstripe-record", 0),
     ("pinstripe-split", 0),
     ("pinstripe-stats", 0),

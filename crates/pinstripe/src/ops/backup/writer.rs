@@ -107,6 +107,9 @@ impl<'a> Writer<'a> {
 /// Removes the superseded index runs that a member brought back after an absence, and reports that
 /// member. Returns whether the removed runs may have been the only ones to record some lost packs.
 fn drop_superseded(store: &Store, session: &OpenSession<'_>, monitor: &Monitor) -> bool {
+    if store.is_append_only() {
+        return false;
+    }
     let dropped = index::drop_superseded(store, Some(session.session.id)).and_then(|dropped| {
         if !dropped.is_empty() {
             stale::report(store, &index::stale_members(store, &dropped)?, stale::REMOVED, monitor);

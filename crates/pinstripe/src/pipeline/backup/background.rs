@@ -71,6 +71,9 @@ fn watch_while(
 /// backup ends; a short one is finished, because otherwise a series of short backups would never
 /// merge anything.
 pub fn merge(index: &Index<'_>, ended: &AtomicBool, abort: &Abort, monitor: &Monitor) {
+    if index.is_append_only() {
+        return;
+    }
     let done = index.remove_redundant().and_then(|()| {
         while let Some(merge) = index.plan_merge() {
             let is_short = merge.rows() <= MERGE_ROWS;

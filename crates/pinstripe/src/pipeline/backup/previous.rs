@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 
 use crate::store::tree::TreeReader;
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::entry::Entry;
@@ -94,6 +94,15 @@ impl<'a> Previous<'a> {
                     }
                 }
                 Ok(None) => self.at += 1,
+                // A host that may only append cannot read pages of the tree that another host
+                // stored first.
+                Err(error) if error.kind() == Kind::NotAllowed => {
+                    monitor.note(
+                        "this token may not read a part of the parent snapshot, which another \
+                         host has stored: the files listed there are read again",
+                    );
+                    self.at = self.trees.len();
+                }
                 Err(error) if earlier.is_whole => {
                     // More than a warning: chunks that the store only seems to have are not stored
                     // again, so this snapshot may need what is lost.

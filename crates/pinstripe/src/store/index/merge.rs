@@ -69,6 +69,11 @@ fn choose(rows: &[u64]) -> Vec<usize> {
 }
 
 impl Index<'_> {
+    /// Whether merges are left to other processes, because this one may not remove the merged runs.
+    pub(crate) fn is_append_only(&self) -> bool {
+        self.store.is_append_only()
+    }
+
     /// Returns the merge that a snapshot relying on this index needs: of packs that no run lists,
     /// and of runs that lack an extent on a member. Without this merge, no writer would rely on
     /// these packs any more as soon as a member loses its extent of them. The merge also converts
@@ -82,7 +87,10 @@ impl Index<'_> {
             Some(listed) => self.lacks_extents(run, listed.get(&run.set).map_or(0, Vec::len)),
             None => self.is_thin(run),
         };
-        let runs: Vec<_> = view.runs.iter().filter(is_thin).map(Arc::clone).collect();
+        // A merge of runs removes them.
+        let may_merge = !self.is_append_only();
+        let runs: Vec<_> =
+            view.runs.iter().filter(|_| may_merge).filter(is_thin).map(Arc::clone).collect();
         let loose = whole(&view.loose);
         let merge = Merge { loose, runs, ..Merge::default() };
         (!merge.is_empty()).then_some(merge)

@@ -1,0 +1,256 @@
+//! A store behind a server, as its hosts and its administrator use it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::stand::{Ran, Stand, noise, ran};
+
+/// A running `pinstripe serve`; it ends when this is dropped.
+struct Serving {
+    child: Child,
+    /// What it prints: a closed one would end it.
+    out: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Serving {
+    fn start(stand: &Stand, line: &str) -> Serving {
+        let mut command = as_host(stand, "server", &format!("serve --json {line}"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut first = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut first).unwrap();
+        let event: Value = serde_json::from_str(&first).unwrap();
+        assert_eq!(event["event"], "serving");
+        Serving { child, out, address: event["server"].as_str().unwrap().to_owned() }
+    }
+
+    /// Sends SIGTERM, and returns the exit code.
+    fn terminate(mut self) -> i32 {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).unwrap();
+        assert!(rest.contains("\"exit_code\":0"), "{rest}");
+        self.child.wait().unwrap().code().unwrap()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command of a host of its own: nothing that it remembers is shared with another host.
+fn as_host(stand: &Stand, host: &str, line: &str) -> Command {
+    let mut command = stand.command(line);
+    let home = stand.path(&format!("hosts/{host}"));
+    std::fs::create_dir_all(&home).unwrap();
+    command.env("HOME", &home).env("XDG_STATE_HOME", home.join("state"));
+    command
+}
+
+fn run(stand: &Stand, host: &str, line: &str) -> Ran {
+    ran(&mut as_host(stand, host, line))
+}
+
+/// The join string of a new token.
+fn join(stand: &Stand, host: &str, role: &str) -> String {
+    let line = format!("token add {host} --role {role} --store m0 --quiet");
+    let made = run(stand, "server", &line);
+    assert_eq!(made.code, 0, "{}", made.err);
+    made.out.trim().to_owned()
+}
+
+const LISTEN: &str = "--store m0 --listen 127.0.0.1:0";
+
+fn done(stand: &Stand, host: &str, line: &str) -> Ran {
+    let ran = run(stand, host, line);
+    assert_eq!(ran.code, 0, "{host}: {line}\n{}{}", ran.out, ran.err);
+    ran
+}
+
+fn snapshots(stand: &Stand, host: &str, line: &str) -> usize {
+    done(stand, host, &format!("snapshots --json {line}")).out.matches("\"snapshot\":\"").count()
+}
+
+#[test]
+fn two_hosts_back_up_through_a_server_and_restore() {
+    let stand = Stand::with_store();
+    let server = Serving::start(&stand, LISTEN);
+    for (host, role) in [("ant", "append-restore"), ("bee", "append")] {
+        done(&stand, host, &format!("connect {}", join(&stand, host, role)));
+        let backup = done(&stand, host, "backup src");
+        assert_eq!(backup.err, "", "{host}");
+        // The second one finds its parent, and stores nothing again. The tree of the second host is
+        // that of the first one, which it may not read.
+        let again = done(&stand, host, "backup src --json").out;
+        assert!(again.contains("\"new_chunks\":0"), "{again}");
+        assert_eq!(again.contains("\"read_bytes\":0"), host == "ant", "{again}");
+    }
+    assert_eq!(snapshots(&stand, "ant", ""), 2);
+    assert_eq!(snapshots(&stand, "bee", ""), 2);
+    done(&stand, "ant", "restore latest --to out");
+    stand.assert_source_is_at("out");
+    // A join string is a store, without 'connect' before.
+    let all = join(&stand, "desk", "admin");
+    assert_eq!(snapshots(&stand, "desk", &format!("--store {all}")), 4);
+    assert_eq!(server.terminate(), 0);
+    assert_eq!(done(&stand, "server", "check --store m0").code, 0);
+}
+
+/// The labels stay as they are, although each host reaches the members by places of the server.
+#[test]
+fn an_administrator_works_through_the_server() {
+    let stand = Stand::with_store();
+    let labels = || {
+        ["m0", "m1", "m2", "m3"]
+            .map(|it| std::fs::read(stand.path(it).join("pinstripe.member")).unwrap())
+    };
+    let before = labels();
+    let server = Serving::start(&stand, LISTEN);
+    done(&stand, "desk", &format!("connect {}", join(&stand, "desk", "admin")));
+    for number in 0..6 {
+        std::fs::write(stand.path("src/more"), noise(number, 50_000)).unwrap();
+        done(&stand, "desk", "backup src");
+    }
+    for line in [
+        "check --read-data",
+        "forget --keep-last 1",
+        "undelete latest",
+        "forget --keep-last 1",
+        "gc",
+        "scrub",
+        "repair",
+        "members",
+        "stats",
+        "ls latest",
+        "backup src",
+        "check --read-data",
+    ] {
+        let ran = done(&stand, "desk", line);
+        assert!(!ran.err.contains("warning"), "{line}: {}", ran.err);
+    }
+    assert!(before == labels());
+    drop(server);
+    done(&stand, "server", "check --read-data --store m0");
+}
+
+#[test]
+fn a_host_that_may_only_append_takes_nothing_away() {
+    let stand = Stand::with_store();
+    done(&stand, "server", "backup src --store m0");
+    let _server = Serving::start(&stand, LISTEN);
+    done(&stand, "ant", &format!("connect {}", join(&stand, "ant", "append")));
+    // More runs than a backup would leave unmerged.
+    for number in 0..6 {
+        std::fs::write(stand.path("src/more"), noise(number, 50_000)).unwrap();
+        assert_eq!(done(&stand, "ant", "backup src").err, "");
+    }
+    for line in [
+        "forget latest",
+        "forget --keep-last 1",
+        "gc",
+        "repair",
+        "scrub",
+        "upgrade",
+        "key add --new-key-file {}/new",
+        "member add {}/m9 --same-disk",
+        "member remove 1",
+        "member rebalance",
+    ] {
+        let ran = run(&stand, "ant", line);
+        assert!(ran.code != 0, "{line}: {}{}", ran.out, ran.err);
+    }
+    assert_eq!(snapshots(&stand, "server", "--store m0"), 7);
+    done(&stand, "server", "check --read-data --store m0");
+}
+
+#[test]
+fn a_wrong_server_and_a_refused_token_have_codes_of_their_own() {
+    let stand = Stand::with_store();
+    let server = Serving::start(&stand, LISTEN);
+    let good = join(&stand, "ant", "append");
+    done(&stand, "ant", &format!("connect {good}"));
+    let cut = run(&stand, "ant", &format!("connect {}", &good[..good.len() - 3]));
+    assert_eq!(cut.code, 2, "{}", cut.err);
+    done(&stand, "server", "token revoke ant --store m0");
+    let refused = run(&stand, "ant", "snapshots");
+    assert_eq!(refused.code, 22, "{}", refused.err);
+    assert!(refused.err.contains("was revoked"), "{}", refused.err);
+    // The server was set up anew at the same address, with another key.
+    let address = server.address.clone();
+    drop(server);
+    let line = format!("--store m0 --state {{}}/other --listen {address}");
+    let _other = Serving::start(&stand, &line);
+    let wrong = run(&stand, "ant", "snapshots");
+    assert_eq!(wrong.code, 21, "{}", wrong.err);
+    assert!(!wrong.out.contains("snapshot"), "{}", wrong.out);
+}
+
+#[test]
+fn a_server_without_a_member_says_so_and_backups_are_degraded() {
+    let stand = Stand::with_store();
+    std::fs::rename(stand.path("m2"), stand.path("away")).unwrap();
+    let server = Serving::start(&stand, LISTEN);
+    done(&stand, "ant", &format!("connect {}", join(&stand, "ant", "append-restore")));
+    let degraded = run(&stand, "ant", "backup src");
+    assert_eq!(degraded.code, 4, "{}", degraded.err);
+    done(&stand, "ant", "restore latest --to out");
+    stand.assert_source_is_at("out");
+    drop(server);
+    std::fs::rename(stand.path("away"), stand.path("m2")).unwrap();
+    done(&stand, "server", "repair --store m0");
+    done(&stand, "server", "check --store m0");
+}
+
+#[test]
+fn a_store_spans_three_servers() {
+    let stand = Stand::in_memory();
+    stand.make_tree();
+    let mut servers = Vec::new();
+    let mut joins = Vec::new();
+    for site in ["x", "y", "z"] {
+        let line = format!("--export {{}}/{site} --state {{}}/state-{site} --listen 127.0.0.1:0");
+        servers.push(Serving::start(&stand, &line));
+        let token = format!("token add ant --role admin --state {{}}/state-{site} --quiet");
+        joins.push(done(&stand, "server", &token).out.trim().to_owned());
+    }
+    for join in &joins {
+        done(&stand, "ant", &format!("connect {join}"));
+    }
+    let members: String = joins.iter().map(|join| format!(" --member {join}")).collect();
+    done(&stand, "ant", &format!("init --encryption none --parity 1{members}"));
+    done(&stand, "ant", "backup src");
+    // One server is away: everything can still be read.
+    drop(servers.remove(1));
+    let line = "restore latest --to out --member-timeout 1s";
+    let restored = run(&stand, "ant", line);
+    assert!([0, 4].contains(&restored.code), "{}", restored.err);
+    stand.assert_source_is_at("out");
+}
+
+#[test]
+fn tokens_are_listed_without_their_secrets() {
+    let stand = Stand::with_store();
+    let early = run(&stand, "server", "token add ant --store m0");
+    assert_eq!(early.code, 2, "{}", early.err);
+    let made = done(
+        &stand,
+        "server",
+        "token add ant --store m0 --address a.example:7473 --quota 2T --expect 24h",
+    );
+    let listed = done(&stand, "server", "token list --store m0");
+    assert!(listed.out.contains("ant") && listed.out.contains("2.0 TiB"), "{}", listed.out);
+    assert!(!listed.out.contains("pst1_") && made.out.contains("pst1_"));
+    assert_eq!(run(&stand, "server", "token add ant --store m0 --address a:1").code, 1);
+    done(&stand, "server", "token rotate ant --store m0 --address a.example:7473");
+    assert_eq!(run(&stand, "server", "token revoke bee --store m0").code, 11);
+    done(&stand, "server", "token revoke ant --store m0");
+    let listed = done(&stand, "server", "token list --store m0").out;
+    assert!(listed.contains("revoked"), "{listed}");
+}

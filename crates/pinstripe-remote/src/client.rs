@@ -1,0 +1,240 @@
+//! Sends requests to one server, again where that is safe, within a deadline.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
+use pinstripe_base::units::MIB;
+use pinstripe_member::{SecretBytes, goes_on};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Method, RequestBuilder};
+use tokio::runtime::Runtime;
+
+use crate::answer::{HttpAnswer, RequestFault};
+use crate::join_string::{JoinString, KeyPin, TokenId};
+use crate::protocol::{ANSWER_MAX_BYTES, Hello};
+use crate::tls;
+
+const CONNECT: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(60);
+/// The first pause before a request is sent again; each further pause is twice as long.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The least rate at which a server must move the bytes of a request.
+const BYTES_PER_SECOND: u64 = MIB;
+
+/// What a host needs to use a volume behind a server: the saved form of a join string.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connection {
+    /// The server's address, as HOST:PORT.
+    pub address: String,
+    /// The keys that the server may have: the present one and the announced next one.
+    pub pins: Vec<KeyPin>,
+    /// The token.
+    pub token: TokenId,
+    /// The token's secret.
+    pub secret: SecretBytes,
+    /// The volume.
+    pub volume: StoreId,
+}
+
+impl From<JoinString> for Connection {
+    fn from(join: JoinString) -> Self {
+        let JoinString { pin, token, secret, volume, address } = join;
+        Connection { address, pins: vec![pin], token, secret, volume }
+    }
+}
+
+impl Connection {
+    /// Whether another connection leads to the same volume of the same server.
+    pub fn is_to_same_volume(&self, other: &Connection) -> bool {
+        self.address == other.address && self.volume == other.volume
+    }
+
+    /// The join string that leads to this connection.
+    pub fn join_string(&self) -> JoinString {
+        JoinString {
+            pin: self.pins.first().copied().unwrap_or(KeyPin([0; 32])),
+            token: self.token,
+            secret: self.secret.clone(),
+            volume: self.volume,
+            address: self.address.clone(),
+        }
+    }
+}
+
+/// A client of one server with one token.
+pub struct RemoteClient {
+    pub(crate) connection: Connection,
+    http: Client,
+    runtime: Arc<Runtime>,
+    /// Whether the last server that was reached had a key that is not pinned.
+    is_other: Arc<AtomicBool>,
+    patience: Duration,
+}
+
+impl RemoteClient {
+    /// A client that sends a request again until `patience` has elapsed. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// Fails if TLS or the threads cannot be set up.
+    pub fn new(
+        connection: Connection,
+        runtime: Arc<Runtime>,
+        patience: Duration,
+    ) -> Result<RemoteClient> {
+        let is_other = Arc::new(AtomicBool::new(false));
+        let config = tls::config(connection.pins.clone(), Arc::clone(&is_other))?;
+        let http = Client::builder()
+            .user_agent(concat!("pinstripe/", env!("CARGO_PKG_VERSION")))
+            .tls_backend_preconfigured(config)
+            .redirect(Policy::none())
+            .connect_timeout(CONNECT)
+            .pool_idle_timeout(IDLE)
+            .no_proxy()
+            .http1_only()
+            .https_only(true)
+            .build()
+            .map_err(|error| Error::new(Kind::Io, format!("cannot set up HTTPS: {error}")))?;
+        Ok(RemoteClient { connection, http, runtime, is_other, patience })
+    }
+
+    /// The server's address, its volumes, and what the token may do.
+    ///
+    /// # Errors
+    /// Fails with [`Kind::WrongServer`] for a server with another key, with [`Kind::NotAllowed`]
+    /// when it refuses the token, or with [`Kind::Unanswered`].
+    pub fn hello(&self) -> Result<Hello> {
+        let answer = self.send(Method::GET, "hello", 0, |request| request)?;
+        serde_json::from_slice(&answer.body).map_err(|error| {
+            Error::new(Kind::Unsupported, format!("the server's greeting is not valid: {error}"))
+                .at(&self.connection.address)
+                .advice("is this address a pinstripe server, of this version or an older one?")
+        })
+    }
+
+    /// Sends a request, and again while that can help. `bytes` is the number of body bytes in both
+    /// directions.
+    pub(crate) fn send(
+        &self,
+        method: Method,
+        path: &str,
+        bytes: u64,
+        with: impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<HttpAnswer> {
+        let (answer, _) = self.send_counted(method, path, bytes, with)?;
+        Ok(answer)
+    }
+
+    /// Like [`send`](Self::send); also returns whether an earlier attempt was not answered, so that
+    /// it may have been carried out. The second part of an error says the same.
+    pub(crate) fn send_counted(
+        &self,
+        method: Method,
+        path: &str,
+        bytes: u64,
+        with: impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<(HttpAnswer, bool), Unsure> {
+        let began = clock::monotonic();
+        let most = ANSWER_MAX_BYTES as u64 + bytes;
+        let limit = self.patience + Duration::from_secs(bytes / BYTES_PER_SECOND);
+        let (mut pause, mut is_unsure) = (PAUSE, false);
+        loop {
+            let left = limit.saturating_sub(clock::since(began));
+            let request = with(self.request(method.clone(), path)).timeout(left);
+            let (error, wait) = match self.runtime.block_on(self.once(request, most)) {
+                Ok(answer) => return Ok((answer, is_unsure)),
+                Err(RequestFault::Final(error)) => return Err(Unsure { error, is_unsure }),
+                Err(RequestFault::Silent(error)) => {
+                    is_unsure = true;
+                    (error, pause)
+                }
+                Err(RequestFault::Later(error, wait)) => (error, wait.max(pause)),
+            };
+            if clock::since(began) + wait >= limit {
+                return Err(Unsure { error, is_unsure });
+            }
+            self.pause(wait, began);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn pause(&self, wait: Duration, began: Instant) {
+        debug_assert!(clock::since(began) <= self.patience * 1000, "a call ends");
+        std::thread::sleep(wait);
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let Connection { address, .. } = &self.connection;
+        let request = self.http.request(method, format!("https://{address}/v1/{path}"));
+        request.bearer_auth(self.connection.join_string().reveal())
+    }
+
+    async fn once(&self, request: RequestBuilder, most: u64) -> Result<HttpAnswer, RequestFault> {
+        let silent = |error: reqwest::Error| self.silent(&error);
+        let mut response = request.send().await.map_err(silent)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let too_long = || {
+            let what = "the server's answer is longer than the answer to this request can be";
+            RequestFault::Final(Error::new(Kind::Corrupt, what).at(&self.connection.address))
+        };
+        if response.content_length().is_some_and(|bytes| bytes > most) && status != 200 {
+            return Err(too_long());
+        }
+        let mut body = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(silent)? {
+            if (body.len() + part.len()) as u64 > most {
+                return Err(too_long());
+            }
+            body.extend_from_slice(&part);
+            goes_on();
+        }
+        HttpAnswer { status, headers, body }.sort()
+    }
+
+    /// The fault of a request that was not answered.
+    fn silent(&self, error: &reqwest::Error) -> RequestFault {
+        let address = &self.connection.address;
+        if error.is_connect() && self.is_other.load(Ordering::Relaxed) {
+            let what = "the server has another key than the one that the join string names";
+            return RequestFault::Final(Error::new(Kind::WrongServer, what).at(address).advice(
+                "this may be another server, or somebody between: ask its administrator; if the \
+                 server was set up again, 'pinstripe token add' prints a new join string for \
+                 'pinstripe connect'",
+            ));
+        }
+        let what = match error {
+            it if it.is_connect() => "cannot connect to the server",
+            it if it.is_timeout() => "the server did not answer in time",
+            _ => "the connection to the server broke",
+        };
+        let error = Error::new(Kind::Unanswered, format!("{what}: {}", innermost(error)));
+        RequestFault::Silent(
+            error.at(address).advice("is 'pinstripe serve' running at this address?"),
+        )
+    }
+}
+
+/// An error, and whether an attempt that was not answered may have been carried out.
+pub(crate) struct Unsure {
+    pub error: Error,
+    pub is_unsure: bool,
+}
+
+impl From<Unsure> for Error {
+    fn from(unsure: Unsure) -> Error {
+        unsure.error
+    }
+}
+
+/// The text of the innermost cause, which names what the operating system said.
+fn innermost(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,33 @@
+//! Members of a store behind a pinstripe server: the protocol, the string with which a host joins,
+//! and a member whose calls are HTTP requests.
+//!
+//! The server is `pinstripe-serve`; both sides use the module `protocol`.
+//!
+//! Invariants:
+//!
+//! * A request with a secret is sent only over a connection whose server proved that it has one of
+//!   the pinned keys.
+//! * A call that changes a member has succeeded only when the server answered so. If a connection
+//!   breaks before the answer, the request is sent again, and the server's answer that the name
+//!   exists counts as success only if the object there has exactly the bytes that were sent.
+//! * Every wait has a deadline.
+
+mod answer;
+mod client;
+mod join_string;
+mod member;
+mod place;
+mod protocol;
+mod tls;
+mod volumes;
+
+pub use client::{Connection, RemoteClient};
+pub use join_string::{JoinString, KeyPin, TokenId, looks_like_join_string};
+pub use place::{ServedPlace, is_served};
+pub use protocol::{
+    EXTENT_MAX_BYTES, Hello, LAST_HEADER, MemberProperties, PAGE_NAMES, PROTOCOL, RANGES_MAX,
+    RANGES_MAX_BYTES, SUM_HEADER, SentError, VolumeFacts, WantedRange, decode_ranges, encode_page,
+    encode_result, kind_from, sum_of,
+};
+pub use tls::pin_of_certificate;
+pub use volumes::ServedVolumes;

@@ -1,0 +1,165 @@
+//! The state that all requests share, and which requests are admitted.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use axum::http::HeaderMap;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
+use pinstripe_base::sync::lock;
+use pinstripe_member::{ExtentKind, ExtentName, SharedMember};
+use pinstripe_remote::PAGE_NAMES;
+use tokio::sync::Semaphore;
+
+use crate::auth::Gate;
+use crate::ledger::Ledger;
+use crate::logins::Logins;
+use crate::metrics::RequestMetrics;
+use crate::role::{Deed, Ownership};
+use crate::status::MemberState;
+use crate::tokens::HostToken;
+use crate::volume::ServedVolume;
+
+/// The most requests ownership calls to members run at once; others wait.
+const CALLS_MAX: usize = 128;
+/// The most listings that are kept for the requests of their next pages.
+const LISTINGS_MAX: usize = 32;
+/// How long a listing is kept.
+const LISTING_AGE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// What all requests share.
+pub(crate) struct App {
+    pub gate: Gate,
+    pub volumes: Vec<VolumeState>,
+    pub pins: Vec<String>,
+    pub calls: Arc<Semaphore>,
+    pub logins: Logins,
+    pub metrics: RequestMetrics,
+    listings: Mutex<HashMap<ListingKey, Listing>>,
+}
+
+/// A volume with its ledger.
+pub(crate) struct VolumeState {
+    pub volume: ServedVolume,
+    pub ledger: Ledger,
+    /// The state of the members when they were last looked at.
+    pub members: Mutex<Vec<MemberState>>,
+}
+
+type ListingKey = (String, StoreId, u16, ExtentKind);
+
+struct Listing {
+    names: Arc<Vec<([u8; 16], u64)>>,
+    made: Instant,
+}
+
+/// A request that was admitted: its token, and the member that it names.
+pub(crate) struct Admitted {
+    pub token: HostToken,
+    pub served: usize,
+    pub number: u16,
+    pub member: SharedMember,
+}
+
+impl App {
+    pub fn new(gate: Gate, volumes: Vec<VolumeState>, pins: Vec<String>) -> Arc<App> {
+        let calls = Arc::new(Semaphore::new(CALLS_MAX));
+        let (logins, metrics) = (Logins::default(), RequestMetrics::new());
+        let listings = Mutex::default();
+        Arc::new(App { gate, volumes, pins, calls, logins, metrics, listings })
+    }
+
+    /// Admits a request for a member.
+    pub fn admit(&self, headers: &HeaderMap, volume: &str, member: &str) -> Result<Admitted> {
+        let token = self.gate.admit(headers)?;
+        let unknown = || Error::new(Kind::NotFound, "this server has no such volume or member");
+        let is_it = |it: &VolumeState| it.volume.id.to_string() == volume;
+        let served = self.volumes.iter().position(is_it).ok_or_else(unknown)?;
+        if token.volume != volume {
+            return Err(Error::new(Kind::NotAllowed, "this token is for another store"));
+        }
+        let number: u16 = member.parse().map_err(|_| unknown())?;
+        let member = self.volumes[served].volume.members.get(&number).ok_or_else(unknown)?;
+        Ok(Admitted { token, served, number, member: Arc::clone(member) })
+    }
+
+    /// Runs a call of a member on a thread that may block.
+    pub async fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let ended = || Error::new(Kind::Io, "the server is ending");
+        let permit = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| ended())?;
+        let worked = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        });
+        worked.await.map_err(|_| Error::new(Kind::Io, "the server failed to carry this out"))?
+    }
+
+    /// Refuses what the token's role does not allow.
+    pub fn require(&self, admitted: &Admitted, deed: Deed, name: ExtentName) -> Result<()> {
+        let Admitted { token, served, .. } = admitted;
+        let ownership = self.volumes[*served].ownership(name, &token.host);
+        if token.role.may(deed, name, ownership, token.all_hosts) {
+            return Ok(());
+        }
+        let deed = match deed {
+            Deed::Read => "read",
+            Deed::Create => "create",
+            Deed::Replace => "replace",
+            Deed::Delete => "delete",
+        };
+        let kind = match name {
+            ExtentName::Label => "the label",
+            ExtentName::In(kind, _) => kind.dir(),
+        };
+        let what = format!("a token with the role {} may not {deed} this in {kind}", token.role);
+        Err(Error::new(Kind::NotAllowed, what)
+            .advice("use a token with another role, which the server's administrator can add"))
+    }
+}
+
+impl VolumeState {
+    pub(crate) fn ownership(&self, name: ExtentName, host: &str) -> Ownership {
+        if self.ledger.is_of(name, host) { Ownership::Own } else { Ownership::Other }
+    }
+}
+
+impl App {
+    /// The names that the token may see. The pages after the first are of the same listing.
+    pub async fn listing(
+        &self,
+        admitted: &Admitted,
+        kind: ExtentKind,
+        continues: bool,
+    ) -> Result<Arc<Vec<([u8; 16], u64)>>> {
+        let Admitted { token, served, number, member } = admitted;
+        let served = &self.volumes[*served];
+        let key = (token.id.clone(), served.volume.id, *number, kind);
+        if continues && let Some(known) = lock(&self.listings).get(&key) {
+            return Ok(Arc::clone(&known.names));
+        }
+        let member = Arc::clone(member);
+        let mut names = self.call(move || member.list(kind)).await?;
+        if matches!(kind, ExtentKind::Snapshots | ExtentKind::Checkpoints) {
+            names.retain(|(id, _)| {
+                let name = ExtentName::In(kind, *id);
+                let ownership = served.ownership(name, &token.host);
+                token.role.may(Deed::Read, name, ownership, token.all_hosts)
+            });
+        }
+        let names = Arc::new(names);
+        if names.len() > PAGE_NAMES {
+            let mut listings = lock(&self.listings);
+            listings.retain(|_, it| clock::since(it.made) < LISTING_AGE);
+            if listings.len() < LISTINGS_MAX {
+                let made = clock::monotonic();
+                listings.insert(key, Listing { names: Arc::clone(&names), made });
+            }
+        }
+        Ok(names)
+    }
+}

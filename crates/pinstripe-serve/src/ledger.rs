@@ -1,0 +1,294 @@
+//! Which host put which object: one file for each volume, to which records are only appended.
+//!
+//! ```text
+//! kind 1 (position in ExtentKind::ALL), name 16, commit 16, bytes 8, seconds 8, host length 1, host
+//! BLAKE3 of all before, its first 4 bytes
+//! ```
+//!
+//! `commit` is the object that a session will put at its end; zeros for other kinds. `seconds` is
+//! the time since 1970 at which the server accepted the object.
+//!
+//! Invariants: a record is written before the object that it describes, and durably for sessions
+//! and snapshots; an object without a record belongs to no host; a name belongs to the first host
+//! that put it. A record at the end that was torn by a power cut is cut off.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::lock;
+use pinstripe_base::wire::{Reader, Writer};
+use pinstripe_member::{ExtentKind, ExtentName};
+
+const HEAD_BYTES: usize = 1 + 16 + 16 + 8 + 8 + 1;
+const SUM_BYTES: usize = 4;
+
+/// The owner of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owned {
+    pub host: String,
+    pub commit: [u8; 16],
+    pub bytes: u64,
+    pub seconds: i64,
+}
+
+/// The ledger of a volume.
+pub(crate) struct Ledger {
+    path: PathBuf,
+    state: Mutex<LedgerState>,
+}
+
+struct LedgerState {
+    file: File,
+    owned: HashMap<ExtentName, Owned>,
+    hosts: HashMap<String, HostFacts>,
+    /// The sessions that were put since the server started and were not deleted.
+    sessions: HashMap<ExtentName, SessionFacts>,
+}
+
+/// What a host has put so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct HostFacts {
+    /// The bytes of packs and index.
+    pub used_bytes: u64,
+    pub snapshots: u64,
+    /// When the last snapshot was accepted.
+    pub last_snapshot_seconds: Option<i64>,
+    /// The bytes of packs and index that came between the last two snapshots.
+    pub last_new_bytes: u64,
+    /// The time between the begin of the last session that ended with a snapshot, and the snapshot.
+    pub last_duration_seconds: Option<i64>,
+    new_bytes: u64,
+}
+
+/// A session of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SessionFacts {
+    pub host: String,
+    pub began_seconds: i64,
+}
+
+impl Ledger {
+    /// Opens the ledger in a file, which is made if it is missing.
+    pub fn open(path: &Path) -> Result<Ledger> {
+        let failed = |error| Error::io("cannot open", path, error);
+        let mut options = OpenOptions::new();
+        let options = options.read(true).append(true).create(true).mode(0o600);
+        let file = options.open(path).map_err(failed)?;
+        let bytes = std::fs::read(path).map_err(failed)?;
+        let mut in_order = Vec::new();
+        let mut whole = 0;
+        while let Some((name, record, length)) = decode(&bytes[whole..]) {
+            in_order.push((name, record));
+            whole += length;
+        }
+        if whole < bytes.len() {
+            file.set_len(whole as u64).map_err(failed)?;
+        }
+        let (hosts, sessions) = (HashMap::new(), HashMap::new());
+        let mut state = LedgerState { file, owned: HashMap::new(), hosts, sessions };
+        for (name, record) in in_order {
+            if !state.owned.contains_key(&name) {
+                state.count(name, &record);
+                state.owned.insert(name, record);
+            }
+        }
+        state.sessions.clear();
+        Ok(Ledger { path: path.to_path_buf(), state: Mutex::new(state) })
+    }
+
+    /// The owner of an object, if a host put it through this server.
+    pub fn owner(&self, name: ExtentName) -> Option<Owned> {
+        lock(&self.state).owned.get(&name).cloned()
+    }
+
+    /// Whether a host put an object.
+    pub fn is_of(&self, name: ExtentName, host: &str) -> bool {
+        lock(&self.state).owned.get(&name).is_some_and(|owned| owned.host == host)
+    }
+
+    /// What a host has put so far.
+    pub fn host(&self, host: &str) -> HostFacts {
+        lock(&self.state).hosts.get(host).cloned().unwrap_or_default()
+    }
+
+    /// The bytes of packs and index that a host has put.
+    pub fn used_bytes(&self, host: &str) -> u64 {
+        lock(&self.state).hosts.get(host).map_or(0, |host| host.used_bytes)
+    }
+
+    /// The sessions that run, as far as they began since the server started.
+    pub fn sessions(&self) -> Vec<SessionFacts> {
+        let mut all: Vec<_> = lock(&self.state).sessions.values().cloned().collect();
+        all.sort_by(|a, b| (a.began_seconds, &a.host).cmp(&(b.began_seconds, &b.host)));
+        all
+    }
+
+    /// Whether one of a host's sessions will end with this object.
+    pub fn commits(&self, host: &str, commit: [u8; 16]) -> bool {
+        lock(&self.state).owned.iter().any(|(name, owned)| {
+            matches!(name, ExtentName::In(ExtentKind::Sessions, _))
+                && owned.host == host
+                && owned.commit == commit
+        })
+    }
+
+    /// Whether a session of another host will end with this object.
+    pub(crate) fn is_promised_to_other(&self, host: &str, commit: [u8; 16]) -> bool {
+        lock(&self.state).owned.iter().any(|(name, owned)| {
+            matches!(name, ExtentName::In(ExtentKind::Sessions, _))
+                && owned.host != host
+                && owned.commit == commit
+        })
+    }
+
+    /// Records that a host puts an object. Returns whether the object is the host's: it is not if
+    /// another host put it before.
+    pub fn record(&self, name: ExtentName, owned: Owned) -> Result<bool> {
+        let ExtentName::In(kind, _) = name else { return Ok(false) };
+        let mut state = lock(&self.state);
+        if let Some(known) = state.owned.get(&name) {
+            return Ok(known.host == owned.host);
+        }
+        let bytes = encode(name, &owned);
+        let failed = |error| Error::io("cannot write", &self.path, error);
+        state.file.write_all(&bytes).map_err(failed)?;
+        if matches!(kind, ExtentKind::Sessions | ExtentKind::Snapshots) {
+            state.file.sync_data().map_err(failed)?;
+        }
+        state.count(name, &owned);
+        state.owned.insert(name, owned);
+        Ok(true)
+    }
+
+    /// Forgets an object that was deleted. Its record stays in the file, so that the host's own
+    /// repeated deletion is still allowed after a restart.
+    pub fn forget(&self, name: ExtentName) {
+        let mut state = lock(&self.state);
+        state.sessions.remove(&name);
+        let Some(owned) = state.owned.get_mut(&name) else { return };
+        let (host, bytes) = (owned.host.clone(), std::mem::take(&mut owned.bytes));
+        let host = state.hosts.entry(host).or_default();
+        host.used_bytes = host.used_bytes.saturating_sub(bytes);
+        if matches!(name, ExtentName::In(ExtentKind::Snapshots, _)) {
+            host.snapshots = host.snapshots.saturating_sub(1);
+        }
+    }
+}
+
+impl LedgerState {
+    /// Counts a new object of a host.
+    fn count(&mut self, name: ExtentName, owned: &Owned) {
+        let ExtentName::In(kind, id) = name else { return };
+        let host = self.hosts.entry(owned.host.clone()).or_default();
+        match kind {
+            ExtentKind::Packs | ExtentKind::Index => {
+                host.used_bytes += owned.bytes;
+                host.new_bytes += owned.bytes;
+            }
+            ExtentKind::Sessions => {
+                let began_seconds = owned.seconds;
+                let session = SessionFacts { host: owned.host.clone(), began_seconds };
+                self.sessions.insert(name, session);
+            }
+            ExtentKind::Snapshots => {
+                host.snapshots += 1;
+                host.last_snapshot_seconds = Some(owned.seconds);
+                host.last_new_bytes = std::mem::take(&mut host.new_bytes);
+                let is_of = |it: &&Owned| it.commit == id;
+                let session = self.owned.values().find(is_of);
+                host.last_duration_seconds = session.map(|it| owned.seconds - it.seconds);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn encode(name: ExtentName, owned: &Owned) -> Vec<u8> {
+    let ExtentName::In(kind, id) = name else { unreachable!("a label has no owner") };
+    let kind = ExtentKind::ALL.iter().position(|it| *it == kind).expect("every kind is in ALL");
+    let host = &owned.host.as_bytes()[..owned.host.len().min(255)];
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + host.len() + SUM_BYTES);
+    let mut writer = Writer::new(&mut bytes);
+    writer.u8(kind as u8).raw(&id).raw(&owned.commit).u64(owned.bytes).i64(owned.seconds);
+    writer.u8(host.len() as u8).raw(host);
+    let sum = blake3::hash(&bytes);
+    bytes.extend_from_slice(&sum.as_bytes()[..SUM_BYTES]);
+    bytes
+}
+
+/// The first record of these bytes, with its length; `None` if they begin with no complete one.
+fn decode(bytes: &[u8]) -> Option<(ExtentName, Owned, usize)> {
+    let host_bytes = usize::from(*bytes.get(HEAD_BYTES - 1)?);
+    let length = HEAD_BYTES + host_bytes;
+    let (body, sum) = (bytes.get(..length)?, bytes.get(length..length + SUM_BYTES)?);
+    if blake3::hash(body).as_bytes()[..SUM_BYTES] != *sum {
+        return None;
+    }
+    let mut reader = Reader::new(body, "ledger");
+    let kind = *ExtentKind::ALL.get(usize::from(reader.u8().ok()?))?;
+    let name = ExtentName::In(kind, reader.array().ok()?);
+    let (commit, bytes) = (reader.array().ok()?, reader.u64().ok()?);
+    let seconds = reader.i64().ok()?;
+    reader.u8().ok()?;
+    let host = String::from_utf8(reader.rest().to_vec()).ok()?;
+    Some((name, Owned { host, commit, bytes, seconds }, length + SUM_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned(host: &str, bytes: u64) -> Owned {
+        Owned { host: host.to_owned(), commit: [9; 16], bytes, seconds: 5 }
+    }
+
+    fn pack(byte: u8) -> ExtentName {
+        ExtentName::In(ExtentKind::Packs, [byte; 16])
+    }
+
+    #[test]
+    fn a_name_belongs_to_the_first_host_that_put_it_also_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger");
+        let ledger = Ledger::open(&path).unwrap();
+        assert!(ledger.record(pack(1), owned("ant", 10)).unwrap());
+        assert!(!ledger.record(pack(1), owned("bee", 10)).unwrap());
+        assert!(ledger.record(pack(1), owned("ant", 10)).unwrap());
+        let session = ExtentName::In(ExtentKind::Sessions, [2; 16]);
+        assert!(ledger.record(session, owned("bee", 0)).unwrap());
+        drop(ledger);
+        let ledger = Ledger::open(&path).unwrap();
+        assert!(ledger.is_of(pack(1), "ant") && !ledger.is_of(pack(1), "bee"));
+        assert!(ledger.commits("bee", [9; 16]) && !ledger.commits("ant", [9; 16]));
+        assert_eq!((ledger.used_bytes("ant"), ledger.used_bytes("bee")), (10, 0));
+        ledger.forget(pack(1));
+        assert_eq!(ledger.used_bytes("ant"), 0);
+        assert!(ledger.is_of(pack(1), "ant"));
+    }
+
+    #[test]
+    fn a_torn_record_is_cut_off_and_the_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger");
+        let ledger = Ledger::open(&path).unwrap();
+        ledger.record(pack(1), owned("ant", 1)).unwrap();
+        let first = std::fs::metadata(&path).unwrap().len();
+        ledger.record(pack(2), owned("ant", 1)).unwrap();
+        drop(ledger);
+        let whole = std::fs::read(&path).unwrap();
+        for cut in first as usize + 1..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let ledger = Ledger::open(&path).unwrap();
+            assert!(ledger.is_of(pack(1), "ant") && !ledger.is_of(pack(2), "ant"), "{cut}");
+            assert!(ledger.record(pack(3), owned("bee", 1)).unwrap());
+            drop(ledger);
+            let ledger = Ledger::open(&path).unwrap();
+            assert!(ledger.is_of(pack(3), "bee"), "{cut}");
+        }
+    }
+}

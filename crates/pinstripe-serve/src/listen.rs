@@ -1,0 +1,242 @@
+//! Accepts connections, with limits, until the server is told to end.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::{Request, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync;
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service;
+
+use crate::app::{App, VolumeState};
+use crate::auth::Gate;
+use crate::identity::ServerKey;
+use crate::ledger::Ledger;
+use crate::routes;
+use crate::state_file;
+use crate::tokens::TokenStore;
+use crate::volume::ServedVolume;
+
+/// The most connections at once; further ones wait to be accepted.
+const CONNECTIONS_MAX: usize = 4096;
+/// The deadline of a TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The longest time that a connection may stay idle or send a header.
+const HEADER: Duration = Duration::from_secs(30);
+/// How often the flag that ends the server is read.
+const TICK: Duration = Duration::from_millis(100);
+/// The most bytes of the headers of a request.
+const HEADERS_MAX_BYTES: usize = 16 << 10;
+const HEADERS_MAX: usize = 64;
+/// The windows and streams of HTTP/2.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+const STREAMS_MAX: u32 = 64;
+/// The most threads that call members.
+const BLOCKING_THREADS: usize = 160;
+
+/// What a server serves, and where its state is.
+pub struct ServerOptions {
+    /// Stores and exported directories.
+    pub volumes: Vec<ServedVolume>,
+    /// The directory of the server's state: tokens, keys, and who put what.
+    pub state: PathBuf,
+    /// The server's key.
+    pub identity: ServerKey,
+    /// How long open requests may take after the server was told to end.
+    pub drain: Duration,
+}
+
+/// A server that listens.
+pub struct StoreServer {
+    runtime: Runtime,
+    listener: TcpListener,
+    router: Router,
+    app: Arc<App>,
+    config: RwLock<Arc<ServerConfig>>,
+    drain: Duration,
+}
+
+impl StoreServer {
+    /// Listens at an address.
+    ///
+    /// # Errors
+    /// Fails if the address cannot be used, or with the errors of the state's files.
+    pub fn bind(address: SocketAddr, options: ServerOptions) -> Result<StoreServer> {
+        let listener = std::net::TcpListener::bind(address).map_err(|error| {
+            let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
+            let error = Error::io("cannot listen", address.to_string(), error);
+            match in_use {
+                true => error.advice("another program uses this port: name another with --listen"),
+                false => error,
+            }
+        })?;
+        Self::with_listener(listener, options)
+    }
+
+    /// Uses a socket that a service manager has opened.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`bind`](Self::bind).
+    pub fn from_socket(socket: OwnedFd, options: ServerOptions) -> Result<StoreServer> {
+        Self::with_listener(socket.into(), options)
+    }
+
+    fn with_listener(
+        listener: std::net::TcpListener,
+        options: ServerOptions,
+    ) -> Result<StoreServer> {
+        let failed = |error| Error::io("cannot set up", "the server", error);
+        let ServerOptions { volumes, state, identity, drain } = options;
+        state_file::make_directory(&state)?;
+        let served = volumes.into_iter().map(|volume| {
+            let ledger = Ledger::open(&state.join(format!("owners-{}", volume.id)))?;
+            Ok(VolumeState { volume, ledger, members: Mutex::default() })
+        });
+        let served = served.collect::<Result<Vec<_>>>()?;
+        let pins = [Some(identity.pin), identity.next_pin].into_iter().flatten();
+        let pins = pins.map(|pin| pin.to_string()).collect();
+        let app = App::new(Gate::new(TokenStore::new(&state)), served, pins);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_name("serve")
+            .max_blocking_threads(BLOCKING_THREADS)
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(listener).map_err(failed)?
+        };
+        let config = RwLock::new(tls_config(identity)?);
+        Ok(StoreServer { runtime, listener, router: routes::router(&app), app, config, drain })
+    }
+
+    /// The address at which the server listens.
+    ///
+    /// # Errors
+    /// Fails with the errors of the operating system.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.listener.local_addr().map_err(|error| Error::io("cannot read", "the address", error))
+    }
+
+    /// Uses another key for new connections.
+    ///
+    /// # Errors
+    /// Fails if key and certificate do not match.
+    pub fn set_identity(&self, identity: ServerKey) -> Result<()> {
+        *sync::write(&self.config) = tls_config(identity)?;
+        Ok(())
+    }
+
+    /// Serves until `ends` is set; then ends when the open requests are answered, at the latest
+    /// after the time that the options give. `at_tick` is called several times a second.
+    pub fn run(&self, ends: &AtomicBool, at_tick: &dyn Fn()) {
+        self.runtime.block_on(self.serve(ends, at_tick));
+    }
+
+    async fn serve(&self, ends: &AtomicBool, at_tick: &dyn Fn()) {
+        self.runtime.spawn(Arc::clone(&self.app).watch_members());
+        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let graceful = GracefulShutdown::new();
+        while !ends.load(Ordering::Relaxed) {
+            at_tick();
+            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+                sleep(TICK).await;
+                continue;
+            };
+            let stream = match timeout(TICK, self.listener.accept()).await {
+                Ok(Ok((stream, _))) => stream,
+                // Too many open files, for example: the connections that end free some.
+                Ok(Err(_)) => {
+                    sleep(TICK).await;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            let acceptor = TlsAcceptor::from(Arc::clone(&sync::read(&self.config)));
+            let (router, watcher) = (self.router.clone(), graceful.watcher());
+            let app = Arc::clone(&self.app);
+            self.runtime.spawn(async move {
+                let _slot = slot;
+                converse(stream, acceptor, router, app, watcher).await;
+            });
+        }
+        let _ = timeout(self.drain, graceful.shutdown()).await;
+    }
+}
+
+/// Serves one connection.
+async fn converse(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    router: Router,
+    app: Arc<App>,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEADERS_MAX_BYTES.max(64 << 10));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADERS_MAX_BYTES as u32)
+        .keep_alive_interval(HEADER)
+        .keep_alive_timeout(HANDSHAKE);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (mut router, app) = (router.clone(), Arc::clone(&app));
+        async move {
+            let (began, method) = (clock::monotonic(), request.method().clone());
+            let answered = router.call(request.map(axum::body::Body::new)).await;
+            if let Ok(response) = &answered {
+                let code = response.status().as_u16();
+                app.metrics.count(method.as_str(), code, clock::since(began));
+            }
+            answered
+        }
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    // What ends a connection is the client's matter.
+    let _ = watcher.watch(connection).await;
+}
+
+fn tls_config(identity: ServerKey) -> Result<Arc<ServerConfig>> {
+    let failed = |error: rustls::Error| {
+        Error::new(Kind::Usage, format!("the server's key cannot be used: {error}"))
+            .advice("do the certificate and the key belong together?")
+    };
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(failed)?
+        .with_no_client_auth()
+        .with_single_cert(identity.chain, identity.key)
+        .map_err(failed)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

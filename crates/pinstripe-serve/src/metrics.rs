@@ -1,0 +1,200 @@
+//! Metrics in the text format of OpenMetrics, which Prometheus reads.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use pinstripe_base::clock;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::status::{HostState, VolumeStatus};
+
+/// The media type of the answer.
+pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RequestLabels {
+    method: String,
+    code: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct HostLabels {
+    store: String,
+    host: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct MemberLabels {
+    store: String,
+    member: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StoreLabels {
+    store: String,
+}
+
+/// What is counted for each request.
+pub(crate) struct RequestMetrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    seconds: Histogram,
+}
+
+impl RequestMetrics {
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("pinstripe");
+        let requests = Family::<RequestLabels, Counter>::default();
+        let seconds = Histogram::new(exponential_buckets(0.001, 2.0, 16));
+        registry.register("requests", "Requests that were answered", requests.clone());
+        let what = "Time until a request was answered";
+        registry.register_with_unit("request", what, Unit::Seconds, seconds.clone());
+        RequestMetrics { registry, requests, seconds }
+    }
+
+    pub fn count(&self, method: &str, code: u16, elapsed: Duration) {
+        // Any client may invent methods; few are worth a series.
+        let method = match method {
+            "GET" | "HEAD" | "PUT" | "POST" | "DELETE" => method,
+            _ => "other",
+        };
+        let labels = RequestLabels { method: method.to_owned(), code };
+        self.requests.get_or_create(&labels).inc();
+        self.seconds.observe(elapsed.as_secs_f64());
+    }
+
+    /// The metrics of requests and of volumes.
+    pub fn text(&self, volumes: &[VolumeStatus]) -> String {
+        let mut text = String::new();
+        let written = encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &of_volumes(volumes)))
+            .and_then(|()| encode_eof(&mut text));
+        if written.is_err() {
+            let _ = writeln!(text, "# EOF");
+        }
+        text
+    }
+}
+
+type PerHost = Family<HostLabels, Gauge>;
+
+/// The metrics of volumes, as they are now.
+fn of_volumes(volumes: &[VolumeStatus]) -> Registry {
+    let mut registry = Registry::with_prefix("pinstripe");
+    of_hosts(&mut registry, volumes);
+    of_members(&mut registry, volumes);
+    let sessions = Family::<StoreLabels, Gauge>::default();
+    let oldest = Family::<StoreLabels, Gauge>::default();
+    let now = clock::now().0;
+    for volume in volumes {
+        let labels = StoreLabels { store: volume.id.clone() };
+        sessions.get_or_create(&labels).set(volume.sessions.len() as i64);
+        let age = volume.sessions.first().map_or(0, |it| now - it.began_seconds);
+        oldest.get_or_create(&labels).set(age);
+    }
+    registry.register("sessions", "Sessions that run", sessions);
+    let what = "Age of the oldest session that runs";
+    registry.register_with_unit("session_oldest_age", what, Unit::Seconds, oldest);
+    registry
+}
+
+fn of_hosts(registry: &mut Registry, volumes: &[VolumeStatus]) {
+    let [success, duration, fresh, snapshots, used, quota, expected, overdue] =
+        std::array::from_fn(|_| PerHost::default());
+    let hosts = volumes.iter().flat_map(|it| it.hosts.iter().map(|host| (&it.id, host)));
+    for (store, host) in hosts {
+        let labels = HostLabels { store: store.clone(), host: host.token.host.clone() };
+        let set = |family: &PerHost, value: Option<i64>| {
+            if let Some(value) = value {
+                family.get_or_create(&labels).set(value);
+            }
+        };
+        set(&success, host.facts.last_snapshot_seconds);
+        set(&duration, host.facts.last_duration_seconds);
+        set(&fresh, host.facts.last_snapshot_seconds.map(|_| host.facts.last_new_bytes as i64));
+        set(&snapshots, Some(host.facts.snapshots as i64));
+        set(&used, Some(host.facts.used_bytes as i64));
+        set(&quota, host.token.quota_bytes.map(|it| it as i64));
+        set(&expected, host.token.expect_seconds.map(|it| it as i64));
+        set(&overdue, Some(i64::from(host.state == HostState::Overdue)));
+    }
+    for (name, what, unit, family) in [
+        (
+            "backup_last_success_timestamp",
+            "When the last snapshot of the host was accepted",
+            Some(Unit::Seconds),
+            success,
+        ),
+        (
+            "backup_last_duration",
+            "How long the last backup of the host took",
+            Some(Unit::Seconds),
+            duration,
+        ),
+        (
+            "backup_last_stored",
+            "Bytes that the last backup of the host stored",
+            Some(Unit::Bytes),
+            fresh,
+        ),
+        ("snapshots", "Snapshots that the host has put", None, snapshots),
+        ("used", "Bytes that the host has stored", Some(Unit::Bytes), used),
+        ("quota", "Bytes that the host may store", Some(Unit::Bytes), quota),
+        (
+            "backup_expected_interval",
+            "The longest expected time between two backups",
+            Some(Unit::Seconds),
+            expected,
+        ),
+        ("backup_overdue", "Whether no backup came within the expected time", None, overdue),
+    ] {
+        match unit {
+            Some(unit) => registry.register_with_unit(name, what, unit, family),
+            None => registry.register(name, what, family),
+        }
+    }
+}
+
+fn of_members(registry: &mut Registry, volumes: &[VolumeStatus]) {
+    let up = Family::<MemberLabels, Gauge>::default();
+    let free = Family::<MemberLabels, Gauge>::default();
+    let full = Family::<MemberLabels, Gauge>::default();
+    for (store, member) in
+        volumes.iter().flat_map(|it| it.members.iter().map(|member| (&it.id, member)))
+    {
+        let labels = MemberLabels { store: store.clone(), member: member.number };
+        let Some(answers) = member.answers else { continue };
+        up.get_or_create(&labels).set(i64::from(answers));
+        full.get_or_create(&labels).set(i64::from(member.is_full));
+        if let Some(bytes) = member.free_bytes {
+            free.get_or_create(&labels).set(bytes as i64);
+        }
+    }
+    registry.register("member_up", "Whether the member answers", up);
+    registry.register("member_full", "Whether the member is full", full);
+    registry.register_with_unit("member_free", "Free bytes of the member", Unit::Bytes, free);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_method_and_code() {
+        let metrics = RequestMetrics::new();
+        metrics.count("GET", 200, Duration::from_millis(3));
+        metrics.count("GET", 200, Duration::from_millis(3));
+        metrics.count("BREW", 418, Duration::ZERO);
+        let text = metrics.text(&[]);
+        assert!(text.contains("pinstripe_requests_total{method=\"GET\",code=\"200\"} 2"), "{text}");
+        assert!(text.contains("method=\"other\",code=\"418\""), "{text}");
+        assert!(text.contains("pinstripe_request_seconds_count 3"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+}

@@ -1,0 +1,289 @@
+//! Requests that no client of this project sends.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinstripe_base::id::{SetId, random};
+use pinstripe_member::{ExtentKind, ExtentName, Member};
+use pinstripe_remote::Connection;
+use pinstripe_serve::TokenRole;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use crate::setup::{StoreFixture, directory, exported};
+
+/// Accepts every server: what these requests get is the server's matter.
+#[derive(Debug)]
+struct Blind(Arc<rustls::crypto::CryptoProvider>);
+
+impl rustls::client::danger::ServerCertVerifier for Blind {
+    fn verify_server_cert(
+        &self,
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &[rustls::pki_types::CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+fn connect(server: &StoreFixture) -> Tls {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Blind(provider)))
+        .with_no_client_auth();
+    let name = ServerName::try_from("pinstripe").unwrap();
+    let stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
+}
+
+/// Sends bytes, and returns all that the server answers until it closes the connection. With `ends`
+/// the sending side is closed before.
+pub fn exchange(server: &StoreFixture, request: &[u8], ends: bool) -> String {
+    let mut tls = connect(server);
+    // A server that refuses early may close before all is sent.
+    let _ = tls.write_all(request).and_then(|()| tls.flush());
+    if ends {
+        tls.conn.send_close_notify();
+        let _ = tls.flush();
+    }
+    let mut answer = Vec::new();
+    let mut part = [0; 4096];
+    while let Ok(count @ 1..) = tls.read(&mut part) {
+        answer.extend_from_slice(&part[..count]);
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+pub fn status(answer: &str) -> u16 {
+    answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
+}
+
+struct Target {
+    server: StoreFixture,
+    connection: Connection,
+    bearer: String,
+    base: String,
+}
+
+fn target() -> Target {
+    let server = exported();
+    let (_, connection) = server.token("ant", TokenRole::Admin);
+    let bearer = connection.join_string().reveal();
+    let base = format!("/v1/{}/0", connection.volume);
+    Target { server, connection, bearer, base }
+}
+
+impl Target {
+    fn request(&self, line: &str, headers: &str, body: &[u8]) -> String {
+        self.request_that(false, line, headers, body)
+    }
+
+    /// With `ends` the sending side is closed after the body.
+    fn request_that(&self, ends: bool, line: &str, headers: &str, body: &[u8]) -> String {
+        let bearer = &self.bearer;
+        let head = format!(
+            "{line} HTTP/1.1\r\nHost: pinstripe\r\nAuthorization: Bearer {bearer}\r\n\
+             Connection: close\r\n{headers}\r\n"
+        );
+        let mut request = head.into_bytes();
+        request.extend_from_slice(body);
+        exchange(&self.server, &request, ends)
+    }
+
+    /// The server still works, and has nothing that was not acknowledged.
+    fn still_serves(&self, packs: usize) {
+        let member = self.server.member(&self.connection, 0);
+        assert_eq!(member.list(ExtentKind::Packs).unwrap().len(), packs);
+        let name = ExtentName::In(ExtentKind::Scrub, random().unwrap());
+        member.put(name, b"well").unwrap();
+        let local = directory(&self.server.state.path().join("member"));
+        assert_eq!(local.list(ExtentKind::Packs).unwrap().len(), packs);
+    }
+}
+
+#[test]
+fn without_a_valid_token_nothing_is_told() {
+    let target = target();
+    let path = format!("{}/list/packs", target.base);
+    let mut other = target.connection.join_string();
+    other.secret = pinstripe_member::SecretBytes::take(&mut [9; 32]);
+    for bearer in ["", "x", "pst1_", "pst1_AAAA", other.reveal().as_str(), &"A".repeat(5000)] {
+        for path in [path.as_str(), "/v1/hello"] {
+            let request = format!(
+                "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {bearer}\r\n\
+                 Connection: close\r\n\r\n"
+            );
+            let answer = exchange(&target.server, request.as_bytes(), false);
+            assert_eq!(status(&answer), 403, "{bearer}: {answer}");
+        }
+    }
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let answer = exchange(&target.server, request.as_bytes(), false);
+    assert_eq!(status(&answer), 403);
+    target.still_serves(0);
+}
+
+#[test]
+fn bodies_of_another_length_leave_nothing() {
+    let target = target();
+    let path = format!("PUT {}/extent/packs/{}", target.base, SetId([1; 16]));
+    let free = "If-None-Match: *\r\n";
+    for (headers, body) in [
+        (format!("{free}Content-Length: 10\r\n"), &b"short"[..]),
+        (format!("{free}Content-Length: 9000\r\n"), &[7; 5000]),
+        (free.to_owned(), b"none"),
+        (format!("{free}Content-Length: 18446744073709551615\r\n"), b"x"),
+        (format!("{free}Content-Length: -1\r\n"), b"x"),
+        (format!("{free}Content-Length: 5\r\nPinstripe-Sum: 00\r\n"), b"wrong"),
+        (format!("{free}Transfer-Encoding: chunked\r\n"), b"5\r\nhello\r\n0\r\n\r\n"),
+        ("If-None-Match: \"a\"\r\nContent-Length: 1\r\n".to_owned(), b"x"),
+    ] {
+        let answer = target.request_that(true, &path, &headers, body);
+        assert_ne!(status(&answer), 201, "{headers}: {answer}");
+    }
+    target.still_serves(0);
+    let answer = target.request(&path, &format!("{free}Content-Length: 5\r\n"), b"whole and more");
+    assert_eq!(status(&answer), 201, "{answer}");
+    target.still_serves(1);
+}
+
+#[test]
+fn odd_ranges_and_paths_are_refused() {
+    let target = target();
+    let name = SetId([1; 16]);
+    let put = format!("PUT {}/extent/packs/{name}", target.base);
+    let answer = target.request(&put, "If-None-Match: *\r\nContent-Length: 5\r\n", b"hello");
+    assert_eq!(status(&answer), 201);
+    let get = format!("GET {}/extent/packs/{name}", target.base);
+    for range in ["bytes=0-18446744073709551615", "bytes=9223372036854775808-", "bytes=5-", "x"] {
+        let answer = target.request(&get, &format!("Range: {range}\r\n"), b"");
+        assert_eq!(status(&answer), 422, "{range}: {answer}");
+    }
+    for path in [
+        format!("{}/extent/packs/../../tokens.json", target.base),
+        format!("{}/extent/packs/%2e%2e%2ftokens.json", target.base),
+        format!("{}/extent/../tokens.json", target.base),
+        format!("{}/extent/tokens.json", target.base),
+        format!("{}/extent/packs/{}", target.base, name.to_string().to_uppercase() + "A"),
+        format!("/v1/{}/1/list/packs", target.connection.volume),
+        format!("/v1/{}/99999999999/list/packs", target.connection.volume),
+        format!("/v1/{}/0/list/packs", SetId([0; 16])),
+        "/v1".to_owned(),
+    ] {
+        let answer = target.request(&format!("GET {path}"), "", b"");
+        assert!((400..500).contains(&status(&answer)), "{path}: {answer}");
+    }
+    target.still_serves(1);
+}
+
+#[test]
+fn floods_of_headers_and_half_requests_do_not_stop_the_server() {
+    let target = target();
+    let many: String = (0..2000).map(|n| format!("X-{n}: y\r\n")).collect();
+    let answer = target.request("GET /v1/hello", &many, b"");
+    assert!((400..500).contains(&status(&answer)), "{answer}");
+    let long = format!("X: {}\r\n", "y".repeat(1 << 20));
+    let answer = target.request("GET /v1/hello", &long, b"");
+    assert_ne!(status(&answer), 200, "{answer}");
+    // Connections that never finish a handshake, or a header.
+    let idle: Vec<TcpStream> =
+        (0..200).map(|_| TcpStream::connect(target.server.address).unwrap()).collect();
+    let mut half = Vec::new();
+    for _ in 0..20 {
+        let mut tls = connect(&target.server);
+        tls.write_all(b"GET /v1/hello HTTP/1.1\r\nHo").unwrap();
+        half.push(tls);
+    }
+    target.still_serves(0);
+    drop((idle, half));
+}
+
+#[test]
+fn a_client_that_breaks_off_leaves_nothing() {
+    let target = target();
+    let (bearer, base) = (&target.bearer, &target.base);
+    let head = format!(
+        "PUT {base}/extent/packs/{} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {bearer}\r\n\
+         If-None-Match: *\r\nContent-Length: 200000\r\n\r\n",
+        SetId([2; 16])
+    );
+    let mut request = head.into_bytes();
+    request.resize(request.len() + 200_000, 5);
+    for cut in (0..request.len() - 1).step_by(9_973) {
+        let mut tls = connect(&target.server);
+        let _ = tls.write_all(&request[..cut]).and_then(|()| tls.flush());
+        let _ = tls.sock.shutdown(Shutdown::Both);
+    }
+    target.still_serves(0);
+}
+
+#[test]
+fn a_token_over_its_rate_waits() {
+    let server = exported();
+    let (_, connection) = server.token_with(pinstripe_serve::NewToken {
+        host: "ant".to_owned(),
+        role: TokenRole::Admin,
+        volume: server.volume,
+        quota_bytes: None,
+        expect_seconds: None,
+        rate: Some(5),
+        all_hosts: false,
+        expires_seconds: None,
+    });
+    let bearer = connection.join_string().reveal();
+    let request = format!(
+        "GET /v1/hello HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {bearer}\r\n\
+         Connection: close\r\n\r\n"
+    );
+    let answers: Vec<u16> =
+        (0..30).map(|_| status(&exchange(&server, request.as_bytes(), false))).collect();
+    assert!(answers.contains(&200) && answers.contains(&429), "{answers:?}");
+    // A client of this project sends the request again later.
+    let member = server.member(&connection, 0);
+    for _ in 0..10 {
+        member.list(ExtentKind::Packs).unwrap();
+    }
+}
+
+#[test]
+fn a_revoked_token_ends_at_once() {
+    let target = target();
+    let member = target.server.member(&target.connection, 0);
+    member.list(ExtentKind::Packs).unwrap();
+    target.server.tokens().revoke("ant", 1_700_000_000).unwrap();
+    let error = member.list(ExtentKind::Packs).unwrap_err();
+    assert_eq!(error.kind(), pinstripe_base::error::Kind::NotAllowed);
+}

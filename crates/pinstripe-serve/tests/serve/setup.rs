@@ -1,0 +1,143 @@
+//! A server in this process.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pinstripe_base::id::StoreId;
+use pinstripe_member::{DirectoryMember, Places, RemoteMembers, SharedMember};
+use pinstripe_remote::{Connection, JoinString, KeyPin, ServedPlace, ServedVolumes, TokenId};
+use pinstripe_serve::{
+    HostToken, NewToken, ServedVolume, ServerKey, ServerOptions, StoreServer, TokenRole, TokenStore,
+};
+use tempfile::TempDir;
+
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running server; it ends when this is dropped.
+pub struct StoreFixture {
+    pub state: TempDir,
+    pub address: SocketAddr,
+    pub volume: StoreId,
+    pub pin: KeyPin,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A volume of some members.
+pub fn volume(is_store: bool, members: Vec<SharedMember>) -> ServedVolume {
+    let members = (0..).zip(members).collect();
+    ServedVolume { id: StoreId([7; 16]), is_store, members }
+}
+
+/// A server with one exported, empty directory in its state directory.
+pub fn exported() -> StoreFixture {
+    let state = tempfile::tempdir().unwrap();
+    let place = state.path().join("member");
+    let member = Places::default().create(&place).unwrap().member;
+    start(state, volume(false, vec![member]), "127.0.0.1:0".parse().unwrap())
+}
+
+/// A server with the members of a store: one empty directory.
+pub fn store() -> StoreFixture {
+    let state = tempfile::tempdir().unwrap();
+    let place = state.path().join("member");
+    let member = Places::default().create(&place).unwrap().member;
+    start(state, volume(true, vec![member]), "127.0.0.1:0".parse().unwrap())
+}
+
+pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> StoreFixture {
+    let id = volume.id;
+    let identity = ServerKey::open(state.path()).unwrap();
+    let pin = identity.pin;
+    let options = ServerOptions {
+        volumes: vec![volume],
+        state: state.path().to_path_buf(),
+        identity,
+        drain: Duration::from_secs(5),
+    };
+    let server = StoreServer::bind(address, options).unwrap();
+    let address = server.address().unwrap();
+    let ends = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&ends);
+    let thread = Some(std::thread::spawn(move || server.run(&flag, &|| ())));
+    StoreFixture { state, address, volume: id, pin, ends, thread }
+}
+
+impl StoreFixture {
+    pub fn tokens(&self) -> TokenStore {
+        TokenStore::new(self.state.path())
+    }
+
+    /// Makes a token, and the connection that it gives.
+    pub fn token(&self, host: &str, role: TokenRole) -> (HostToken, Connection) {
+        self.token_with(NewToken {
+            host: host.to_owned(),
+            role,
+            volume: self.volume,
+            quota_bytes: None,
+            expect_seconds: None,
+            rate: None,
+            all_hosts: false,
+            expires_seconds: None,
+        })
+    }
+
+    pub fn token_with(&self, new: NewToken) -> (HostToken, Connection) {
+        let (token, secret) = self.tokens().add(&new, 1_700_000_000).unwrap();
+        let address = self.address.to_string();
+        let id = TokenId(hex(&token.id));
+        let join = JoinString { pin: self.pin, token: id, secret, volume: self.volume, address };
+        (token, join.into())
+    }
+
+    /// A member as a host with this connection sees it.
+    pub fn member(&self, connection: &Connection, number: u16) -> SharedMember {
+        self.member_within(connection, number, PATIENCE)
+    }
+
+    pub fn member_within(&self, it: &Connection, number: u16, patience: Duration) -> SharedMember {
+        let volumes = ServedVolumes::new(vec![it.clone()], patience);
+        let (address, volume) = (it.address.clone(), it.volume);
+        let place = ServedPlace { address, volume, member: number }.path();
+        let member = volumes.open(&place).unwrap();
+        // The threads that move its bytes end with the volumes.
+        std::mem::forget(volumes);
+        member
+    }
+
+    /// Ends the server, as SIGTERM does, and returns its state.
+    pub fn stop(mut self) -> TempDir {
+        self.end();
+        let other = tempfile::tempdir().unwrap();
+        std::mem::replace(&mut self.state, other)
+    }
+
+    fn end(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for StoreFixture {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub fn hex(text: &str) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    }
+    bytes
+}
+
+pub fn directory(place: &Path) -> SharedMember {
+    Arc::new(DirectoryMember::open(place).unwrap())
+}
