@@ -95,7 +95,8 @@ fn a_remote_place_of_another_program_is_no_directory() {
 fn a_named_path_without_content_is_noted() {
     let stand = backed_up();
     symlink("src", stand.path("to-src")).unwrap();
-    assert_ends(&stand.run("backup to-src"), 0, "a symbolic link, and its target is not in");
+    let to_link = stand.run("backup to-src");
+    assert_ends(&to_link, 0, "to-src is a symbolic link, and its target is not in");
     assert_ends(
         &stand.run("backup /dev/null"),
         0,
@@ -105,6 +106,45 @@ fn a_named_path_without_content_is_noted() {
     let fifo = stand.path("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     assert_ends(&stand.run("backup fifo"), 0, "a FIFO, and its content is not in the backup");
+}
+
+#[test]
+fn a_path_below_a_file_does_not_exist() {
+    let stand = backed_up();
+    fs::write(stand.path("list"), "src/hello/x\n").unwrap();
+    fs::write(stand.path("list of both"), "src/hello/x\nsrc/sub\n").unwrap();
+    for line in [
+        "backup src/hello/x",
+        "backup src/hello/",
+        "backup src/hello/x src/gone",
+        "backup --files-from list",
+        "backup src --files-from src/hello/x",
+        "backup src --exclude-file src/hello/x",
+        "snapshots --store src/hello/x",
+        "snapshots --config src/hello/x",
+        "snapshots --knobs src/hello/x",
+        "snapshots --key-file src/hello/x",
+        "mount src/hello/x",
+        "overlay src/hello/x m0",
+        "hint src/hello/x dont-need",
+        "split src/hello/x a b c",
+        "split src/hello a b src/hello/x",
+        "join src/hello/x",
+        "verify src/hello/x",
+        "record take pcm:src/hello/x,rate=48000,channels=2,format=s16 --to takes",
+        "lab show src/hello/x",
+        "lab import src/hello/x",
+    ] {
+        let ran = stand.run(line);
+        assert_eq!(ran.code, 11, "{line}: {}", ran.err);
+    }
+    let some = stand.run("backup src src/hello/x");
+    assert_ends(&some, 3, "src/hello/x: cannot back this path up: Not a directory");
+    let listed = stand.command("backup --files-from").arg("list of both").output().unwrap();
+    assert_eq!(listed.status.code(), Some(3));
+    // A target need not exist, and cannot be created there.
+    assert_eq!(stand.run("restore latest --to src/hello/x").code, 1);
+    assert_eq!(fs::read_to_string(stand.path("src/hello")).unwrap(), "hello\n");
 }
 
 #[test]

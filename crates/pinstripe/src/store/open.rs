@@ -176,7 +176,7 @@ impl Store {
     pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
         let any = options.ask(any, |any| {
             real(any).map_err(|error| {
-                Error::io("there is no store here", any, error)
+                Error::of_named("there is no store here", any, error)
                     .advice("is the disk of the store mounted? name a member directory of a store")
             })
         })?;

@@ -185,7 +185,7 @@ fn report_repeated(sources: &[Vec<u8>], monitor: &Monitor) {
 
 /// Returns the source that a path names, and its file type.
 fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
-    let io = |error| Error::io("cannot back this path up", path, error);
+    let io = |error| Error::of_named("cannot back this path up", path, error);
     let kind = paths::own_metadata(path).map_err(io)?.file_type();
     let absolute = match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) if !ends_in_dot(path) => {
@@ -203,18 +203,18 @@ fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
 fn note_content_left_out(path: &Path, kind: FileType, monitor: &Monitor) {
     let what = match kind {
         _ if kind.is_symlink() => {
-            "this is a symbolic link, and its target is not in the backup; to back up the target, \
+            "a symbolic link, and its target is not in the backup; to back up the target, \
              name its path"
         }
         _ if kind.is_block_device() || kind.is_char_device() => {
-            "this is a device, and its content is not in the backup; to save the content, run \
+            "a device, and its content is not in the backup; to save the content, run \
              'pinstripe backup --stdin NAME < DEVICE'"
         }
         _ if kind.is_fifo() => {
-            "this is a FIFO, and its content is not in the backup; to save the content, run \
+            "a FIFO, and its content is not in the backup; to save the content, run \
              'pinstripe backup --stdin NAME < FIFO'"
         }
-        _ if kind.is_socket() => "this is a socket, which has no content",
+        _ if kind.is_socket() => "a socket, which has no content",
         _ => return,
     };
     monitor.note(&format!("{} is {what}", path.display()));
