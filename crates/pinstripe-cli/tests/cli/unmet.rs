@@ -37,6 +37,11 @@ fn patterns_of_a_restore_that_match_nothing_are_named() {
     assert_ends(&some, 3, "*.jpg: no selected path matches this --include");
     let src = stand.path("src");
     assert!(stand.path("some").join(src.strip_prefix("/").unwrap()).join("hello").exists());
+    let in_place = stand.run("restore latest --to {}/deep/none3 --in-place --include *.jpg");
+    assert_ends(&in_place, 11, "*.jpg");
+    for made in ["none", "none2", "deep"] {
+        assert!(!stand.path(made).exists(), "{made}: nothing is restored, so nothing is made");
+    }
     // One that matches below another one counts.
     let inner = stand.run("restore latest --to inner --include sub --include noise");
     assert_eq!(inner.code, 0, "{}", inner.err);
