@@ -25,7 +25,11 @@ pub fn now() -> (i64, u32) {
     if let Some(teller) = TELLER.get() {
         return teller();
     }
-    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // Through libc, so that a preloaded library such as libfaketime can set the time.
+    // SAFETY: `now` is a timespec that may be written, and clock_gettime(2) keeps no pointer.
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+    assert_eq!(status, 0, "Linux has had this clock since version 2.6.32");
     (now.tv_sec, now.tv_nsec as u32)
 }
 

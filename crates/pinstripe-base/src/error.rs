@@ -156,6 +156,21 @@ impl Error {
         error
     }
 
+    /// Like [`io`](Self::io), for a path that a user named: a path below a regular file (ENOTDIR)
+    /// does not exist, so the kind is [`Kind::NotFound`]. Not for objects of a store: there
+    /// ENOTDIR may mean that something else has replaced their directory.
+    pub fn of_named(
+        what: impl Into<String>,
+        path: impl AsRef<Path>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        let mut error = Error::io(what, path, source);
+        if error.raw_os_error() == Some(rustix::io::Errno::NOTDIR.raw_os_error()) {
+            error.0.kind = Kind::NotFound;
+        }
+        error
+    }
+
     /// An error about stored bytes at `place` that are not those that were written.
     pub fn corrupt(what: impl Into<String>, place: impl AsRef<Path>) -> Self {
         Error::new(Kind::Corrupt, what).at(place)

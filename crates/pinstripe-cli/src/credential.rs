@@ -221,7 +221,7 @@ pub fn key_file(file: &Path, monitor: &Monitor) -> Result<Credential> {
 /// Reads a file with a secret; warns if other users can read it, too.
 fn read_file(file: &Path, monitor: &Monitor) -> Result<Zeroizing<Vec<u8>>> {
     use std::io::Read;
-    let told = |error| Error::io("cannot read the password or key", file, error);
+    let told = |error| Error::of_named("cannot read the password or key", file, error);
     let opened = File::open(file).map_err(told)?;
     let about = opened.metadata().map_err(told)?;
     if let Some(what) = exposed(&about, system::owner().0) {

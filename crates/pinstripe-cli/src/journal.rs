@@ -5,8 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::{into_inner, lock};
 
@@ -42,8 +42,7 @@ impl Journal {
     /// Adds a line that begins with the time. [`finish`](Self::finish) reports lines that cannot be
     /// written.
     pub fn write(&self, event: &Event) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let when = time::utc(now.as_secs() as i64, 0);
+        let when = time::utc(clock::now().0, 0);
         let line = Event::default().with_some("time", when).with_all(event.clone());
         let mut text = serde_json::to_vec(&line).expect("an event is plain JSON");
         text.push(b'\n');

@@ -154,7 +154,7 @@ fn file_of(common: &Common) -> Result<Option<PathBuf>> {
 
 /// All options that a file of knobs sets.
 fn read(file: &Path, root: &Command) -> Result<Vec<FileSetting>> {
-    let io = |error| Error::io("cannot read the knobs file", file, error);
+    let io = |error| Error::of_named("cannot read the knobs file", file, error);
     if std::fs::metadata(file).map_err(io)?.len() > FILE_MAX_BYTES {
         return Err(
             Error::new(Kind::Usage, "this is not a knobs file: the file is too long").at(file)

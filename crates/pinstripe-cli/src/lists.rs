@@ -81,7 +81,8 @@ fn without_spaces(mut line: &[u8]) -> &[u8] {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
-    let file = File::open(path).map_err(|error| Error::io("cannot open the list", path, error))?;
+    let file =
+        File::open(path).map_err(|error| Error::of_named("cannot open the list", path, error))?;
     read(file, path)
 }
 

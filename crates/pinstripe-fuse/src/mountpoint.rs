@@ -143,6 +143,8 @@ fn remove_stale(mountpoint: &Path) {
     }
 }
 
+const CANNOT_MOUNT_ON: &str = "nothing can be mounted on this directory";
+
 /// Returns the absolute path of the directory, if it can be a mountpoint.
 fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     let busy = || {
@@ -168,10 +170,15 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
             Error::new(Kind::Usage, "this is not a directory, so nothing can be mounted on it")
                 .at(mountpoint)
         }
-        _ => Error::io("nothing can be mounted on this directory", mountpoint, error),
+        _ => Error::io(CANNOT_MOUNT_ON, mountpoint, error),
     };
-    let found = rustix::fs::statx(CWD, mountpoint, AtFlags::empty(), StatxFlags::TYPE)
-        .map_err(|errno| refused(errno.into()))?;
+    let found = rustix::fs::statx(CWD, mountpoint, AtFlags::empty(), StatxFlags::TYPE).map_err(
+        |errno| match errno {
+            // A path below a regular file.
+            Errno::NOTDIR => Error::of_named(CANNOT_MOUNT_ON, mountpoint, errno),
+            _ => refused(errno.into()),
+        },
+    )?;
     if found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
         // Attributes may be known from a moment ago; this one is asked of the program itself.
         let is_stale = rustix::fs::statfs(mountpoint).is_err_and(|errno| errno == Errno::NOTCONN);

@@ -114,7 +114,8 @@ const DELETED: &str = " (deleted)";
 /// [`Kind::NotFound`] if the path does not exist. Any other property that cannot be determined is
 /// an objection.
 pub fn examine(path: &Path) -> Result<SafetyReport> {
-    let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
+    let found =
+        fs::metadata(path).map_err(|error| Error::of_named("cannot examine", path, error))?;
     let mut examined = SafetyReport {
         path: path.to_path_buf(),
         serial: None,

@@ -69,6 +69,7 @@ const PROGRAMS: &[&str] = &[
     "ffmpeg",
     "fio",
     "flac",
+    "libfaketime",
     "libnbd-bin",
     "librados2",
     "openssl",

@@ -48,7 +48,7 @@ pub(crate) fn in_time<T: Send + 'static>(
 pub fn identity(path: &Path) -> Result<(u64, u64)> {
     in_time(path, |path| {
         let found = paths::metadata(path);
-        let found = found.map_err(|error| Error::io("cannot examine", path, error))?;
+        let found = found.map_err(|error| Error::of_named("cannot examine", path, error))?;
         Ok(match found.file_type().is_block_device() {
             true => (u64::MAX, found.rdev()),
             false => (found.dev(), found.ino()),

@@ -120,7 +120,7 @@ impl Config {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => {
                 return Ok((Config::default(), None));
             }
-            Err(error) => return Err(Error::io("cannot read the config file", &file, error)),
+            Err(error) => return Err(Error::of_named("cannot read the config file", &file, error)),
         };
         let text = String::from_utf8(bytes).map_err(|error| {
             let good = error.utf8_error().valid_up_to();

@@ -51,7 +51,7 @@ impl HintArgs {
         parse_hint(hint.as_bytes())
             .map_err(|wrong| wrong.advice("'pinstripe hint --help' lists the hints"))?;
         let file = File::open(&self.file)
-            .map_err(|error| Error::io("cannot be opened", &self.file, error))?;
+            .map_err(|error| Error::of_named("cannot be opened", &self.file, error))?;
         send_hint(&file, &hint).map_err(|error| {
             let is_other = error.kind() == Kind::Unsupported;
             let error = error.at(&self.file);

@@ -195,7 +195,7 @@ impl OverlayArgs {
 }
 
 fn full_name(source: &Path) -> Result<PathBuf> {
-    source.canonicalize().map_err(|error| Error::io("cannot open the source", source, error))
+    source.canonicalize().map_err(|error| Error::of_named("cannot open the source", source, error))
 }
 
 /// Opens the cache. If the cache cannot be used, reports that and returns `None`; the cache is not

@@ -37,6 +37,11 @@ fn patterns_of_a_restore_that_match_nothing_are_named() {
     assert_ends(&some, 3, "*.jpg: no path of the restored part matches this --include");
     let src = stand.path("src");
     assert!(stand.path("some").join(src.strip_prefix("/").unwrap()).join("hello").exists());
+    let in_place = stand.run("restore latest --to {}/deep/none3 --in-place --include *.jpg");
+    assert_ends(&in_place, 11, "*.jpg");
+    for made in ["none", "none2", "deep"] {
+        assert!(!stand.path(made).exists(), "{made}: nothing is restored, so nothing is made");
+    }
     // One that matches below another one counts.
     let inner = stand.run("restore latest --to inner --include sub --include noise");
     assert_eq!(inner.code, 0, "{}", inner.err);
@@ -101,6 +106,45 @@ fn a_named_path_without_content_is_noted() {
     let fifo = stand.path("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     assert_ends(&stand.run("backup fifo"), 0, "a FIFO, so its content is not backed up");
+}
+
+#[test]
+fn a_path_below_a_file_does_not_exist() {
+    let stand = backed_up();
+    fs::write(stand.path("list"), "src/hello/x\n").unwrap();
+    fs::write(stand.path("list of both"), "src/hello/x\nsrc/sub\n").unwrap();
+    for line in [
+        "backup src/hello/x",
+        "backup src/hello/",
+        "backup src/hello/x src/gone",
+        "backup --files-from list",
+        "backup src --files-from src/hello/x",
+        "backup src --exclude-file src/hello/x",
+        "snapshots --store src/hello/x",
+        "snapshots --config src/hello/x",
+        "snapshots --knobs src/hello/x",
+        "snapshots --key-file src/hello/x",
+        "mount src/hello/x",
+        "overlay src/hello/x m0",
+        "hint src/hello/x dont-need",
+        "split src/hello/x a b c",
+        "split src/hello a b src/hello/x",
+        "join src/hello/x",
+        "verify src/hello/x",
+        "record take pcm:src/hello/x,rate=48000,channels=2,format=s16 --to takes",
+        "lab show src/hello/x",
+        "lab import src/hello/x",
+    ] {
+        let ran = stand.run(line);
+        assert_eq!(ran.code, 11, "{line}: {}", ran.err);
+    }
+    let some = stand.run("backup src src/hello/x");
+    assert_ends(&some, 3, "src/hello/x: cannot back this path up: Not a directory");
+    let listed = stand.command("backup --files-from").arg("list of both").output().unwrap();
+    assert_eq!(listed.status.code(), Some(3));
+    // A target need not exist, and cannot be created there.
+    assert_eq!(stand.run("restore latest --to src/hello/x").code, 1);
+    assert_eq!(fs::read_to_string(stand.path("src/hello")).unwrap(), "hello\n");
 }
 
 #[test]

@@ -345,7 +345,7 @@ fn metadata(path: &Path) -> Result<Option<Metadata>> {
         // Checked before opening: opening a FIFO would block until its other end is opened.
         Ok(found) => refuse_strangers(path, &found).map(|()| Some(found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io("cannot examine", path, error)),
+        Err(error) => Err(Error::of_named("cannot examine", path, error)),
     }
 }
 

@@ -1,9 +1,7 @@
 //! Represents moments of this process as numbers that can be sent to another machine.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
-
-use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Numbers begin this long before the first moment, so that no number is negative.
 const BEFORE: Duration = Duration::from_secs(3600);
@@ -27,9 +25,12 @@ pub(crate) fn wall_ahead_ns() -> i64 {
     const READINGS: usize = 5;
     let reading = |_| {
         let before = nanos(Instant::now());
-        let wall = clock_gettime(ClockId::Realtime);
+        let wall = SystemTime::now();
         let after = nanos(Instant::now());
-        let wall_ns = i128::from(wall.tv_sec) * 1_000_000_000 + i128::from(wall.tv_nsec);
+        let wall_ns = match wall.duration_since(UNIX_EPOCH) {
+            Ok(since) => since.as_nanos() as i128,
+            Err(before) => -(before.duration().as_nanos() as i128),
+        };
         let ahead = wall_ns - i128::from(before + (after - before) / 2);
         (after - before, ahead as i64)
     };

@@ -52,7 +52,7 @@ impl Token {
     /// if it is not a regular file, or if its token is too short; other errors as the system
     /// reports them.
     pub fn read(path: &Path) -> Result<Token> {
-        let failed = |error| Error::io("cannot read the token file", path, error);
+        let failed = |error| Error::of_named("cannot read the token file", path, error);
         // Opening a FIFO must not block before its type is checked.
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;

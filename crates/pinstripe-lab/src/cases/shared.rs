@@ -278,7 +278,7 @@ fn engine(values: &Values) -> Engine {
 /// with [`Kind::Io`].
 pub(super) fn refuse_missing_tree(tree: &Path) -> Result<()> {
     let found =
-        fs::metadata(tree).map_err(|error| Error::io("cannot open the tree", tree, error))?;
+        fs::metadata(tree).map_err(|error| Error::of_named("cannot open the tree", tree, error))?;
     match found.is_dir() {
         true => Ok(()),
         false => Err(Error::new(Kind::Usage, "the tree is not a directory").at(tree)),

@@ -71,7 +71,7 @@ pub fn load(path: &Path) -> Result<Results> {
 /// [`Kind::Unsupported`] for results of a newer version; [`Kind::Corrupt`] if the file is damaged
 /// or has another format, with the line; otherwise as the system reports.
 pub fn load_all(path: &Path) -> Result<Vec<Results>> {
-    let bytes = fs::read(path).map_err(|error| Error::io("cannot read", path, error))?;
+    let bytes = fs::read(path).map_err(|error| Error::of_named("cannot read", path, error))?;
     let all = match page::is_page(&bytes) {
         true => page::parse(&bytes),
         false => parse(&bytes).map(|one| vec![one]),

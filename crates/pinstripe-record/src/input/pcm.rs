@@ -268,7 +268,7 @@ fn opened(place: &InputAddress) -> Result<OwnedFd> {
             .custom_flags(libc::O_NONBLOCK)
             .open(path)
             .map(OwnedFd::from)
-            .map_err(|error| Error::io("cannot open the input", path, error)),
+            .map_err(|error| Error::of_named("cannot open the input", path, error)),
         InputAddress::Unix(path) => UnixStream::connect(path)
             .map(OwnedFd::from)
             .map_err(|error| Error::io("cannot connect to the input", path, error)),

@@ -37,7 +37,7 @@ impl PipeSink {
         match open(path) {
             Ok(file) => Ok(PipeSink::Open(file)),
             Err(error) if is_unread(&error) => Ok(PipeSink::Waiting(path.to_path_buf())),
-            Err(error) => Err(Error::io("cannot open", path, error)),
+            Err(error) => Err(Error::of_named("cannot open", path, error)),
         }
     }
 

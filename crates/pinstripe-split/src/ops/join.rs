@@ -23,7 +23,8 @@ pub use crate::pipeline::join::JoinOutcome as Joined;
 /// replace them. `faults` are injected on purpose, by the position of an output in `paths`.
 ///
 /// # Errors
-/// Fails with the errors of [`Reader::open`].
+/// Fails with [`Kind::NotFound`] when all outputs are missing, or with the errors of
+/// [`Reader::open`].
 pub fn open(
     paths: &[PathBuf],
     remote: Option<&dyn RemoteOutputs>,
@@ -37,6 +38,10 @@ pub fn open(
             Err(error) if error.kind() == Kind::NotFound => monitor.warning(path, error),
             Err(error) => return Err(error),
         }
+    }
+    if let (true, Some(first)) = (devices.is_empty(), paths.first()) {
+        let what = "there is nothing to read: no named output exists";
+        return Err(Error::new(Kind::NotFound, what).at(first));
     }
     let reader = Reader::open(devices)?;
     for error in reader.troubles() {

@@ -120,7 +120,7 @@ fn open_path(path: &Path) -> Result<OwnedFd> {
     }
     .map_err(|errno| match errno {
         Errno::NXIO => no_source(path, "a socket, or a missing device"),
-        _ => Error::io("cannot open the source", path, errno),
+        _ => Error::of_named("cannot open the source", path, errno),
     })
 }
 

@@ -155,6 +155,20 @@ impl<'a> Selection<'a> {
         Ok(())
     }
 
+    /// Fails if an --include was given and no pattern of it matches any entry, so that a restore of
+    /// nothing creates nothing. The tree is read up to the first selected entry. A tree that cannot
+    /// be read is left to the restore, which reports what is lost.
+    ///
+    /// # Errors
+    /// Fails with [`Kind::NotFound`] and the first pattern.
+    fn require_match(&self) -> Result<()> {
+        let filter = &self.options.filter;
+        if filter.include.is_some() && matches!(self.entries(None)?.next_entry(), Ok(None)) {
+            filter.refuse_without_match()?;
+        }
+        Ok(())
+    }
+
     /// Returns the leading part that is removed from the paths of entries.
     pub fn strip(&self) -> &'a [u8] {
         if self.options.full_paths { b"" } else { self.below }
@@ -248,6 +262,7 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
     if options.delete == Some(Delete::WithinReason) {
         refuse_losses(&snapshot)?;
     }
+    selection.require_match()?;
     if below.is_empty() && options.filter.include.is_none() {
         monitor.set_total(snapshot.content_bytes(), snapshot.root.entries);
     }

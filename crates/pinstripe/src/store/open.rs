@@ -187,7 +187,7 @@ impl Store {
     pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
         let any = options.ask(any, |any| {
             real(any).map_err(|error| {
-                Error::io("there is no store here", any, error).advice(
+                Error::of_named("there is no store here", any, error).advice(
                     "is the disk of the store mounted? give the directory of a member of the store",
                 )
             })

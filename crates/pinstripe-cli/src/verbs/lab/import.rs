@@ -44,7 +44,8 @@ impl LabImportArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let mut texts = Vec::new();
         for file in &self.files {
-            let bytes = fs::read(file).map_err(|error| Error::io("cannot read", file, error))?;
+            let bytes =
+                fs::read(file).map_err(|error| Error::of_named("cannot read", file, error))?;
             let text = String::from_utf8_lossy(&bytes).into_owned();
             // Each by itself first, so that a bad one is named.
             import_fio(&[&text]).map_err(|error| error.at(file))?;

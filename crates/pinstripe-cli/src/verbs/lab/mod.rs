@@ -145,7 +145,7 @@ fn of_fio(file: &Path, error: Error) -> Result<Results> {
     if error.kind() != Kind::Corrupt {
         return Err(error);
     }
-    let bytes = fs::read(file).map_err(|error| Error::io("cannot read", file, error))?;
+    let bytes = fs::read(file).map_err(|error| Error::of_named("cannot read", file, error))?;
     // If it is neither, the error about our own format helps more.
     import_fio(&[&String::from_utf8_lossy(&bytes)]).map_err(|_| error)
 }

@@ -86,7 +86,7 @@ impl LabReportArgs {
         let history = match &self.history {
             Some(file) => {
                 fs::metadata(file)
-                    .map_err(|error| Error::io("cannot read the history", file, error))?;
+                    .map_err(|error| Error::of_named("cannot read the history", file, error))?;
                 read_history(file)?
             }
             None => history::usual(run),

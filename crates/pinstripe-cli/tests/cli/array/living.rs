@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::serving::{Loop, Served, good, has, nbd, run, with_pool};
-use crate::stand::{Stand, noise, skipped};
+use crate::stand::{Stand, assert_ends, noise, skipped};
 
 /// Copies the array out, which begins with what `image` holds. Returns how long it is.
 fn copied(stand: &Stand) -> usize {
@@ -61,6 +61,45 @@ fn clients_keep_their_bytes_while_members_come_and_go() {
     copied(&stand);
     served.signal(Signal::TERM);
     assert_eq!(served.ended(), 0);
+}
+
+#[test]
+fn wait_and_stop_end_beside_a_rebuild_that_no_process_serves() {
+    const TEST: &str = "wait_and_stop_end_beside_a_rebuild";
+    let Some((stand, served)) = served_image(TEST, noise(8, 20 << 20)) else { return };
+    good(&stand, "array manage pool --fail b");
+    // So slowly that the kill comes first.
+    good(&stand, "array set pool sync_speed_max=1M");
+    good(&stand, "array manage pool --add d --no-wait");
+    let waiting =
+        stand.command("array wait pool").stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let waiting = waiting.unwrap();
+    served.signal(Signal::KILL);
+    served.ended();
+    let waited = waiting.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&waited.stderr);
+    // It may have begun before the kill or after it.
+    match waited.status.code() {
+        Some(1) => assert!(told.contains("the process that serves the array has ended"), "{told}"),
+        code => assert_eq!(code, Some(18), "{told}"),
+    }
+    let pending = "the work 'recover' is pending, but no process serves the array";
+    for _ in 0..2 {
+        assert_ends(&stand.run("array wait pool"), 18, pending);
+        let stopped = good(&stand, "array stop pool");
+        assert!(stopped.contains("the array is not served: there is nothing to stop"), "{stopped}");
+    }
+    assert_eq!(stand.run("array stop pool --force --json").summary()["was_served"], false);
+    good(&stand, "array stop --scan");
+    assert!(good(&stand, "array status").contains("[U_U]"), "nothing was finished meanwhile");
+    good(&stand, "array set pool sync_speed_max=max");
+    let served = Served::by_nbd(&stand);
+    good(&stand, "array wait pool");
+    assert!(good(&stand, "array status").contains("[UUU]"));
+    copied(&stand);
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+    assert!(good(&stand, "array wait pool").contains("no work is running"));
 }
 
 #[test]

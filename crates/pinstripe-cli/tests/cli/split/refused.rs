@@ -168,7 +168,7 @@ fn outputs_that_do_not_belong_together_are_refused() {
         ("o1-link o0 o1", 2, "output 1 was given twice"),
         ("o0 o1-copy o1 o2", 2, "output 1 was given twice"),
         ("src", 1, "check whether these files are outputs of 'pinstripe split'"),
-        ("nowhere elsewhere", 2, "no output was given"),
+        ("nowhere elsewhere", 11, "no named output exists"),
         ("o0", 15, "too many outputs are missing"),
     ] {
         for verb in ["join", "verify", "cat --range 0..1"] {

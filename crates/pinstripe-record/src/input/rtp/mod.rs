@@ -120,7 +120,7 @@ fn read_sdp(path: &str) -> Result<SdpStream> {
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|it| it.take(SDP_BYTES).read_to_string(&mut text))
-        .map_err(|error| Error::io("cannot read the SDP file", path, error))?;
+        .map_err(|error| Error::of_named("cannot read the SDP file", path, error))?;
     SdpStream::parse(&text).ok_or_else(|| {
         Error::new(Kind::Usage, "this file does not describe an audio stream that can be recorded")
             .at(path)

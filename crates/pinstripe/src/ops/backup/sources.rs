@@ -192,7 +192,7 @@ fn report_repeated(sources: &[Vec<u8>], monitor: &Monitor) {
 
 /// Returns the source that a path names, and its file type.
 fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
-    let io = |error| Error::io("cannot back up this path", path, error);
+    let io = |error| Error::of_named("cannot back up this path", path, error);
     let kind = paths::own_metadata(path).map_err(io)?.file_type();
     let absolute = match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) if !ends_in_dot(path) => {

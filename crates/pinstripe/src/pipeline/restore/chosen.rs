@@ -80,7 +80,6 @@ impl PathFilter {
     /// Fails with [`Kind::NotFound`] when no pattern of `include` matched; if only some matched,
     /// the others are losses.
     pub(crate) fn report_unmet(&self, monitor: &Monitor) -> Result<()> {
-        let shown = |pattern: &[u8]| PathBuf::from(OsStr::from_bytes(pattern));
         for pattern in self.exclude.iter().flat_map(Exclude::unmet) {
             let shown = shown(pattern);
             monitor.note(&format!(
@@ -88,22 +87,36 @@ impl PathFilter {
                 shown.display()
             ));
         }
-        let Some(include) = &self.include else { return Ok(()) };
-        let unmet = include.unmet();
-        let error =
-            || {
-                Error::new(Kind::NotFound, "no path of the restored part matches this \
-                                            --include").advice(
-                "a pattern must match a complete name or path of the snapshot, for example '*.jpg' \
-                 or '/home/*/mail'; 'pinstripe ls SNAPSHOT' lists the paths",
-            )
-            };
-        if let Some(first) = unmet.first().filter(|_| unmet.len() == include.count()) {
-            return Err(error().at(shown(first)));
+        self.refuse_without_match()?;
+        for pattern in self.include.iter().flat_map(Exclude::unmet) {
+            monitor.loss(shown(pattern), no_match());
         }
-        unmet.into_iter().for_each(|pattern| monitor.loss(shown(pattern), error()));
         Ok(())
     }
+
+    /// Fails if there are patterns of `include` and no entry that was read matched any of them.
+    ///
+    /// # Errors
+    /// Fails with [`Kind::NotFound`] and the first pattern.
+    pub(crate) fn refuse_without_match(&self) -> Result<()> {
+        let Some(include) = &self.include else { return Ok(()) };
+        let unmet = include.unmet();
+        match unmet.first().filter(|_| unmet.len() == include.count()) {
+            Some(first) => Err(no_match().at(shown(first))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn shown(pattern: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(pattern))
+}
+
+fn no_match() -> Error {
+    Error::new(Kind::NotFound, "no path of the restored part matches this --include").advice(
+        "a pattern must match a complete name or path of the snapshot, for example '*.jpg' or \
+         '/home/*/mail'; 'pinstripe ls SNAPSHOT' lists the paths",
+    )
 }
 
 /// A [`TreeReader`] that skips entries that are not selected. An unselected directory is returned
