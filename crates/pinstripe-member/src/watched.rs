@@ -239,7 +239,13 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
     }
 
     fn caps(&self) -> Caps {
-        let unknown = Caps { device: None, free_bytes: None, is_full: false, is_append_only: false, far: None };
+        let unknown = Caps {
+            device: None,
+            free_bytes: None,
+            is_full: false,
+            is_append_only: false,
+            far: None,
+        };
         self.control(|member| Ok(member.caps())).unwrap_or(unknown)
     }
 
