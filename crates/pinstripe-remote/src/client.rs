@@ -15,7 +15,8 @@ use tokio::runtime::Runtime;
 
 use crate::answer::{HttpAnswer, RequestFault};
 use crate::join_string::{JoinString, KeyPin, TokenId};
-use crate::protocol::{ANSWER_MAX_BYTES, Hello};
+use crate::looks::Looks;
+use crate::protocol::{ANSWER_MAX_BYTES, Hello, LOOK_MAX_BYTES, LookRequest, MemberLook};
 use crate::tls;
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -69,6 +70,7 @@ impl Connection {
 /// A client of one server with one token.
 pub struct RemoteClient {
     pub(crate) connection: Connection,
+    pub(crate) looks: Looks,
     http: Client,
     runtime: Arc<Runtime>,
     /// Whether the last server that was reached had a key that is not pinned.
@@ -99,7 +101,8 @@ impl RemoteClient {
             .https_only(true)
             .build()
             .map_err(|error| Error::new(Kind::Io, format!("cannot set up HTTPS: {error}")))?;
-        Ok(RemoteClient { connection, http, runtime, is_other, patience })
+        let looks = Looks::default();
+        Ok(RemoteClient { connection, looks, http, runtime, is_other, patience })
     }
 
     /// The server's address, its volumes, and what the token may do.
@@ -114,6 +117,14 @@ impl RemoteClient {
                 .at(&self.connection.address)
                 .advice("is this address a pinstripe server, of this version or an older one?")
         })
+    }
+
+    /// Requests listings of several members.
+    pub(crate) fn look(&self, request: &LookRequest) -> Result<Vec<MemberLook>> {
+        let (path, body) = (format!("{}/look", self.connection.volume), request.encode());
+        let bytes = (body.len() + LOOK_MAX_BYTES) as u64;
+        let answer = self.send(Method::POST, &path, bytes, |request| request.body(body.clone()))?;
+        MemberLook::decode_all(&answer.body).map_err(|error| error.at(&self.connection.address))
     }
 
     /// Sends a request, and again while that can help. `bytes` is the number of body bytes in both

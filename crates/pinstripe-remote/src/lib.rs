@@ -15,6 +15,7 @@
 mod answer;
 mod client;
 mod join_string;
+mod looks;
 mod member;
 mod place;
 mod protocol;
@@ -25,9 +26,10 @@ pub use client::{Connection, RemoteClient};
 pub use join_string::{JoinString, KeyPin, TokenId, looks_like_join_string};
 pub use place::{ServedPlace, is_served};
 pub use protocol::{
-    EXTENT_MAX_BYTES, Hello, LAST_HEADER, MemberProperties, PAGE_NAMES, PROTOCOL, RANGES_MAX,
-    RANGES_MAX_BYTES, SUM_HEADER, SentError, VolumeFacts, WantedRange, decode_ranges, encode_page,
-    encode_result, kind_from, sum_of,
+    EXTENT_MAX_BYTES, Hello, KindLook, LAST_HEADER, LOOK_EXTENT_BYTES, LOOK_EXTENTS,
+    LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook, MemberProperties, PAGE_NAMES, PROTOCOL,
+    RANGES_MAX, RANGES_MAX_BYTES, SUM_HEADER, SentError, VolumeFacts, WantedRange, decode_ranges,
+    encode_page, encode_result, kind_from, sum_of,
 };
 pub use tls::pin_of_certificate;
 pub use volumes::ServedVolumes;

@@ -17,6 +17,7 @@ use reqwest::Method;
 use reqwest::header::{CONTENT_LENGTH, IF_NONE_MATCH, RANGE};
 
 use crate::client::{RemoteClient, Unsure};
+use crate::looks::Listing;
 use crate::place::ServedPlace;
 use crate::protocol::{
     EXTENT_MAX_BYTES, LAST_HEADER, MemberProperties, PAGE_NAMES, RANGES_MAX, RANGES_MAX_BYTES,
@@ -38,6 +39,7 @@ pub(crate) struct ServedMember(Arc<Inner>);
 
 struct Inner {
     client: Arc<RemoteClient>,
+    number: u16,
     /// The part of the URL that names the member.
     base: String,
     place: PathBuf,
@@ -50,7 +52,8 @@ impl ServedMember {
     pub fn new(client: Arc<RemoteClient>, place: ServedPlace) -> Self {
         let base = format!("{}/{}", place.volume, place.member);
         let (has_deleted, properties) = (AtomicBool::new(false), Mutex::new(None));
-        ServedMember(Arc::new(Inner { client, base, place: place.path(), has_deleted, properties }))
+        let (number, place) = (place.member, place.path());
+        ServedMember(Arc::new(Inner { client, number, base, place, has_deleted, properties }))
     }
 
     fn read_many(&self, wanted: &[WantedRange]) -> Result<Vec<Result<Vec<u8>>>> {
@@ -74,7 +77,15 @@ impl Inner {
         move |error| error.at_instead(self.place.join(name.path()))
     }
 
+    /// The prefetched bytes of an extent.
+    fn prefetched(&self, name: ExtentName) -> Option<Vec<u8>> {
+        self.client.looks.read(self.number, name, |request| self.client.look(request))
+    }
+
     fn len(&self, name: ExtentName) -> Result<u64> {
+        if let Some(bytes) = self.prefetched(name) {
+            return Ok(bytes.len() as u64);
+        }
         let answer = self.client.send(Method::HEAD, &self.url(name), 0, |request| request)?;
         let length = answer.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         length.and_then(|text| text.parse().ok()).ok_or_else(|| {
@@ -90,6 +101,7 @@ impl Inner {
                 .at(self.place.join(name.path()))
                 .expected(format!("at most {EXTENT_MAX_BYTES} bytes"), length));
         }
+        self.client.looks.discard();
         let (sum, body) = (sum_of(bytes), bytes::Bytes::copy_from_slice(bytes));
         let sent = self.client.send_counted(Method::PUT, &self.url(name), length, |request| {
             // An empty body would be sent without a length.
@@ -122,8 +134,12 @@ impl Inner {
         Ok(answer.map_err(self.at(name))?.body == bytes)
     }
 
-    fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
-        let mut found: Vec<([u8; 16], u64)> = Vec::new();
+    fn list(&self, kind: ExtentKind) -> Result<Listing> {
+        let looks = &self.client.looks;
+        if let Some(found) = looks.list(self.number, kind, |request| self.client.look(request)) {
+            return Ok(found);
+        }
+        let mut found = Listing::new();
         loop {
             let after = found.last().map(|(id, _)| *id);
             let from = after.map(|id| format!("?after={}", pinstripe_base::id::hex(&id)));
@@ -182,6 +198,12 @@ impl Member for ServedMember {
             let found = self.len(name)?;
             return if buf.is_empty() { Ok(()) } else { too_short(found) };
         };
+        if let Some(bytes) = self.0.prefetched(name) {
+            let part = usize::try_from(offset).ok().and_then(|from| bytes.get(from..end as usize));
+            let Some(part) = part else { return too_short(bytes.len() as u64) };
+            buf.copy_from_slice(part);
+            return Ok(());
+        }
         let range = format!("bytes={offset}-{}", end - 1);
         let answer =
             self.0.client.send(Method::GET, &self.0.url(name), buf.len() as u64, |request| {
@@ -211,6 +233,7 @@ impl Member for ServedMember {
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
+        self.0.client.looks.discard();
         let deleted = self.0.client.send(Method::DELETE, &self.0.url(name), 0, |request| request);
         deleted.map_err(self.0.at(name))?;
         self.0.has_deleted.store(true, Ordering::Release);
@@ -278,6 +301,12 @@ impl BatchedMember for ServedMember {
             bytes: most_bytes.min(RANGES_MAX_BYTES),
             is_whole: true,
         };
+        // If all are prefetched, no request is needed.
+        let known: Option<Vec<_>> = names.iter().map(|name| self.0.prefetched(*name)).collect();
+        if let Some(known) = known.filter(|all| all.iter().all(|it| it.len() as u64 <= most_bytes))
+        {
+            return known.into_iter().map(Ok).collect();
+        }
         let wanted: Vec<_> = names.iter().map(whole).collect();
         let mut results = Vec::with_capacity(names.len());
         while results.len() < names.len() {
@@ -301,7 +330,9 @@ impl BatchedMember for ServedMember {
         Ok(self.0.list(kind)?.into_iter().map(|(id, _)| id).collect())
     }
 
-    fn prefetch(&self, _: &[PrefetchHint]) {}
+    fn prefetch(&self, wanted: &[PrefetchHint]) {
+        self.0.client.looks.announce(self.0.number, wanted);
+    }
 
     fn open_ahead(&self, _: &[ExtentName]) {}
 

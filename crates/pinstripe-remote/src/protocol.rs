@@ -10,6 +10,7 @@
 //! PUT    /v1/VOLUME/MEMBER/extent/KIND/NAME      a new extent (If-None-Match: *), or a replacement
 //! DELETE /v1/VOLUME/MEMBER/extent/KIND/NAME      removes an extent
 //! POST   /v1/VOLUME/MEMBER/read                  several ranges or complete extents, in one answer
+//! POST   /v1/VOLUME/look                         listings of several members, with small extents
 //! POST   /v1/VOLUME/MEMBER/sync                  makes deletions durable
 //! POST   /v1/VOLUME/MEMBER/sweep                 removes unsealed data of writers that have died
 //! ```
@@ -213,6 +214,138 @@ pub fn decode_ranges(bytes: &[u8]) -> Result<Vec<WantedRange>> {
     Ok(ranges)
 }
 
+/// The most names of a kind in the answer to a look; longer listings are requested page by page.
+pub const LOOK_NAMES: usize = 4096;
+/// The most extents of a kind whose bytes the answer to a look has, for each member.
+pub const LOOK_EXTENTS: usize = 64;
+/// The longest extent whose bytes the answer to a look has.
+pub const LOOK_EXTENT_BYTES: u64 = 64 << 10;
+/// The most bytes of an answer to a look.
+pub const LOOK_MAX_BYTES: usize = 32 << 20;
+
+/// A request for listings of several members, with the bytes of the small extents in them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookRequest {
+    /// The members.
+    pub members: Vec<u16>,
+    /// The kinds to list.
+    pub kinds: Vec<ExtentKind>,
+    /// Whether the labels are wanted too.
+    pub labels: bool,
+}
+
+/// What a look found of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KindLook {
+    /// All extents with their lengths, in name order.
+    pub names: Vec<([u8; 16], u64)>,
+    /// The bytes of small extents.
+    pub extents: Vec<([u8; 16], Vec<u8>)>,
+}
+
+/// What a look found on one member. A kind that is missing was not looked at, or failed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemberLook {
+    /// The number of the member.
+    pub member: u16,
+    /// The label.
+    pub label: Option<Vec<u8>>,
+    /// By kind.
+    pub kinds: Vec<(ExtentKind, KindLook)>,
+}
+
+impl LookRequest {
+    /// Encodes the request.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out);
+        writer.u8(u8::from(self.labels)).varint(self.members.len() as u64);
+        for member in &self.members {
+            writer.u16(*member);
+        }
+        writer.varint(self.kinds.len() as u64);
+        for kind in &self.kinds {
+            writer.u8(kind_number(*kind));
+        }
+        out
+    }
+
+    /// Decodes a request.
+    ///
+    /// # Errors
+    /// Fails with [`Kind::Corrupt`] for bytes that are not a request for a look.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes, "request for a look");
+        let labels = reader.u8()? == 1;
+        let count = reader.count(2)?;
+        let members = (0..count).map(|_| reader.u16()).collect::<Result<_>>()?;
+        let count = reader.count(1)?;
+        let kinds = (0..count).map(|_| read_kind(&mut reader)).collect::<Result<_>>()?;
+        reader.finish()?;
+        Ok(LookRequest { members, kinds, labels })
+    }
+}
+
+fn read_kind(reader: &mut Reader<'_>) -> Result<ExtentKind> {
+    let number = usize::from(reader.u8()?);
+    let kind = ExtentKind::ALL.get(number).copied();
+    kind.ok_or_else(|| reader.corrupt("the message names an unknown kind"))
+}
+
+impl MemberLook {
+    /// Appends the answer for this member.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.u16(self.member).u8(u8::from(self.label.is_some()));
+        writer.bytes(self.label.as_deref().unwrap_or_default()).varint(self.kinds.len() as u64);
+        for (kind, KindLook { names, extents }) in &self.kinds {
+            writer.u8(kind_number(*kind)).varint(names.len() as u64);
+            for (id, bytes) in names {
+                writer.raw(id).u64(*bytes);
+            }
+            writer.varint(extents.len() as u64);
+            for (id, bytes) in extents {
+                writer.raw(id).bytes(bytes);
+            }
+        }
+    }
+
+    /// Decodes the answers of all members.
+    ///
+    /// # Errors
+    /// Fails with [`Kind::Corrupt`] for bytes that are not such an answer.
+    pub(crate) fn decode_all(bytes: &[u8]) -> Result<Vec<Self>> {
+        let mut reader = Reader::new(bytes, "answer to a look");
+        let mut looks = Vec::new();
+        while !reader.is_empty() {
+            looks.push(Self::decode(&mut reader)?);
+        }
+        Ok(looks)
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+        let (member, has_label) = (reader.u16()?, reader.u8()? == 1);
+        let label = reader.bytes()?.to_vec();
+        let label = has_label.then_some(label);
+        let mut kinds = Vec::new();
+        for _ in 0..reader.count(3)? {
+            let kind = read_kind(reader)?;
+            let mut look = KindLook::default();
+            for _ in 0..reader.count(24)? {
+                look.names.push((reader.array()?, reader.u64()?));
+            }
+            if !look.names.is_sorted_by(|a, b| a.0 < b.0) {
+                return Err(reader.corrupt("the names of a listing are not ascending"));
+            }
+            for _ in 0..reader.count(17)? {
+                look.extents.push((reader.array()?, reader.bytes()?.to_vec()));
+            }
+            kinds.push((kind, look));
+        }
+        Ok(MemberLook { member, label, kinds })
+    }
+}
+
 /// Encodes a page of a listing.
 #[must_use]
 pub fn encode_page(page: &[([u8; 16], u64)]) -> Vec<u8> {
@@ -332,6 +465,31 @@ mod tests {
         encode_result(&mut answer, &Ok(vec![0; 11]));
         encode_result(&mut answer, &Ok(b"abc".to_vec()));
         assert_eq!(decode_results(&answer, &wanted()).unwrap_err().kind(), Kind::Corrupt);
+    }
+
+    #[test]
+    fn a_look_is_read_as_it_was_written() {
+        let request = LookRequest {
+            members: vec![0, 7],
+            kinds: vec![ExtentKind::Keys, ExtentKind::Gc],
+            labels: true,
+        };
+        assert_eq!(LookRequest::decode(&request.encode()).unwrap(), request);
+        let keys = KindLook {
+            names: vec![([1; 16], 3), ([2; 16], 9)],
+            extents: vec![([1; 16], b"abc".to_vec())],
+        };
+        let looks = vec![
+            MemberLook { member: 0, label: None, kinds: vec![(ExtentKind::Keys, keys)] },
+            MemberLook { member: 7, label: Some(b"label".to_vec()), kinds: Vec::new() },
+        ];
+        let mut bytes = Vec::new();
+        looks.iter().for_each(|look| look.encode(&mut bytes));
+        assert_eq!(MemberLook::decode_all(&bytes).unwrap(), looks);
+        for cut in 1..bytes.len() {
+            let cut = MemberLook::decode_all(&bytes[..cut]);
+            assert!(cut.is_err() || cut.unwrap().len() < looks.len());
+        }
     }
 
     #[test]

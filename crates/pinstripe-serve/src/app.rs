@@ -44,7 +44,7 @@ pub(crate) struct App {
 pub(crate) struct VolumeState {
     pub volume: ServedVolume,
     pub ledger: Ledger,
-    /// The state of the members when they were last looked at.
+    /// The state of the members at the last check.
     pub members: Mutex<Vec<MemberState>>,
 }
 
@@ -71,15 +71,23 @@ impl App {
         Arc::new(App { gate, volumes, pins, calls, logins, metrics, listings })
     }
 
+    /// Admits a request for a volume. Returns the token and the position of the volume.
+    pub fn admit_to_volume(&self, headers: &HeaderMap, volume: &str) -> Result<(HostToken, usize)> {
+        let token = self.gate.admit(headers)?;
+        let is_it = |it: &VolumeState| it.volume.id.to_string() == volume;
+        let served = self.volumes.iter().position(is_it);
+        let served =
+            served.ok_or_else(|| Error::new(Kind::NotFound, "this server has no such volume"))?;
+        match token.volume == volume {
+            true => Ok((token, served)),
+            false => Err(Error::new(Kind::NotAllowed, "this token is for another store")),
+        }
+    }
+
     /// Admits a request for a member.
     pub fn admit(&self, headers: &HeaderMap, volume: &str, member: &str) -> Result<Admitted> {
-        let token = self.gate.admit(headers)?;
-        let unknown = || Error::new(Kind::NotFound, "this server has no such volume or member");
-        let is_it = |it: &VolumeState| it.volume.id.to_string() == volume;
-        let served = self.volumes.iter().position(is_it).ok_or_else(unknown)?;
-        if token.volume != volume {
-            return Err(Error::new(Kind::NotAllowed, "this token is for another store"));
-        }
+        let (token, served) = self.admit_to_volume(headers, volume)?;
+        let unknown = || Error::new(Kind::NotFound, "this server has no such member");
         let number: u16 = member.parse().map_err(|_| unknown())?;
         let member = self.volumes[served].volume.members.get(&number).ok_or_else(unknown)?;
         Ok(Admitted { token, served, number, member: Arc::clone(member) })
@@ -101,8 +109,18 @@ impl App {
 
     /// Refuses what the token's role does not allow.
     pub fn require(&self, admitted: &Admitted, deed: Deed, name: ExtentName) -> Result<()> {
-        let Admitted { token, served, .. } = admitted;
-        let ownership = self.volumes[*served].ownership(name, &token.host);
+        self.require_of(&admitted.token, admitted.served, deed, name)
+    }
+
+    /// Like [`require`](Self::require), for the volume at a position.
+    pub fn require_of(
+        &self,
+        token: &HostToken,
+        served: usize,
+        deed: Deed,
+        name: ExtentName,
+    ) -> Result<()> {
+        let ownership = self.volumes[served].ownership(name, &token.host);
         if token.role.may(deed, name, ownership, token.all_hosts) {
             return Ok(());
         }
@@ -129,6 +147,22 @@ impl VolumeState {
 }
 
 impl App {
+    /// Removes the names that the token may not see.
+    pub fn retain_visible(
+        &self,
+        token: &HostToken,
+        served: usize,
+        kind: ExtentKind,
+        names: &mut Vec<([u8; 16], u64)>,
+    ) {
+        if matches!(kind, ExtentKind::Snapshots | ExtentKind::Checkpoints) {
+            let may_read = |id: &[u8; 16]| {
+                self.require_of(token, served, Deed::Read, ExtentName::In(kind, *id)).is_ok()
+            };
+            names.retain(|(id, _)| may_read(id));
+        }
+    }
+
     /// The names that the token may see. The pages after the first are of the same listing.
     pub async fn listing(
         &self,
@@ -144,13 +178,7 @@ impl App {
         }
         let member = Arc::clone(member);
         let mut names = self.call(move || member.list(kind)).await?;
-        if matches!(kind, ExtentKind::Snapshots | ExtentKind::Checkpoints) {
-            names.retain(|(id, _)| {
-                let name = ExtentName::In(kind, *id);
-                let ownership = served.ownership(name, &token.host);
-                token.role.may(Deed::Read, name, ownership, token.all_hosts)
-            });
-        }
+        self.retain_visible(token, admitted.served, kind, &mut names);
         let names = Arc::new(names);
         if names.len() > PAGE_NAMES {
             let mut listings = lock(&self.listings);

@@ -153,7 +153,7 @@ fn read_one(member: &dyn Member, it: &WantedRange) -> Result<Vec<u8>> {
 }
 
 /// The announced length of a body.
-fn length_of(headers: &HeaderMap, most: u64) -> Result<u64> {
+pub(crate) fn length_of(headers: &HeaderMap, most: u64) -> Result<u64> {
     let text = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     let length: Option<u64> = text.and_then(|text| text.parse().ok());
     let length =

@@ -19,6 +19,7 @@ mod identity;
 mod ledger;
 mod listen;
 mod logins;
+mod look;
 mod metrics;
 mod page;
 mod role;

@@ -40,7 +40,7 @@ struct StoreLabels {
     store: String,
 }
 
-/// What is counted for each request.
+/// The counters of requests.
 pub(crate) struct RequestMetrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,

@@ -35,6 +35,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/v1/hello", get(hello))
+        .route("/v1/{volume}/look", post(look))
         .route("/v1/{volume}/{member}/properties", get(properties))
         .route("/v1/{volume}/{member}/list/{kind}", get(list))
         .route("/v1/{volume}/{member}/extent/{kind}", any(label))
@@ -216,6 +217,14 @@ async fn read(
     let done = async {
         let admitted = app.admit(request.headers(), &volume, &member)?;
         extent::read_many(&app, &admitted, request).await
+    };
+    answer(done.await)
+}
+
+async fn look(State(app): Shared, Path(volume): Path<String>, request: Request) -> Response {
+    let done = async {
+        let (token, served) = app.admit_to_volume(request.headers(), &volume)?;
+        crate::look::look(&app, &token, served, request).await
     };
     answer(done.await)
 }

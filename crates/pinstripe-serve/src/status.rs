@@ -8,7 +8,7 @@ use pinstripe_member::{ExtentName, SharedMember, is_remote};
 use crate::ledger::{HostFacts, SessionFacts};
 use crate::tokens::HostToken;
 
-/// The state of a member when it was last looked at.
+/// The state of a member at the last check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct MemberState {
     pub number: u16,
@@ -65,7 +65,7 @@ impl HostStatus {
     }
 }
 
-/// Looks at a member.
+/// Checks a member.
 pub(crate) fn look(number: u16, member: &SharedMember) -> MemberState {
     let place = member.place().display().to_string();
     if is_remote(member.place()) {

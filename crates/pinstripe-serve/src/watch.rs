@@ -1,4 +1,4 @@
-//! Looks at the members from time to time, and puts together what the page and the metrics show.
+//! Checks the members from time to time, and collects the state for the page and the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::role::TokenRole;
 use crate::status::{HostStatus, VolumeStatus, look};
 use crate::tokens::HostToken;
 
-/// How often the members are looked at.
+/// The interval between two checks.
 const EVERY: Duration = Duration::from_secs(10);
 
 impl App {
@@ -43,7 +43,7 @@ impl App {
         self.volumes.iter().map(of_volume).collect()
     }
 
-    /// Looks at the members from time to time, until the runtime ends.
+    /// Checks the members from time to time, until the runtime ends.
     pub async fn watch_members(self: Arc<Self>) {
         loop {
             for served in &self.volumes {

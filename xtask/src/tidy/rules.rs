@@ -317,7 +317,7 @@ pub const ROOMS: &[Rooms] = &[
             &["volumes"],
             &["member"],
             &["client"],
-            &["answer", "tls"],
+            &["answer", "looks", "tls"],
             &["place", "protocol"],
             &["join_string"],
         ],
@@ -329,6 +329,7 @@ pub const ROOMS: &[Rooms] = &[
         floors: &[
             &["listen"],
             &["routes"],
+            &["look"],
             &["extent", "page", "watch"],
             &["app"],
             &["auth", "metrics"],

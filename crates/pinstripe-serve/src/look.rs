@@ -1,0 +1,100 @@
+//! Answers a look: listings of several members, with the bytes of the small extents in them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::response::Response;
+use futures_util::future::join_all;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::{ExtentKind, ExtentName, SharedMember};
+use pinstripe_remote::{
+    KindLook, LOOK_EXTENT_BYTES, LOOK_EXTENTS, LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook,
+};
+
+use crate::answer::bytes;
+use crate::app::App;
+use crate::body::Pieces;
+use crate::extent::length_of;
+use crate::role::Deed;
+use crate::tokens::HostToken;
+
+/// The longest request for a look.
+const BODY_MAX_BYTES: u64 = 1024;
+
+/// Looks at the members that a request names, or at all.
+pub(crate) async fn look(
+    app: &Arc<App>,
+    token: &HostToken,
+    served: usize,
+    request: Request,
+) -> Result<Response> {
+    let length = length_of(request.headers(), BODY_MAX_BYTES)?;
+    let body = Pieces::new(request.into_body(), length).whole().await?;
+    let wanted =
+        LookRequest::decode(&body).map_err(|error| Error::new(Kind::Usage, error.what()))?;
+    let wanted = Arc::new(wanted);
+    let members = &app.volumes[served].volume.members;
+    let is_wanted = |number: &u16| wanted.members.is_empty() || wanted.members.contains(number);
+    let looks = members.iter().filter(|(number, _)| is_wanted(number)).map(|(number, member)| {
+        let look = OneLook {
+            app: Arc::clone(app),
+            token: token.clone(),
+            served,
+            number: *number,
+            member: Arc::clone(member),
+            wanted: Arc::clone(&wanted),
+        };
+        app.call(move || Ok(look.run()))
+    });
+    let mut out = Vec::new();
+    for look in join_all(looks).await {
+        let before = out.len();
+        look?.encode(&mut out);
+        // A member whose answer does not fit is read by requests of its own.
+        if out.len() > LOOK_MAX_BYTES {
+            out.truncate(before);
+        }
+    }
+    Ok(bytes(out))
+}
+
+/// A look at one member.
+struct OneLook {
+    app: Arc<App>,
+    token: HostToken,
+    served: usize,
+    number: u16,
+    member: SharedMember,
+    wanted: Arc<LookRequest>,
+}
+
+impl OneLook {
+    /// What cannot be listed or read is left out: the client asks for it again, and gets the error.
+    fn run(&self) -> MemberLook {
+        let label = self.wanted.labels.then(|| self.read(ExtentName::Label)).flatten();
+        let kinds: HashSet<ExtentKind> = self.wanted.kinds.iter().copied().collect();
+        let kinds = kinds.into_iter().filter_map(|kind| Some((kind, self.list(kind)?)));
+        MemberLook { member: self.number, label, kinds: kinds.collect() }
+    }
+
+    fn list(&self, kind: ExtentKind) -> Option<KindLook> {
+        let mut names = self.member.list(kind).ok()?;
+        self.app.retain_visible(&self.token, self.served, kind, &mut names);
+        if names.len() > LOOK_NAMES {
+            return None;
+        }
+        let is_read = !matches!(kind, ExtentKind::Packs | ExtentKind::Scrub | ExtentKind::Strays);
+        let short = names.iter().filter(|(_, bytes)| is_read && *bytes <= LOOK_EXTENT_BYTES);
+        let read = |(id, _): &([u8; 16], u64)| Some((*id, self.read(ExtentName::In(kind, *id))?));
+        let extents = short.take(LOOK_EXTENTS).filter_map(read).collect();
+        Some(KindLook { names, extents })
+    }
+
+    fn read(&self, name: ExtentName) -> Option<Vec<u8>> {
+        self.app.require_of(&self.token, self.served, Deed::Read, name).ok()?;
+        let length = self.member.len(name).ok().filter(|length| *length <= LOOK_EXTENT_BYTES)?;
+        let mut bytes = vec![0; length as usize];
+        self.member.read_at(name, 0, &mut bytes).ok().map(|()| bytes)
+    }
+}
