@@ -32,7 +32,7 @@ pub(crate) struct Looks(Mutex<LookState>);
 
 #[derive(Default)]
 struct LookState {
-    /// What was announced and not requested yet.
+    /// The listings that were announced and not requested yet.
     announced: HashMap<(u16, ExtentKind), Announced>,
     labels: bool,
     /// The members of the volume that are known.

@@ -234,7 +234,7 @@ pub struct LookRequest {
     pub labels: bool,
 }
 
-/// What a look found of one kind.
+/// The answer to a look for one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KindLook {
     /// All extents with their lengths, in name order.
@@ -243,7 +243,7 @@ pub struct KindLook {
     pub extents: Vec<([u8; 16], Vec<u8>)>,
 }
 
-/// What a look found on one member. A kind that is missing was not looked at, or failed.
+/// The answer to a look for one member. A kind that was not listed, or could not be, is omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemberLook {
     /// The number of the member.

@@ -72,7 +72,11 @@ impl App {
     }
 
     /// Admits a request for a volume. Returns the token and the position of the volume.
-    pub fn admit_to_volume(&self, headers: &HeaderMap, volume: &str) -> Result<(HostToken, usize)> {
+    pub(crate) fn admit_to_volume(
+        &self,
+        headers: &HeaderMap,
+        volume: &str,
+    ) -> Result<(HostToken, usize)> {
         let token = self.gate.admit(headers)?;
         let is_it = |it: &VolumeState| it.volume.id.to_string() == volume;
         let served = self.volumes.iter().position(is_it);
@@ -113,7 +117,7 @@ impl App {
     }
 
     /// Like [`require`](Self::require), for the volume at a position.
-    pub fn require_of(
+    pub(crate) fn require_of(
         &self,
         token: &HostToken,
         served: usize,
@@ -148,7 +152,7 @@ impl VolumeState {
 
 impl App {
     /// Removes the names that the token may not see.
-    pub fn retain_visible(
+    pub(crate) fn retain_visible(
         &self,
         token: &HostToken,
         served: usize,

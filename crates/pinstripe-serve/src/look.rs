@@ -22,7 +22,7 @@ use crate::tokens::HostToken;
 /// The longest request for a look.
 const BODY_MAX_BYTES: u64 = 1024;
 
-/// Looks at the members that a request names, or at all.
+/// Reads listings and small extents of the members that a request names, or of all.
 pub(crate) async fn look(
     app: &Arc<App>,
     token: &HostToken,
@@ -59,7 +59,7 @@ pub(crate) async fn look(
     Ok(bytes(out))
 }
 
-/// A look at one member.
+/// The part of a look that concerns one member.
 struct OneLook {
     app: Arc<App>,
     token: HostToken,
@@ -70,7 +70,8 @@ struct OneLook {
 }
 
 impl OneLook {
-    /// What cannot be listed or read is left out: the client asks for it again, and gets the error.
+    /// Omits each listing and extent that cannot be read: the client requests it again, and gets the
+    /// error.
     fn run(&self) -> MemberLook {
         let label = self.wanted.labels.then(|| self.read(ExtentName::Label)).flatten();
         let kinds: HashSet<ExtentKind> = self.wanted.kinds.iter().copied().collect();

@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_secs(10);
 
 impl App {
     /// The state of every volume now. Reads no member.
-    pub fn status(&self) -> Vec<VolumeStatus> {
+    pub(crate) fn status(&self) -> Vec<VolumeStatus> {
         let now = clock::now().0;
         let tokens = self.gate.tokens.all().unwrap_or_default();
         let of_volume = |it: &VolumeState| {
@@ -44,7 +44,7 @@ impl App {
     }
 
     /// Checks the members from time to time, until the runtime ends.
-    pub async fn watch_members(self: Arc<Self>) {
+    pub(crate) async fn watch_members(self: Arc<Self>) {
         loop {
             for served in &self.volumes {
                 let mut states = Vec::new();
