@@ -1,5 +1,7 @@
 //! Sends requests to one server, again where that is safe, within a deadline.
 
+#![allow(clippy::disallowed_methods, reason = "waits before a request is sent again")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -12,6 +12,8 @@
 //! and snapshots; an object without a record belongs to no host; a name belongs to the first host
 //! that put it. A record at the end that was torn by a power cut is cut off.
 
+#![allow(clippy::disallowed_methods, reason = "the file of the ledger")]
+
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;

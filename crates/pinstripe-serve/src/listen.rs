@@ -1,5 +1,7 @@
 //! Accepts connections, with limits, until the server is told to end.
 
+#![allow(clippy::disallowed_methods, reason = "opens the socket of the server")]
+
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

@@ -1,5 +1,7 @@
 //! Files of the server's state: replaced completely and durably, readable only by their owner.
 
+#![allow(clippy::disallowed_methods, reason = "the files of the server's state")]
+
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

@@ -4,6 +4,8 @@
 //! replaced under a lock, so that two verbs do not lose each other's change; a running server reads
 //! the file again when it changed, before it accepts the next request.
 
+#![allow(clippy::disallowed_methods, reason = "the file of tokens and its lock")]
+
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};

@@ -203,10 +203,8 @@ impl AlsaPcm {
     fn configure(&mut self, wish: &CardWish) -> Result<()> {
         let mut params = std::ptr::null_mut();
         // SAFETY: the pointer is written only.
-        self.check(
-            unsafe { (self.library.hardware_new)(&raw mut params) },
-            "cannot be configured, because memory is lacking",
-        )?;
+        let code = unsafe { (self.library.hardware_new)(&raw mut params) };
+        self.check(code, "cannot be configured, because memory is lacking")?;
         let done = self.set_hardware(wish, params);
         // SAFETY: allocated above, and freed once.
         unsafe { (self.library.hardware_free)(params) };

@@ -1,5 +1,7 @@
 //! A server and its clients over loopback.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+
 mod hostile;
 mod page;
 mod roles;
