@@ -382,8 +382,6 @@ pub fn outcome(done: &Done, job: &Job, policy: Policy, is_direct: bool) -> Outco
     if done.written_bytes > 0 && !is_durable {
         notes.push(Note::AcceptedNotDurable);
     }
-    // Parts of pages go through the page cache.
-    let is_direct = is_direct && job.pattern.block_bytes.is_multiple_of(rustix::param::page_size());
     if policy.is_direct() && !is_direct {
         notes.push(Note::NotDirect);
     }
