@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatVfs, StatxFlags};
 use rustix::io::Errno;
 
 /// A line of the kernel's table of mounts.
@@ -78,6 +78,12 @@ pub fn holding<M: Borrow<MountInfo>>(
 ) -> Option<M> {
     let numbers = numbers(device);
     innermost(mounts.into_iter().filter(|it| it.borrow().device == numbers), path)
+}
+
+/// The free bytes of a file system; `None` if it reports no size, as ramfs and some FUSE file
+/// systems do: the space is then unknown, not used up.
+pub fn free_bytes(space: &StatVfs) -> Option<u64> {
+    (space.f_blocks > 0).then(|| space.f_bavail.saturating_mul(space.f_frsize))
 }
 
 /// The mount that holds a path, which may be relative. Files of btrfs have other device numbers

@@ -16,8 +16,9 @@ mod pipeline;
 mod source;
 
 pub use format::{
-    BatchExtent, End as OutputEnd, FRAME_BYTES, Frame, FrameKind, Head as OutputHead, Identity,
-    LogIndex, Manifest, PAGE_BYTES, PAGES_BYTES, SET_ROWS, SplitLayout, Tag, Use, unit_bytes,
+    ALIGN_BYTES, BatchExtent, End as OutputEnd, FRAME_BYTES, Frame, FrameKind, Head as OutputHead,
+    Identity, LogIndex, Manifest, PAGE_BYTES, PAGES_BYTES, SET_ROWS, SplitLayout, Tag, Use,
+    unit_bytes,
 };
 pub use ops::join::{
     JoinOptions, Joined, inspect as look_at_output, open as open_outputs, require_complete,

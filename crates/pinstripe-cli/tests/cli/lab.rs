@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
+use pinstripe_testing::{in_own_mounts, is_root, mount, unmount};
 use serde_json::Value;
 
 use crate::lab_fs::Loop;
+use crate::mount::Mounted;
 use crate::stand::{Stand, assert_ends, each_at_once, skipped};
 
 /// Each run waits and watches the machine for a third of a second, in which another can be made.
@@ -578,7 +582,100 @@ fn memory_is_labelled() {
         return skipped("memory_is_labelled", "no memory file system");
     }
     let ran = stand.run(&format!("lab run fileio {QUICK} --modes seqwr,rndrd --runs 1"));
-    assert_eq!(ran.out.matches("in memory, not on a disk").count(), 2, "{}", ran.out);
+    assert_eq!(ran.out.matches("memory, no disk").count(), 2, "{}", ran.out);
+}
+
+/// Measures in a directory, and returns what was printed.
+fn measured_in(stand: &Stand, dir: &str) -> String {
+    let line = format!("lab run fileio {QUICK} --modes seqwr,rndrd --runs 1 --dir {dir}");
+    stand.run(&line).ends(0, &line)
+}
+
+#[test]
+fn memory_below_an_overlay_and_ramfs_are_labelled() {
+    const TEST: &str = "memory_below_an_overlay_and_ramfs_are_labelled";
+    in_own_mounts(TEST, || {
+        let stand = Stand::new();
+        for dir in ["ram", "tmp", "low", "over"] {
+            fs::create_dir(stand.path(dir)).unwrap();
+        }
+        if !mount("ramfs", "rw", Path::new("none"), &stand.path("ram")) {
+            return skipped(TEST, "ramfs cannot be mounted here");
+        }
+        // ramfs reports a size of 0 bytes, which is no lack of space.
+        let told = measured_in(&stand, "ram");
+        assert_eq!(told.matches("memory, no disk").count(), 2, "{told}");
+        let init = "init --encryption none --member ram/m --quiet";
+        stand.run(init).ends(0, init);
+        let backup = "backup low --store ram/m --quiet";
+        stand.run(backup).ends(0, backup);
+        unmount(&stand.path("ram"));
+
+        assert!(mount("tmpfs", "rw", Path::new("none"), &stand.path("tmp")));
+        for dir in ["tmp/up", "tmp/work"] {
+            fs::create_dir(stand.path(dir)).unwrap();
+        }
+        let [low, up, work] = ["low", "tmp/up", "tmp/work"].map(|dir| stand.path(dir));
+        let layers = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            low.display(),
+            up.display(),
+            work.display()
+        );
+        if !mount("overlay", &layers, Path::new("none"), &stand.path("over")) {
+            return skipped(TEST, "no overlay can be mounted here");
+        }
+        let told = measured_in(&stand, "over");
+        assert_eq!(told.matches("memory, no disk").count(), 2, "{told}");
+        unmount(&stand.path("over"));
+        unmount(&stand.path("tmp"));
+        // On a disk, the same is not labelled.
+        if !measured_in(&stand, "low").contains("memory, no disk") {
+            return;
+        }
+        skipped(TEST, "the directory of the test is in memory");
+    });
+}
+
+#[test]
+fn files_of_another_process_are_labelled() {
+    const TEST: &str = "files_of_another_process_are_labelled";
+    let bindfs = Command::new("bindfs").arg("--version").output();
+    if bindfs.is_err() {
+        return pinstripe_testing::not_installed(TEST, "bindfs");
+    }
+    in_own_mounts(TEST, || {
+        let stand = Stand::new();
+        let [below, shown] = ["below", "shown"].map(|dir| stand.path(dir));
+        fs::create_dir(&below).unwrap();
+        fs::create_dir(&shown).unwrap();
+        if !Command::new("bindfs").args([&below, &shown]).status().unwrap().success() {
+            return skipped(TEST, "FUSE cannot be mounted here");
+        }
+        let told = measured_in(&stand, "shown");
+        unmount(&shown);
+        assert_eq!(told.matches("memory, no disk").count(), 2, "{told}");
+    });
+}
+
+/// The newest snapshot is a symlink in the mount: what it leads to is read.
+#[test]
+fn a_tree_of_a_mount_is_read_and_labelled() {
+    const TEST: &str = "a_tree_of_a_mount_is_read_and_labelled";
+    if !Path::new("/dev/fuse").exists() || !is_root() {
+        return skipped(TEST, "FUSE cannot be mounted here");
+    }
+    let stand = Stand::with_store();
+    stand.run("backup src --store m0 --quiet").ends(0, "backup");
+    let mounted = Mounted::of(&stand, "mount mnt --store m0", "mnt");
+    let quick = "--runs 1 --warm-up 0 --patience 0 --out r.json";
+    let line = format!("lab run dedup --tree {{}}/mnt/latest {quick}");
+    let told = stand.run(&line).ends(0, &line);
+    assert!(told.contains("memory, no disk"), "{told}");
+    let results: Value = serde_json::from_slice(&fs::read(stand.path("r.json")).unwrap()).unwrap();
+    let run = &results["variants"][0]["runs"][0];
+    assert!(run["read_bytes"].as_u64().unwrap() > 700_000, "{run}");
+    assert_eq!(mounted.end(), 0);
 }
 
 /// Parts of pages go through the page cache.

@@ -39,6 +39,8 @@ fn patterns_of_a_restore_that_match_nothing_are_named() {
     assert!(stand.path("some").join(src.strip_prefix("/").unwrap()).join("hello").exists());
     let in_place = stand.run("restore latest --to {}/deep/none3 --in-place --include *.jpg");
     assert_ends(&in_place, 11, "*.jpg");
+    let full = stand.run("restore latest --to src --include *.jpg");
+    assert_ends(&full, 14, "not empty");
     for made in ["none", "none2", "deep"] {
         assert!(!stand.path(made).exists(), "{made}: nothing is restored, so nothing is made");
     }

@@ -1,7 +1,7 @@
 //! Measures the savings of every sort of dedup on a tree, by a survey of the library.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pinstripe::{Exclude, Limits, MEMORY_DEFAULT_BYTES, SURVEY_LENGTHS, Survey, analyze};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -74,8 +74,11 @@ const OPTIONS: &[CaseOption] = &[
 ];
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
-    let trees: Vec<PathBuf> = values.texts("tree").into_iter().map(PathBuf::from).collect();
-    trees.iter().try_for_each(|tree| shared::refuse_missing_tree(tree))?;
+    let trees: Vec<PathBuf> = values
+        .texts("tree")
+        .into_iter()
+        .map(|tree| shared::existing_tree(Path::new(tree)))
+        .collect::<Result<_>>()?;
     refuse_nested(&trees)?;
     let mut corpora: Vec<Vec<PathBuf>> = match trees.as_slice() {
         [] => setting.dirs.iter().map(|dir| vec![dir.clone()]).collect(),

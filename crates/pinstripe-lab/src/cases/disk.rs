@@ -78,7 +78,7 @@ impl Work {
             Work::StreamRead => Ok((stream::read(job, spans, span_bytes, live)?, false)),
             Work::Requests(..) => {
                 let area = area();
-                Ok((io::run(job, area, live)?, area.is_direct()))
+                Ok((io::run(job, area, live)?, area.is_direct(job.pattern.block_bytes)))
             }
         }
     }

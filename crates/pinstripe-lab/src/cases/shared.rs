@@ -9,6 +9,7 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::Policy;
+use pinstripe_io::mounts;
 use pinstripe_io::remove::remove_tree;
 
 use super::{CaseOption, Setting, ValueForm, Values, leftovers};
@@ -271,17 +272,20 @@ fn engine(values: &Values) -> Engine {
     }
 }
 
-/// Checks that a tree that a case reads is a directory.
+/// Checks that a tree that a case reads is a directory. Returns its path; the walkers do not follow
+/// a symlink, so it is replaced by the path of the directory that it leads to.
 ///
 /// # Errors
 /// Fails with [`Kind::NotFound`] when it does not exist, with [`Kind::Usage`] when it is a file, or
 /// with [`Kind::Io`].
-pub(super) fn refuse_missing_tree(tree: &Path) -> Result<()> {
-    let found =
-        fs::metadata(tree).map_err(|error| Error::of_named("cannot open the tree", tree, error))?;
-    match found.is_dir() {
-        true => Ok(()),
-        false => Err(Error::new(Kind::Usage, "the tree is not a directory").at(tree)),
+pub(super) fn existing_tree(tree: &Path) -> Result<PathBuf> {
+    let failed = |error| Error::of_named("cannot open the tree", tree, error);
+    if !fs::metadata(tree).map_err(failed)?.is_dir() {
+        return Err(Error::new(Kind::Usage, "the tree is not a directory").at(tree));
+    }
+    match fs::symlink_metadata(tree).map_err(failed)?.is_symlink() {
+        true => fs::canonicalize(tree).map_err(failed),
+        false => Ok(tree.to_path_buf()),
     }
 }
 
@@ -293,10 +297,7 @@ pub(crate) fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<
     let free = rustix::fs::statvfs(dir).map_err(|errno| {
         Error::io("the free space of this directory cannot be determined", dir, errno)
     })?;
-    let free = free.f_bavail * free.f_frsize;
-    if free >= bytes {
-        return Ok(());
-    }
+    let Some(free) = mounts::free_bytes(&free).filter(|free| *free < bytes) else { return Ok(()) };
     let error =
         Error::new(Kind::NoSpace, format!("this directory has too little space for {what}"))
             .at(dir);
@@ -386,8 +387,6 @@ pub fn outcome(done: &Done, job: &Job, policy: Policy, is_direct: bool) -> Outco
     if done.written_bytes > 0 && !is_durable {
         notes.push(Note::AcceptedNotDurable);
     }
-    // Parts of pages go through the page cache.
-    let is_direct = is_direct && job.pattern.block_bytes.is_multiple_of(rustix::param::page_size());
     if policy.is_direct() && !is_direct {
         notes.push(Note::NotDirect);
     }

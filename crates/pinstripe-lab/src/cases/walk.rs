@@ -117,8 +117,8 @@ pub fn beside(
     }
     ways.dedup();
     ways.extend(others.iter().map(|(name, threads, _)| (*name, *threads)));
-    let tree = values.text("tree").map(PathBuf::from);
-    tree.iter().try_for_each(|tree| shared::refuse_missing_tree(tree))?;
+    let tree =
+        values.text("tree").map(|tree| shared::existing_tree(Path::new(tree))).transpose()?;
     let dir = if tree.is_none() { Some(shared::one_directory(setting)?) } else { None };
     Ok(Box::new(WalkCase {
         parameters: shared::parameters(OPTIONS, values),

@@ -91,6 +91,8 @@ impl Place {
         let number = number_of(path);
         let mount = number.and_then(|number| mount_of(root, path, number));
         let space = rustix::fs::statvfs(path).ok().filter(|_| mount.is_some());
+        let space =
+            space.and_then(|it| Some((it.f_blocks * it.f_frsize, mounts::free_bytes(&it)?)));
         let disk = number.and_then(|number| {
             let of_source = || number_of(&mount.as_ref()?.source);
             disk_of(root, number).or_else(|| disk_of(root, of_source()?))
@@ -99,7 +101,7 @@ impl Place {
             path: path.to_string_lossy().into_owned(),
             file_system: mount.as_ref().map(|it| it.kind.clone()),
             mount_options: mount.map(|it| it.all_options()),
-            space: space.map(|it| (it.f_blocks * it.f_frsize, it.f_bavail * it.f_frsize)),
+            space,
             disk,
         }
     }

@@ -34,6 +34,7 @@ pub use pattern::{Direction, Order, Pattern, Request};
 pub(crate) use stored::StoredFiles;
 #[cfg(test)]
 pub use stored::packs_of;
+pub(crate) use target::suits_direct;
 pub use target::{Area, Target};
 pub use work::run;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::device::{Access, AlignedBuf, Device, FileDevice, Policy, SharedDevice};
+use pinstripe_io::device::{Access, AlignedBuf, Caps, Device, FileDevice, Policy, SharedDevice};
 use rustix::fs::Advice;
 
 use super::Content;
@@ -37,6 +37,12 @@ const FILL_BYTES: usize = 1 << 20;
 /// The kernel limits one advice call to its read-ahead size, 128 KiB by default
 /// (`force_page_cache_ra` in mm/readahead.c).
 const ADVICE_BYTES: u64 = 128 << 10;
+
+/// Whether requests of this size, one after the other, can bypass the page cache completely: parts of
+/// an alignment unit of the device, at least a page, go through the page cache.
+pub(crate) fn suits_direct(caps: &Caps, block_bytes: usize) -> bool {
+    block_bytes.is_multiple_of(caps.align_bytes as usize)
+}
 
 impl Target {
     /// A target on any device, for example on a wrapper.
@@ -90,9 +96,10 @@ impl Target {
         Ok(began.elapsed())
     }
 
-    /// Whether requests bypass the page cache; `None` if this was not requested.
-    pub fn is_direct(&self) -> Option<bool> {
-        self.file.as_ref().map(|file| file.policy().is_direct())
+    /// Whether requests of this size bypass the page cache; `None` if the target is not a file.
+    pub fn is_direct(&self, block_bytes: usize) -> Option<bool> {
+        let suits = suits_direct(&self.device.caps(), block_bytes);
+        self.file.as_ref().map(|file| file.policy().is_direct() && suits)
     }
 
     /// Tells the kernel that these bytes will be read soon. Does nothing if the target is not a
@@ -251,8 +258,8 @@ impl Area {
         self.targets.iter().try_for_each(Target::drop_cache)
     }
 
-    /// Whether all requests bypass the page cache.
-    pub fn is_direct(&self) -> bool {
-        self.targets.iter().all(|target| target.is_direct() == Some(true))
+    /// Whether all requests of this size bypass the page cache.
+    pub fn is_direct(&self, block_bytes: usize) -> bool {
+        self.targets.iter().all(|target| target.is_direct(block_bytes) == Some(true))
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pinstripe_io::device::{Access, MemoryDevice, Policy, SharedDevice};
+use pinstripe_io::device::{Access, Caps, MemoryDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
 
 use super::*;
@@ -246,4 +246,24 @@ fn a_job_on_several_areas_is_made_on_each_of_them() {
     let job = Job { requests: Some(2), ..Job::new(pattern) };
     let done = run_each(&job, &areas, &live()).unwrap();
     assert_eq!((done.requests, done.written_bytes, done.syncs.count()), (6, 3 * 8192, 3));
+}
+
+#[test]
+fn only_multiples_of_the_alignment_of_a_device_bypass_the_page_cache() {
+    let caps = |align_bytes| Caps { align_bytes, is_block_device: true, device: None };
+    for (align_bytes, block_bytes, suits) in [
+        (4096, 4096, true),
+        (4096, 1 << 20, true),
+        (4096, 512, false),
+        (4096, 6000, false),
+        (4096, (64 << 10) + 512, false),
+        (16 << 10, 4096, false),
+        (16 << 10, 64 << 10, true),
+    ] {
+        assert_eq!(
+            suits_direct(&caps(align_bytes), block_bytes),
+            suits,
+            "{align_bytes} {block_bytes}"
+        );
+    }
 }

@@ -118,7 +118,7 @@ impl Note {
             Note::PageCache => "page cache",
             Note::AcceptedNotDurable => "accepted, not durable",
             Note::NotDirect => "not direct",
-            Note::Memory => "in memory, not on a disk",
+            Note::Memory => "memory, no disk",
             Note::Wrapped => "wrapped around",
             Note::OtherProgram => "measured by another program",
             Note::BesideOthers => "measured during other load",

@@ -381,7 +381,7 @@ impl Member for DirectoryMember {
     fn caps(&self) -> Caps {
         let root = self.tree.root();
         let space = rustix::fs::fstatvfs(root).ok();
-        let free_bytes = space.as_ref().map(|it| it.f_bavail.saturating_mul(it.f_frsize));
+        let free_bytes = space.as_ref().and_then(pinstripe_io::mounts::free_bytes);
         let free_bytes = self.tree.free_bytes().or(free_bytes);
         Caps {
             device: rustix::fs::fstat(root).ok().map(|stat| stat.st_dev),

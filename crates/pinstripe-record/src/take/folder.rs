@@ -20,6 +20,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
+use pinstripe_io::mounts::free_bytes;
 use pinstripe_io::remove::remove_tree;
 use rustix::fs::Advice;
 
@@ -177,7 +178,8 @@ impl TakeFile {
         let Some(file) = &self.file else { return Ok(false) };
         // A file system may keep the blocks it has allocated for a range that it finally refuses
         // (ext4), so that one stream would take all the space that is left.
-        let free = rustix::fs::fstatvfs(file).map_or(u64::MAX, |it| it.f_bavail * it.f_frsize);
+        let free = rustix::fs::fstatvfs(file).ok().and_then(|it| free_bytes(&it));
+        let free = free.unwrap_or(u64::MAX);
         if (range.end - range.start) > free / 2 {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -521,8 +523,7 @@ impl TakeFolder for DiskFolder {
     }
 
     fn free_bytes(&self) -> Option<u64> {
-        let found = rustix::fs::statvfs(&self.path).ok()?;
-        Some(found.f_bavail * found.f_frsize)
+        free_bytes(&rustix::fs::statvfs(&self.path).ok()?)
     }
 
     fn path(&self) -> &Path {

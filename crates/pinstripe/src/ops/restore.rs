@@ -160,13 +160,20 @@ impl<'a> Selection<'a> {
     /// be read is left to the restore, which reports what is lost.
     ///
     /// # Errors
-    /// Fails with [`Kind::NotFound`] and the first pattern.
+    /// Fails with [`Kind::NotFound`] and the first pattern; first, as a dry run does, with the
+    /// reasons to refuse an existing target.
     fn require_match(&self) -> Result<()> {
-        let filter = &self.options.filter;
-        if filter.include.is_some() && matches!(self.entries(None)?.next_entry(), Ok(None)) {
-            filter.refuse_without_match()?;
+        let RestoreOptions { to, filter, .. } = self.options;
+        if filter.include.is_none() {
+            return Ok(());
         }
-        Ok(())
+        if let Some(sink) = TreeSink::inspect(to, self.options.rules_to_look())? {
+            self.check_above(&sink)?;
+        }
+        match self.entries(None)?.next_entry() {
+            Ok(None) => filter.refuse_without_match(),
+            Ok(Some(_)) | Err(_) => Ok(()),
+        }
     }
 
     /// Returns the leading part that is removed from the paths of entries.

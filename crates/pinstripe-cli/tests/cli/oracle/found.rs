@@ -1,7 +1,7 @@
 //! Differences between the product and the model that seeds found, one test for each.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use pinstripe_testing::{in_own_mounts, skipped};
@@ -208,4 +208,26 @@ fn a_mount_in_the_way_has_one_reason() {
         assert_eq!(reasons[0], reasons[1]);
         unmount(&at, UnmountFlags::DETACH).unwrap();
     });
+}
+
+/// A file that is kept because of its size and time has a byte where the snapshot has a hole.
+#[test]
+fn verify_finds_a_byte_in_a_hole() {
+    let stand = with_files(&["a"]);
+    let source = fs::File::create(stand.path("src/sparse")).unwrap();
+    source.write_all_at(b"data", 0).unwrap();
+    source.set_len(1 << 20).unwrap();
+    assert_ends(&run(&stand, "backup src -q"), 0);
+    let line = "restore latest:{}/src --to to --in-place --verify --json";
+    assert_ends(&run(&stand, line), 0);
+    let restored = stand.path("to/sparse");
+    let time = fs::metadata(&restored).unwrap().modified().unwrap();
+    let file = fs::File::options().write(true).open(&restored).unwrap();
+    file.write_all_at(b"!", 500_000).unwrap();
+    file.set_modified(time).unwrap();
+    let found = run(&stand, line);
+    assert_ends(&found, 3);
+    assert!(found.err.contains("are not zeros"), "{}", found.err);
+    assert_ends(&run(&stand, &format!("{line} --checksum")), 0);
+    assert_ends(&run(&stand, line), 0);
 }

@@ -160,6 +160,8 @@ pub struct RestoreAsked {
     pub checksum: bool,
     pub delete: bool,
     pub yes: bool,
+    /// Of the real run: a dry run writes nothing that could be read again.
+    pub verify: bool,
     pub include: Vec<ModelPattern>,
     pub exclude: Vec<ModelPattern>,
 }
@@ -201,6 +203,8 @@ pub struct Outcome {
     pub lost: BTreeSet<PathBuf>,
     pub warned: BTreeSet<PathBuf>,
     pub after: BTreeMap<PathBuf, Wanted>,
+    /// Files whose content differs from the snapshot's, which is not seen without `--verify`.
+    pub differ: BTreeSet<PathBuf>,
     /// Entries that are correct already: their ctime stays.
     pub untouched: BTreeSet<PathBuf>,
     /// Directories whose times are not restored, but follow from what is restored in them.
@@ -333,6 +337,13 @@ impl Restore<'_> {
                 self.other(&mut outcome, seen, &place, &groups, &mut firsts);
             }
         }
+        for (path, seen) in entries.iter().filter(|(_, seen)| seen.kind == NodeKind::File) {
+            let place = self.place(path);
+            let after = outcome.after.get(&place);
+            if after.is_some_and(|it| it.seen.content != seen.content) {
+                outcome.differ.insert(place);
+            }
+        }
         let is_alone = self.saved.tree.get(&self.asked.path).is_some_and(|it| !it.is_directory());
         if !entries.iter().any(|(path, _)| **path == self.asked.path) {
             outcome.loose.insert(self.asked.to.clone());
@@ -374,7 +385,8 @@ impl Restore<'_> {
         let is_target = *place == self.asked.to && !self.asked.to_origin;
         let before = self.before.get(place);
         let there = before.filter(|it| it.is_directory());
-        let is_alike = there.is_some_and(|it| it.mode == seen.mode && it.owner == seen.owner);
+        let facts = |it: &TreeNode| (it.mode, it.owner, it.xattrs.clone());
+        let is_alike = there.is_some_and(|it| facts(it) == facts(seen));
         let can_hold = self.asked.in_place || self.asked.overwrite;
         match (before, is_alike) {
             (None, _) if is_target => {}
@@ -442,8 +454,8 @@ impl Restore<'_> {
             return (new, false);
         };
         let id = |path: &PathBuf| self.before.get(path).map(|it| it.id);
-        let has_metadata =
-            (there.mode, there.owner, there.mtime) == (seen.mode, seen.owner, seen.mtime);
+        let facts = |it: &TreeNode| (it.mode, it.owner, it.mtime, it.xattrs.clone());
+        let has_metadata = facts(there) == facts(seen);
         let same = |content: &[u8]| {
             let seen = TreeNode { content: content.to_vec(), ..seen.clone() };
             Wanted { seen, inode: Inode::Same(there.id) }
@@ -452,8 +464,14 @@ impl Restore<'_> {
             return (new, false);
         }
         if seen.kind != NodeKind::File {
-            let is_wanted = has_metadata && there.content == seen.content;
-            return if is_wanted { (same(&seen.content), true) } else { (new, false) };
+            let has_all = seen.xattrs.iter().all(|it| there.xattrs.get(it.0) == Some(it.1));
+            let facts = |it: &TreeNode| (it.mode, it.owner, it.mtime, it.content.clone());
+            if !has_all || facts(there) != facts(seen) {
+                return (new, false);
+            }
+            // What only the target has is not of the kind that a restore removes.
+            let seen = TreeNode { xattrs: there.xattrs.clone(), ..seen.clone() };
+            return (Wanted { seen, inode: Inode::Same(there.id) }, true);
         }
         let is_trusted = !self.asked.checksum
             && (there.size, there.mtime) == (seen.size, seen.mtime)

@@ -1,14 +1,14 @@
 //! Random trees on disk, with mounts, and what they look like.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use pinstripe_testing::noise;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, Timestamps, XattrFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 /// The page of the file system in memory: holes begin and end at its multiples.
@@ -17,6 +17,10 @@ const NAMES: &[&[u8]] =
     &[b"a", b"b", b"c d", b"n\nl", b"\xff\xfe", b"out", b"x.o", b"*", b"\xc3\xa9", b"a.b"];
 const TIMES: &[i64] = &[1_000_000_000, 1_234_567_890, 1_600_000_000];
 const MODES: &[u32] = &[0o644, 0o600, 0o755, 0o700, 0o4755, 0o1777, 0o400];
+/// The system allows `user.*` for files and directories alone.
+const ATTRIBUTES: &[&[u8]] = &[b"user.a", b"user.b c", b"user.\xff"];
+/// An attribute for symlinks, FIFOs, sockets and devices. If only the target has it, it stays.
+const TRUSTED: &[u8] = b"trusted.a";
 pub const TAG: &str = "CACHEDIR.TAG";
 pub const SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
@@ -71,10 +75,14 @@ pub struct TreeNode {
     pub data: u64,
     /// The content of a file, or the target of a symlink.
     pub content: Vec<u8>,
+    pub xattrs: Xattrs,
     /// Device and inode number.
     pub id: (u64, u64),
     pub links: u64,
 }
+
+/// Extended attributes by their names.
+pub type Xattrs = BTreeMap<OsString, Vec<u8>>;
 
 impl TreeNode {
     pub fn is_directory(&self) -> bool {
@@ -123,9 +131,46 @@ pub fn see(path: &Path, stat: &fs::Metadata) -> TreeNode {
         size: stat.size(),
         data: if kind == NodeKind::File { data_bytes(path, stat) } else { 0 },
         content,
+        xattrs: xattrs(path),
         id: (stat.dev(), stat.ino()),
         links: stat.nlink(),
     }
+}
+
+/// The attributes that everybody or root may set; none where the file system has none.
+fn xattrs(path: &Path) -> Xattrs {
+    let mut names = vec![0; 4096];
+    let Ok(length) = rustix::fs::llistxattr(path, &mut names[..]) else { return Xattrs::new() };
+    let names = names[..length].split(|byte| *byte == 0).map(OsStr::from_bytes);
+    let ours =
+        names.filter(|name| ATTRIBUTES.contains(&name.as_bytes()) || name.as_bytes() == TRUSTED);
+    let value = |name: &OsStr| {
+        let mut value = vec![0; 4096];
+        let length = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
+        value.truncate(length);
+        value
+    };
+    ours.map(|name| (name.to_os_string(), value(name))).collect()
+}
+
+/// Sets an attribute, or removes it, where the file system supports that.
+fn set_xattr(draw: &mut Draw, path: &Path) {
+    let kind = fs::symlink_metadata(path).unwrap().file_type();
+    let name = match kind.is_file() || kind.is_dir() {
+        true => ATTRIBUTES[draw.below(ATTRIBUTES.len())],
+        false => TRUSTED,
+    };
+    let name = OsStr::from_bytes(name);
+    let value: &[u8] = match draw.below(4) {
+        0 => {
+            let _ = rustix::fs::lremovexattr(path, name);
+            return;
+        }
+        1 => b"",
+        2 => b"one",
+        _ => &[0xff; 300],
+    };
+    let _ = rustix::fs::lsetxattr(path, name, value, XattrFlags::empty());
 }
 
 fn data_bytes(path: &Path, stat: &fs::Metadata) -> u64 {
@@ -326,6 +371,9 @@ impl Ground {
         if draw.one_in(4) {
             let owner = Some(*draw.pick(&[0, 7, 1000]));
             std::os::unix::fs::lchown(path, owner, owner).unwrap();
+        }
+        for _ in 0..draw.below(3) {
+            set_xattr(draw, path);
         }
         set_time(path, (*draw.pick(TIMES), 5));
     }

@@ -224,7 +224,7 @@ impl Plan for DiskPlan {
         let job = Job { seed, ..job.clone() };
         if in_turn.is_some() {
             let done = io::run_each(&job, &self.fresh, live)?;
-            let is_direct = self.fresh.iter().all(Area::is_direct);
+            let is_direct = self.fresh.iter().all(|area| area.is_direct(job.pattern.block_bytes));
             let mut outcome = shared::outcome(&done, &job, policy, is_direct);
             outcome.measured.figures.insert("stalls".to_owned(), shared::stalls(&done.writes));
             return Ok(outcome);

@@ -300,7 +300,8 @@ impl Plan for FsPlan {
         let before = (self.moved(), KernelThreads::read(root));
         let done = io::run(&job, &setup.area, live).map_err(|error| named(error, maker))?;
         let moved = self.moved().transfer_since(&before.0).unwrap_or_default();
-        let mut outcome = shared::outcome(&done, &job, policy, setup.area.is_direct());
+        let is_direct = setup.area.is_direct(job.pattern.block_bytes);
+        let mut outcome = shared::outcome(&done, &job, policy, is_direct);
         outcome.beside_read_bytes = moved.read_bytes.saturating_sub(outcome.measured.read_bytes);
         outcome.beside_written_bytes =
             moved.written_bytes.saturating_sub(outcome.measured.written_bytes);

@@ -149,7 +149,8 @@ impl Plan for QuickPlan {
         let job = probe.job(seed, self.bytes, self.time);
         let area = self.area.as_ref().expect("it was opened when the run was made ready");
         let done = io::run(&job, area, live)?;
-        let mut outcome = shared::outcome(&done, &job, probe.policy, area.is_direct());
+        let is_direct = area.is_direct(job.pattern.block_bytes);
+        let mut outcome = shared::outcome(&done, &job, probe.policy, is_direct);
         if probe.spec().metric.unit == "1/s" {
             outcome.measured.value = done.requests as f64 / (done.seconds + done.sync_s).max(1e-9);
         }

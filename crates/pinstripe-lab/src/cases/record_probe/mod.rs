@@ -224,8 +224,9 @@ impl RecordProbe {
     }
 
     fn notes_of(&self, way: Way) -> Vec<Note> {
+        let chunk_bytes = self.recording.chunk_bytes;
         let is_refused = way.policy.starts_with("direct")
-            && self.targets.iter().any(|it| it.is_direct() == Some(false));
+            && self.targets.iter().any(|it| it.is_direct(chunk_bytes) == Some(false));
         if let Some(writes) = way.of_recorder() {
             let is_refused = writes == WritePolicy::Direct
                 && self.take.as_ref().is_some_and(|it| !it.is_direct());

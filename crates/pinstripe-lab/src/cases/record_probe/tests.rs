@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pinstripe_io::device::FileDevice;
 use pinstripe_record::{DiskFolder, Manifest, TakeState};
 
 use super::*;
@@ -32,6 +33,25 @@ fn streams_are_recorded_by_every_policy_beside_nothing_and_beside_a_storm() {
     }
     assert_eq!(tables(&results)[0].to_json()["rows"].as_array().unwrap().len(), 8);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn chunks_that_are_not_whole_pages_are_not_direct() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = [("policies", "direct,direct+dsync,buffered"), ("under", "idle")];
+    let probe = dir.path().join("probe");
+    let supports = FileDevice::open(&probe, Access::Create, Policy::Direct).unwrap();
+    let supports = supports.policy().is_direct();
+    std::fs::remove_file(probe).unwrap();
+    for (chunk, suits) in [("6000", false), ("8K", true)] {
+        let results =
+            measured(&CASE, dir.path(), &[&SMALL[..], &plain, &[("chunk", chunk)]].concat());
+        for variant in &results.variants {
+            let is_direct = grid::parameter(variant, "policy").starts_with("direct");
+            let is_told = variant.runs[0].notes.contains(&Note::NotDirect);
+            assert_eq!(is_told, is_direct && !(suits && supports), "{chunk}: {}", variant.name);
+        }
+    }
 }
 
 #[test]

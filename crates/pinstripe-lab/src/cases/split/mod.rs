@@ -12,10 +12,10 @@ use std::time::Instant;
 use pinstripe::MEMORY_DEFAULT_BYTES;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_io::device::{Engine, Policy};
+use pinstripe_io::device::{Access, Device, Engine, FileDevice, Policy};
 use pinstripe_io::fault;
 use pinstripe_split::{
-    ByteSource, CodecChoice, Fake, SplitOptions, open_outputs, split, verify_outputs,
+    ALIGN_BYTES, ByteSource, CodecChoice, Fake, SplitOptions, open_outputs, split, verify_outputs,
 };
 use pinstripe_stripe::Codec;
 
@@ -23,6 +23,7 @@ use self::sample::SampleSource;
 use self::stopped::Stopped;
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
+use crate::io;
 use crate::result::{Measured, Metric, Note, Parameter, Results, Run};
 use crate::run::{CountedUnit, Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;
@@ -225,6 +226,17 @@ impl Split {
     }
 }
 
+/// Whether what a split writes, which it pads to [`ALIGN_BYTES`], can bypass the page cache
+/// completely.
+fn suits_direct(outputs: &[PathBuf], policy: Policy) -> Result<bool> {
+    let mut suits = true;
+    for path in outputs {
+        let caps = FileDevice::open(path, Access::Read, policy)?.caps();
+        suits &= io::suits_direct(&caps, ALIGN_BYTES as usize);
+    }
+    Ok(suits)
+}
+
 impl Plan for Split {
     fn parameters(&self) -> Vec<Parameter> {
         self.parameters.clone()
@@ -311,6 +323,8 @@ impl Plan for Split {
         let seconds = began.elapsed().as_secs_f64();
         let written: u64 = done.outputs.iter().map(|it| it.written_bytes).sum();
         let is_refused = done.outputs.iter().any(|it| it.fallback.is_some());
+        let is_indirect =
+            way.policy.is_direct() && (is_refused || !suits_direct(&options.outputs, way.policy)?);
         Ok(Outcome {
             measured: Measured {
                 value: self.bytes as f64 / seconds.max(1e-9) / 1e6,
@@ -322,10 +336,7 @@ impl Plan for Split {
                 ..Measured::default()
             },
             syncs: way.outputs as u64,
-            notes: (is_refused && way.policy.is_direct())
-                .then_some(Note::NotDirect)
-                .into_iter()
-                .collect(),
+            notes: is_indirect.then_some(Note::NotDirect).into_iter().collect(),
             ..Outcome::default()
         })
     }

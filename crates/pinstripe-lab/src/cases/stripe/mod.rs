@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe_array::{Level, Volume, check_create};
+use pinstripe_array::{BLOCK_BYTES, Level, Volume, check_create};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::random;
 use pinstripe_base::units::format_size;
@@ -20,6 +20,7 @@ use self::options::{NAMES, OPTIONS};
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::arrays::{self, Cost, LOADS, Load, Requests, TABLE_BYTES};
+use crate::io;
 use crate::result::{Measured, Metric, Note, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;
@@ -116,7 +117,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         at_once: at_once as usize,
         policy: values.parsed("policy")?,
         seed: setting.seed,
-        is_refused: false,
+        is_indirect: false,
         volumes: Vec::new(),
     };
     for array in stripe.arrays() {
@@ -142,8 +143,9 @@ struct Stripe {
     at_once: usize,
     policy: Policy,
     seed: u64,
-    /// Whether the file system of a member refuses direct I/O.
-    is_refused: bool,
+    /// Whether writes of a member go through the page cache in whole or in part, although they
+    /// should bypass it.
+    is_indirect: bool,
     /// The arrays: one for each value that cannot be changed on a running array, or one for all
     /// values.
     volumes: Vec<Volume>,
@@ -167,7 +169,7 @@ impl Stripe {
 
     fn devices(&mut self, array: usize) -> Result<Vec<SharedDevice>> {
         let bytes = self.bytes_of_member(array);
-        let mut is_refused = false;
+        let mut is_indirect = false;
         let mut device = |number: usize| -> Result<SharedDevice> {
             let name = format!("member{array}.{number}");
             if self.folders.is_empty() {
@@ -178,11 +180,13 @@ impl Stripe {
             let path = self.folders[number % self.folders.len()].path(&name);
             let device = FileDevice::open(path, Access::CreateNew, self.policy)?;
             device.set_len(bytes)?;
-            is_refused |= self.policy.is_direct() && !device.policy().is_direct();
+            // The smallest write of an array is a block.
+            let suits = io::suits_direct(&device.caps(), BLOCK_BYTES as usize);
+            is_indirect |= self.policy.is_direct() && !(device.policy().is_direct() && suits);
             Ok(Arc::new(device))
         };
         let devices: Result<Vec<_>> = (0..self.members).map(&mut device).collect();
-        self.is_refused |= is_refused;
+        self.is_indirect |= is_indirect;
         devices
     }
 
@@ -274,7 +278,7 @@ impl Plan for Stripe {
             seed: random::of_run(self.seed, number),
         };
         let cost = arrays::run(volume, load, requests, live)?;
-        let notes = self.is_refused.then_some(Note::NotDirect).into_iter().collect();
+        let notes = self.is_indirect.then_some(Note::NotDirect).into_iter().collect();
         Ok(Outcome { notes, ..outcome(&cost, load, requests.count) })
     }
 

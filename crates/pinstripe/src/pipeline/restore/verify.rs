@@ -1,5 +1,6 @@
 //! The third pass of a restore, on request: compares what was written with what was backed up.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use crossbeam_channel::bounded;
@@ -12,6 +13,11 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::record::ChunkRow;
+
+/// Bytes that are read at once where a file should have holes.
+const ZEROS_BYTES: usize = 64 << 10;
+
+const DIFFERS: &str = "the disk of the target may be failing: restore to another one";
 
 /// Reads every restored file again and compares it with the ids of its chunks.
 ///
@@ -80,9 +86,37 @@ fn verify_file(
                 Kind::Corrupt,
                 format!("the restored file differs from the backup at byte {offset} or later"),
             )
-            .advice("the disk of the target may be failing: restore to another disk"));
+            .advice(DIFFERS));
         }
         plan.monitor.add(Counter::CheckedBytes, u64::from(row.raw_bytes));
+    }
+    verify_holes(&file, entry.data_extents(), buffer)
+}
+
+/// Fails if the file has anything but zeros outside of `data`, which are ascending ranges. Holes of
+/// the file are skipped without reading.
+fn verify_holes(file: &SourceFile, data: Vec<Range<u64>>, buffer: &mut Vec<u8>) -> Result<()> {
+    buffer.resize(ZEROS_BYTES, 0);
+    let mut data = data.into_iter().peekable();
+    for found in file.data_extents()? {
+        let mut at = found.start;
+        while at < found.end {
+            while data.next_if(|range| range.end <= at).is_some() {}
+            let next = data.peek().cloned().unwrap_or(u64::MAX..u64::MAX);
+            let end = next.start.min(found.end);
+            if at >= end {
+                at = next.end;
+                continue;
+            }
+            let length = (end - at).min(ZEROS_BYTES as u64) as usize;
+            let read = file.read_at(at, &mut buffer[..length])?;
+            if read < length || buffer[..length].iter().any(|byte| *byte != 0) {
+                let what =
+                    format!("the restored bytes from {at} on are not zeros, unlike the backup");
+                return Err(Error::new(Kind::Corrupt, what).advice(DIFFERS));
+            }
+            at += length as u64;
+        }
     }
     Ok(())
 }
