@@ -126,7 +126,8 @@ pub fn announce(run: &Run, name: &str, served: &Served, bytes: u64) {
     for export in &served.exports {
         run.screen.say(&format!("  {}", escape::text(export)));
     }
-    run.screen.say(&format!("to stop it, press Ctrl-C or run 'pinstripe array stop {name}'"));
+    run.screen
+        .say(&format!("it is served until an interrupt (Ctrl-C) or 'pinstripe array stop {name}'"));
     run.screen.flush();
 }
 
