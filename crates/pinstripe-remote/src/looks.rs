@@ -178,7 +178,7 @@ impl LookState {
             for (kind, mut look) in kinds {
                 let left = announced.get(&(member, kind)).copied().or_else(|| usual(&kind));
                 let Some(left) = left else { continue };
-                look.extents.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+                look.extents.sort_unstable_by_key(|(id, _)| *id);
                 self.answers.insert((member, kind), Answered { left, look });
             }
         }

@@ -519,7 +519,7 @@ pub const PUBLIC_ROOTS: &[&str] =
 
 /// The number of public items of libraries that no other crate uses. The number is a ratchet, which
 /// may only be reduced.
-pub const UNUSED_PUBLIC_ITEMS: usize = 131;
+pub const UNUSED_PUBLIC_ITEMS: usize = 129;
 
 /// The number of cycles of files that import each other. The number is a ratchet, which may only be
 /// reduced.

@@ -78,7 +78,9 @@ fn a_clock_in_1970_or_years_ahead_does_not_decide_alone() {
 
     let (told, never_set) = clocked.backup("1970-01-05 10:00:00", "never set");
     assert!(
-        told.err.contains("this machine's clock is before the latest snapshot"),
+        told.err.contains(
+            "according to the clock of this machine, the latest snapshot is in the future"
+        ),
         "{}",
         told.err
     );
@@ -87,15 +89,15 @@ fn a_clock_in_1970_or_years_ahead_does_not_decide_alone() {
     // It continues the second one, so it is the latest, whatever its time says.
     let latest = hello("2025-06-01 12:00:00");
     assert_eq!(latest.out, "never set");
-    assert!(latest.err.contains("was behind when snapshot"), "{}", latest.err);
+    assert!(latest.err.contains("was behind the correct time when snapshot"), "{}", latest.err);
 
     let (_, ahead) = clocked.backup("2045-01-05 10:00:00", "years ahead");
     let latest = hello("2025-06-01 12:00:00");
     assert_eq!(latest.out, "never set", "nothing from the future is the latest");
-    assert!(latest.err.contains("is from the future"), "{}", latest.err);
+    assert!(latest.err.contains("is in the future"), "{}", latest.err);
 
     let judged = clocked.at("2025-06-01 12:00:00", "forget --keep-last 1 --json");
-    assert_ends(&judged, 0, "is from the future");
+    assert_ends(&judged, 0, "is in the future");
     let verdicts = judged.events_of("verdict");
     assert_eq!(reasons(&verdicts, &first), [""; 0]);
     assert_eq!(reasons(&verdicts, &second), ["last"]);
@@ -104,7 +106,9 @@ fn a_clock_in_1970_or_years_ahead_does_not_decide_alone() {
 
     let (told, _) = clocked.backup("2025-06-01 13:00:00", "right again");
     assert!(
-        told.err.contains("this machine's clock is before the latest snapshot"),
+        told.err.contains(
+            "according to the clock of this machine, the latest snapshot is in the future"
+        ),
         "{}",
         told.err
     );
@@ -116,9 +120,9 @@ fn a_clock_in_1970_or_years_ahead_does_not_decide_alone() {
 fn the_first_snapshot_of_a_clock_that_was_never_set_is_reported() {
     let Some(clocked) = Clocked::new("the_first_snapshot_of_a_clock") else { return };
     let (told, _) = clocked.backup("1970-01-01 00:00:10", "x");
-    assert!(told.err.contains("this machine's clock was never set"), "{}", told.err);
+    assert!(told.err.contains("the clock of this machine was never set"), "{}", told.err);
     let latest = clocked.at("2025-06-01 12:00:00", "ls latest");
-    assert_ends(&latest, 0, "was behind when snapshot");
+    assert_ends(&latest, 0, "was behind the correct time when snapshot");
 }
 
 /// Backs up at these times in UTC, and expects that `forget --keep-daily` in Berlin keeps those

@@ -290,7 +290,7 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
     let stand = Stand::new();
     let ran = stand.run("lab run iozone --dir . --dry-run --tests write,read --file-size 1M");
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(ran.out.contains("would create up to 2.0 MiB of files"), "{}", ran.out);
+    assert!(ran.out.contains("with up to 2.0 MiB of files"), "{}", ran.out);
     assert!(ran.out.contains("would run write (write a new file) 8 to 20 times"), "{}", ran.out);
     assert_eq!(fs::read_dir(stand.path("")).unwrap().count(), 0);
 }

@@ -92,6 +92,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("catalog", "its verbs are listed one by one"),
     ("catalog status", "it reads a file of this host"),
     ("overlay hint analyze probe config", "no verbs of a store"),
+    ("serve token connect", "the pairs use the store directly; serve.rs tests the server"),
     ("split join verify inspect array record recover play fakevmcore lab", "no verbs of a store"),
     ("completions man help", "they print what the program knows"),
 ];

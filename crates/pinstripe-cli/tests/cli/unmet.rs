@@ -141,7 +141,7 @@ fn a_path_below_a_file_does_not_exist() {
         assert_eq!(ran.code, 11, "{line}: {}", ran.err);
     }
     let some = stand.run("backup src src/hello/x");
-    assert_ends(&some, 3, "src/hello/x: cannot back this path up: Not a directory");
+    assert_ends(&some, 3, "src/hello/x: cannot back up this path: Not a directory");
     let listed = stand.command("backup --files-from").arg("list of both").output().unwrap();
     assert_eq!(listed.status.code(), Some(3));
     // A target need not exist, and cannot be created there.

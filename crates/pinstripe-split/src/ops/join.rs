@@ -176,7 +176,7 @@ pub fn run(
     }
     for lost in &joined.lost {
         let Range { start, end } = lost;
-        let what = format!("the bytes {start}..{end} of the source are lost");
+        let what = format!("bytes {start}..{end} are lost");
         monitor.loss(reader.head().source.as_str(), Error::new(Kind::TooManyLosses, what));
     }
     for Range { start, end } in &joined.changed {

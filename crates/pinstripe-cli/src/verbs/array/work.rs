@@ -234,7 +234,7 @@ fn print_report(run: &Run, report: &ReportDetail) -> Result<()> {
     }
     if is_scrub(report) && report.is_finished {
         let found = match report.mismatches.len() {
-            0 => "no mismatch was found",
+            0 => "nothing is wrong",
             _ => "the mismatches that were found are listed above",
         };
         run.screen.say(&format!("compared {} of each member: {found}", format_size(report.bytes)));

@@ -25,7 +25,7 @@ fn put(stand: &Stand, content: &[u8], bytes: u64) {
 fn is_served_without_b(stand: &Stand, options: &str, why: &str) {
     let shown = stand.run(&format!("array assemble pool {options}"));
     assert!(
-        shown.err.contains("/b: counts as absent: ") && shown.err.contains(why),
+        shown.err.contains("/b: this device counts as absent: ") && shown.err.contains(why),
         "{why}: {}",
         shown.err
     );

@@ -83,7 +83,8 @@ fn wait_and_stop_end_beside_a_rebuild_that_no_process_serves() {
         Some(1) => assert!(told.contains("the process that serves the array has ended"), "{told}"),
         code => assert_eq!(code, Some(18), "{told}"),
     }
-    let pending = "the work 'recover' is pending, but no process serves the array";
+    let pending =
+        "the work 'recover' on the array is not finished, but no process serves the array";
     for _ in 0..2 {
         assert_ends(&stand.run("array wait pool"), 18, pending);
         let stopped = good(&stand, "array stop pool");

@@ -27,7 +27,7 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         ("error=0", "'0' is not a known error"),
         ("op=append error=EIO", "is not a known operation"),
         ("lost", "does not have the form key=value"),
-        ("colour=red", "no 'colour'"),
+        ("colour=red", "the key 'colour'"),
         ("error=EIO,flip=1", "two effects"),
         ("op=read,op=append,flip=1", "has op twice"),
         ("op=read,torn=1", "never occur for the operation read"),

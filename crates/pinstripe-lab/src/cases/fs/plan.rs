@@ -238,12 +238,12 @@ impl Plan for FsPlan {
                     dir.display()
                 ),
                 format!(
-                    "for each run, create one of these file systems on the loop device: {names}"
+                    "create one of these file systems on the loop device for each run: {names}"
                 ),
             ],
             FsBacking::Device(device) => vec![
                 format!(
-                    "for each run, overwrite {} with one of these file systems: {names}",
+                    "overwrite {} with one of these file systems for each run: {names}",
                     device.display()
                 ),
                 format!("wipe the signature of the last file system from {}", device.display()),
