@@ -18,7 +18,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
 use pinstripe_member::{ExtentKind, ExtentName, PrefetchHint};
 
-use crate::protocol::{KindLook, LookRequest, MemberLook};
+use crate::protocol::{KindLook, LookRequest, MemberLook, MemberProperties};
 
 /// The age at which an answer is discarded.
 const FRESH: Duration = Duration::from_secs(10);
@@ -39,6 +39,7 @@ struct LookState {
     members: Vec<u16>,
     answers: HashMap<(u16, ExtentKind), Answered>,
     found_labels: HashMap<u16, Vec<u8>>,
+    properties: HashMap<u16, (Instant, MemberProperties)>,
     began: Option<Instant>,
 }
 
@@ -87,7 +88,14 @@ impl Looks {
     pub fn discard(&self) {
         let mut state = lock(&self.0);
         let members = std::mem::take(&mut state.members);
-        *state = LookState { members, ..LookState::default() };
+        // The space of a member is an estimate anyway.
+        let properties = std::mem::take(&mut state.properties);
+        *state = LookState { members, properties, ..LookState::default() };
+    }
+
+    /// The space of a member, and when it was requested, if a look has found it.
+    pub fn properties(&self, member: u16) -> Option<(Instant, MemberProperties)> {
+        lock(&self.0).properties.get(&member).copied()
     }
 
     /// The listing of a kind, if it was announced; `send` sends a request.
@@ -173,8 +181,9 @@ impl LookState {
         self.began = Some(began);
         let usual =
             |kind: &ExtentKind| announced.iter().find(|((_, of), _)| of == kind).map(|(_, it)| *it);
-        for MemberLook { member, label, kinds } in looks {
+        for MemberLook { member, label, properties, kinds } in looks {
             self.found_labels.extend(label.map(|label| (member, label)));
+            self.properties.extend(properties.map(|it| (member, (began, it))));
             for (kind, mut look) in kinds {
                 let left = announced.get(&(member, kind)).copied().or_else(|| usual(&kind));
                 let Some(left) = left else { continue };

@@ -1,9 +1,13 @@
 //! A member behind a server: every call is one HTTP request, or a few.
 
+#![allow(clippy::disallowed_methods, reason = "puts that are begun in advance have threads")]
+
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pinstripe_base::clock;
@@ -34,6 +38,9 @@ const SPAN_BYTES: u64 = 4 << 20;
 /// How long the properties of a member are used without asking again.
 const PROPERTIES_AGE: Duration = Duration::from_secs(5);
 
+/// A put in progress: the bytes, and the thread that waits for its answer.
+type Sending = (Vec<u8>, JoinHandle<Result<()>>);
+
 /// A member behind a server.
 pub(crate) struct ServedMember(Arc<Inner>);
 
@@ -46,14 +53,16 @@ struct Inner {
     /// Whether something was deleted since the last sync.
     has_deleted: AtomicBool,
     properties: Mutex<Option<(Instant, MemberProperties)>>,
+    /// Puts that were begun before the calls that wait for them.
+    puts: Mutex<HashMap<ExtentName, Sending>>,
 }
 
 impl ServedMember {
     pub fn new(client: Arc<RemoteClient>, place: ServedPlace) -> Self {
         let base = format!("{}/{}", place.volume, place.member);
         let (has_deleted, properties) = (AtomicBool::new(false), Mutex::new(None));
-        let (number, place) = (place.member, place.path());
-        ServedMember(Arc::new(Inner { client, number, base, place, has_deleted, properties }))
+        let (number, place, puts) = (place.member, place.path(), Mutex::default());
+        ServedMember(Arc::new(Inner { client, number, base, place, has_deleted, properties, puts }))
     }
 
     fn read_many(&self, wanted: &[WantedRange]) -> Result<Vec<Result<Vec<u8>>>> {
@@ -161,10 +170,10 @@ impl Inner {
     }
 
     fn properties(&self) -> Result<MemberProperties> {
-        let known = *lock(&self.properties);
-        if let Some((when, properties)) = known
-            && clock::since(when) < PROPERTIES_AGE
-        {
+        let known = [*lock(&self.properties), self.client.looks.properties(self.number)];
+        let is_fresh =
+            |(when, _): &(Instant, MemberProperties)| clock::since(*when) < PROPERTIES_AGE;
+        if let Some((_, properties)) = known.into_iter().flatten().find(is_fresh) {
             return Ok(properties);
         }
         let path = format!("{}/properties", self.base);
@@ -183,7 +192,14 @@ impl Member for ServedMember {
     }
 
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        self.0.put(name, bytes, Replace::Never)
+        let begun = lock(&self.0.puts).remove(&name);
+        match begun {
+            Some((sent, sending)) if sent == bytes => {
+                let ended = |_| Error::new(Kind::Io, "the put ended without a result");
+                sending.join().map_err(ended)?
+            }
+            _ => self.0.put(name, bytes, Replace::Never),
+        }
     }
 
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -288,7 +304,16 @@ impl Member for ServedMember {
 }
 
 impl BatchedMember for ServedMember {
-    fn put_ahead(&self, _: ExtentName, _: &[u8]) {}
+    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
+        let (inner, sent) = (Arc::clone(&self.0), bytes.to_vec());
+        let spawned = std::thread::Builder::new()
+            .name("put".to_owned())
+            .spawn(move || inner.put(name, &sent, Replace::Never));
+        // Without a thread, the call of `put` sends the request.
+        if let Ok(sending) = spawned {
+            lock(&self.0.puts).insert(name, (bytes.to_vec(), sending));
+        }
+    }
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         pinstripe_member::span_of(self, name, offset, bytes)

@@ -250,6 +250,8 @@ pub struct MemberLook {
     pub member: u16,
     /// The label.
     pub label: Option<Vec<u8>>,
+    /// The space of the member, if labels were asked for.
+    pub properties: Option<MemberProperties>,
     /// By kind.
     pub kinds: Vec<(ExtentKind, KindLook)>,
 }
@@ -297,7 +299,9 @@ impl MemberLook {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = Writer::new(out);
         writer.u16(self.member).u8(u8::from(self.label.is_some()));
-        writer.bytes(self.label.as_deref().unwrap_or_default()).varint(self.kinds.len() as u64);
+        writer.bytes(self.label.as_deref().unwrap_or_default());
+        let properties = self.properties.and_then(|it| serde_json::to_vec(&it).ok());
+        writer.bytes(&properties.unwrap_or_default()).varint(self.kinds.len() as u64);
         for (kind, KindLook { names, extents }) in &self.kinds {
             writer.u8(kind_number(*kind)).varint(names.len() as u64);
             for (id, bytes) in names {
@@ -327,6 +331,7 @@ impl MemberLook {
         let (member, has_label) = (reader.u16()?, reader.u8()? == 1);
         let label = reader.bytes()?.to_vec();
         let label = has_label.then_some(label);
+        let properties = serde_json::from_slice(reader.bytes()?).ok();
         let mut kinds = Vec::new();
         for _ in 0..reader.count(3)? {
             let kind = read_kind(reader)?;
@@ -342,7 +347,7 @@ impl MemberLook {
             }
             kinds.push((kind, look));
         }
-        Ok(MemberLook { member, label, kinds })
+        Ok(MemberLook { member, label, properties, kinds })
     }
 }
 
@@ -480,8 +485,8 @@ mod tests {
             extents: vec![([1; 16], b"abc".to_vec())],
         };
         let looks = vec![
-            MemberLook { member: 0, label: None, kinds: vec![(ExtentKind::Keys, keys)] },
-            MemberLook { member: 7, label: Some(b"label".to_vec()), kinds: Vec::new() },
+            MemberLook { kinds: vec![(ExtentKind::Keys, keys)], ..MemberLook::default() },
+            MemberLook { member: 7, label: Some(b"label".to_vec()), ..MemberLook::default() },
         ];
         let mut bytes = Vec::new();
         looks.iter().for_each(|look| look.encode(&mut bytes));

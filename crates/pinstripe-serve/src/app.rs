@@ -9,15 +9,15 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_base::sync::lock;
-use pinstripe_member::{ExtentKind, ExtentName, SharedMember};
-use pinstripe_remote::PAGE_NAMES;
+use pinstripe_member::{Caps, ExtentKind, ExtentName, SharedMember};
+use pinstripe_remote::{MemberProperties, PAGE_NAMES};
 use tokio::sync::Semaphore;
 
 use crate::auth::Gate;
 use crate::ledger::Ledger;
 use crate::logins::Logins;
 use crate::metrics::RequestMetrics;
-use crate::role::{Deed, Ownership};
+use crate::role::{Deed, Ownership, TokenRole};
 use crate::status::MemberState;
 use crate::tokens::HostToken;
 use crate::volume::ServedVolume;
@@ -141,6 +141,15 @@ impl App {
         let what = format!("a token with the role {} may not {deed} this in {kind}", token.role);
         Err(Error::new(Kind::NotAllowed, what)
             .advice("use a token with another role, which the server's administrator can add"))
+    }
+}
+
+/// The properties of a member, as a token may use it.
+pub(crate) fn properties_for(token: &HostToken, caps: Caps) -> MemberProperties {
+    MemberProperties {
+        free_bytes: caps.free_bytes,
+        is_full: caps.is_full,
+        is_append_only: caps.is_append_only || token.role != TokenRole::Admin,
     }
 }
 

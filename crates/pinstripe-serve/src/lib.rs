@@ -10,6 +10,7 @@
 //! * Memory is bounded: bodies are moved in pieces, or within a budget that all requests share.
 //! * Every wait has a deadline: for a handshake, a header, a piece of a body, a member.
 
+mod access_log;
 mod answer;
 mod app;
 mod auth;
@@ -30,6 +31,7 @@ mod tokens;
 mod volume;
 mod watch;
 
+pub use access_log::AccessLog;
 pub use identity::ServerKey;
 pub use listen::{ServerOptions, StoreServer};
 pub use role::TokenRole;

@@ -27,6 +27,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
+use crate::access_log::{AccessLog, LoggedRequest};
 use crate::app::{App, VolumeState};
 use crate::auth::Gate;
 use crate::identity::ServerKey;
@@ -62,6 +63,8 @@ pub struct ServerOptions {
     pub state: PathBuf,
     /// The server's key.
     pub identity: ServerKey,
+    /// The log of all requests.
+    pub access_log: Option<AccessLog>,
     /// How long open requests may take after the server was told to end.
     pub drain: Duration,
 }
@@ -72,6 +75,7 @@ pub struct StoreServer {
     listener: TcpListener,
     router: Router,
     app: Arc<App>,
+    log: Arc<Option<AccessLog>>,
     config: RwLock<Arc<ServerConfig>>,
     drain: Duration,
 }
@@ -106,7 +110,7 @@ impl StoreServer {
         options: ServerOptions,
     ) -> Result<StoreServer> {
         let failed = |error| Error::io("cannot set up", "the server", error);
-        let ServerOptions { volumes, state, identity, drain } = options;
+        let ServerOptions { volumes, state, identity, access_log, drain } = options;
         state_file::make_directory(&state)?;
         let served = volumes.into_iter().map(|volume| {
             let ledger = Ledger::open(&state.join(format!("owners-{}", volume.id)))?;
@@ -128,7 +132,15 @@ impl StoreServer {
             TcpListener::from_std(listener).map_err(failed)?
         };
         let config = RwLock::new(tls_config(identity)?);
-        Ok(StoreServer { runtime, listener, router: routes::router(&app), app, config, drain })
+        Ok(StoreServer {
+            runtime,
+            listener,
+            router: routes::router(&app),
+            app,
+            log: Arc::new(access_log),
+            config,
+            drain,
+        })
     }
 
     /// The address at which the server listens.
@@ -175,13 +187,29 @@ impl StoreServer {
             };
             let acceptor = TlsAcceptor::from(Arc::clone(&sync::read(&self.config)));
             let (router, watcher) = (self.router.clone(), graceful.watcher());
-            let app = Arc::clone(&self.app);
+            let seen = RequestsSeen { app: Arc::clone(&self.app), log: Arc::clone(&self.log) };
             self.runtime.spawn(async move {
                 let _slot = slot;
-                converse(stream, acceptor, router, app, watcher).await;
+                converse(stream, acceptor, router, seen, watcher).await;
             });
         }
         let _ = timeout(self.drain, graceful.shutdown()).await;
+    }
+}
+
+/// Counts and logs requests.
+#[derive(Clone)]
+struct RequestsSeen {
+    app: Arc<App>,
+    log: Arc<Option<AccessLog>>,
+}
+
+impl RequestsSeen {
+    fn count(&self, request: &LoggedRequest, status: u16, elapsed: Duration) {
+        self.app.metrics.count(request.method(), status, elapsed);
+        if let Some(log) = &*self.log {
+            log.write(request, status, elapsed);
+        }
     }
 }
 
@@ -190,7 +218,7 @@ async fn converse(
     stream: TcpStream,
     acceptor: TlsAcceptor,
     router: Router,
-    app: Arc<App>,
+    seen: RequestsSeen,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
     let _ = stream.set_nodelay(true);
@@ -212,13 +240,13 @@ async fn converse(
         .keep_alive_interval(HEADER)
         .keep_alive_timeout(HANDSHAKE);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (mut router, app) = (router.clone(), Arc::clone(&app));
+        let (mut router, seen) = (router.clone(), seen.clone());
         async move {
-            let (began, method) = (clock::monotonic(), request.method().clone());
+            let began = clock::monotonic();
+            let logged = LoggedRequest::new(request.method(), request.uri(), request.headers());
             let answered = router.call(request.map(axum::body::Body::new)).await;
             if let Ok(response) = &answered {
-                let code = response.status().as_u16();
-                app.metrics.count(method.as_str(), code, clock::since(began));
+                seen.count(&logged, response.status().as_u16(), clock::since(began));
             }
             answered
         }

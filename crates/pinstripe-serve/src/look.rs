@@ -13,7 +13,7 @@ use pinstripe_remote::{
 };
 
 use crate::answer::bytes;
-use crate::app::App;
+use crate::app::{App, properties_for};
 use crate::body::Pieces;
 use crate::extent::length_of;
 use crate::role::Deed;
@@ -76,7 +76,9 @@ impl OneLook {
         let label = self.wanted.labels.then(|| self.read(ExtentName::Label)).flatten();
         let kinds: HashSet<ExtentKind> = self.wanted.kinds.iter().copied().collect();
         let kinds = kinds.into_iter().filter_map(|kind| Some((kind, self.list(kind)?)));
-        MemberLook { member: self.number, label, kinds: kinds.collect() }
+        let properties =
+            self.wanted.labels.then(|| properties_for(&self.token, self.member.caps()));
+        MemberLook { member: self.number, label, properties, kinds: kinds.collect() }
     }
 
     fn list(&self, kind: ExtentKind) -> Option<KindLook> {

@@ -13,12 +13,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::sync::lock;
 use pinstripe_member::ExtentName;
-use pinstripe_remote::{
-    Hello, LAST_HEADER, MemberProperties, PAGE_NAMES, PROTOCOL, encode_page, kind_from,
-};
+use pinstripe_remote::{Hello, LAST_HEADER, PAGE_NAMES, PROTOCOL, encode_page, kind_from};
 
 use crate::answer::{answer, bytes, json};
-use crate::app::{Admitted, App, VolumeState};
+use crate::app::{Admitted, App, VolumeState, properties_for};
 use crate::extent;
 use crate::metrics::MEDIA_TYPE;
 use crate::page;
@@ -112,11 +110,7 @@ async fn properties(
         let admitted = app.admit(&headers, &volume, &member)?;
         let member = admitted.member;
         let caps = app.call(move || Ok(member.caps())).await?;
-        Ok(json(&MemberProperties {
-            free_bytes: caps.free_bytes,
-            is_full: caps.is_full,
-            is_append_only: caps.is_append_only || admitted.token.role != TokenRole::Admin,
-        }))
+        Ok(json(&properties_for(&admitted.token, caps)))
     };
     answer(find.await)
 }

@@ -335,7 +335,7 @@ pub const ROOMS: &[Rooms] = &[
             &["auth", "metrics"],
             &["status"],
             &["tokens", "ledger", "volume", "identity"],
-            &["role", "state_file", "body", "answer", "logins"],
+            &["access_log", "answer", "body", "logins", "role", "state_file"],
         ],
         neighbours: &[],
         narrow: &[],

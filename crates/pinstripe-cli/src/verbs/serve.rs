@@ -11,7 +11,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_io::paths;
 use pinstripe_member::{DirectoryMember, ExtentName, Places};
-use pinstripe_serve::{ServedVolume, ServerKey, ServerOptions, StoreServer, export_id};
+use pinstripe_serve::{AccessLog, ServedVolume, ServerKey, ServerOptions, StoreServer, export_id};
 use serde::{Deserialize, Serialize};
 
 use crate::escape;
@@ -66,6 +66,10 @@ pub struct ServeArgs {
     /// The private key of --tls-certificate, in a PEM file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
+
+    /// Append one JSON object for each request to this file, without secrets
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    access_log: Option<PathBuf>,
 
     /// How long open requests may take after the server was told to end
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration, default_value = "30s")]
@@ -139,6 +143,7 @@ impl ServeArgs {
             volumes: vec![volume],
             state: state.clone(),
             identity,
+            access_log: self.access_log.as_deref().map(AccessLog::open).transpose()?,
             drain: self.drain.0,
         };
         let server = match system::activated_socket() {

@@ -57,6 +57,7 @@ pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> Store
         volumes: vec![volume],
         state: state.path().to_path_buf(),
         identity,
+        access_log: None,
         drain: Duration::from_secs(5),
     };
     let server = StoreServer::bind(address, options).unwrap();
