@@ -88,7 +88,10 @@ fn wait_and_stop_end_beside_a_rebuild_that_no_process_serves() {
     for _ in 0..2 {
         assert_ends(&stand.run("array wait pool"), 18, pending);
         let stopped = good(&stand, "array stop pool");
-        assert!(stopped.contains("the array is not served, so there is nothing to stop"), "{stopped}");
+        assert!(
+            stopped.contains("the array is not served, so there is nothing to stop"),
+            "{stopped}"
+        );
     }
     assert_eq!(stand.run("array stop pool --force --json").summary()["was_served"], false);
     good(&stand, "array stop --scan");
@@ -100,7 +103,7 @@ fn wait_and_stop_end_beside_a_rebuild_that_no_process_serves() {
     copied(&stand);
     good(&stand, "array stop pool");
     assert_eq!(served.ended(), 0);
-    assert!(good(&stand, "array wait pool").contains("no work is running"));
+    assert!(good(&stand, "array wait pool").contains("the array is not served"));
 }
 
 #[test]
