@@ -86,10 +86,10 @@ fn two_hosts_back_up_through_a_server_and_restore() {
         done(&stand, host, &format!("connect {}", join(&stand, host, role)));
         let backup = done(&stand, host, "backup src");
         assert_eq!(backup.err, "", "{host}");
-        // The second one finds its parent. The tree of the second host is that of the first one,
-        // which it may not read.
+        // The second one finds its parent. The tree of the second host may be that of the first
+        // one, which it may not read.
         let again = done(&stand, host, "backup src --json").out;
-        assert_eq!(again.contains("\"read_bytes\":0"), host == "ant", "{again}");
+        assert!(host == "bee" || again.contains("\"read_bytes\":0"), "{again}");
     }
     assert_eq!(snapshots(&stand, "ant", ""), 2);
     assert_eq!(snapshots(&stand, "bee", ""), 2);

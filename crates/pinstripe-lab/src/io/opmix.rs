@@ -285,7 +285,7 @@ mod tests {
         let load =
             parse("Unlink \"\\nothing\" NT_STATUS_OK\nMkdir \"\\a\" NT_STATUS_OK\n").unwrap();
         let live = Live::new(Default::default());
-        let replayed = replay(&load, dir.path(), 1, Duration::from_millis(20), &live).unwrap();
+        let replayed = replay(&load, dir.path(), 1, Duration::from_millis(500), &live).unwrap();
         assert!(replayed.surprises > 0 && replayed.surprises <= replayed.times[3].count());
     }
 }

@@ -103,7 +103,7 @@ fn wait_and_stop_end_beside_a_rebuild_that_no_process_serves() {
     copied(&stand);
     good(&stand, "array stop pool");
     assert_eq!(served.ended(), 0);
-    assert!(good(&stand, "array wait pool").contains("no work is running"));
+    assert!(good(&stand, "array wait pool").contains("the array is not served"));
 }
 
 #[test]
