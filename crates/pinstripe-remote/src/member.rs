@@ -270,6 +270,10 @@ impl Member for ServedMember {
     }
 
     fn sweep(&self) -> Result<u64> {
+        // Unsealed data belongs to the server, and only an admin may have it removed.
+        if self.0.properties()?.is_append_only {
+            return Ok(0);
+        }
         let path = format!("{}/sweep", self.0.base);
         let swept = self.0.client.send(Method::POST, &path, 0, |request| request);
         let answer = swept.map_err(|error| error.at_instead(&self.0.place))?;
