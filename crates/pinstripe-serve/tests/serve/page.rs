@@ -1,6 +1,6 @@
 //! The page and the metrics.
 
-use pinstripe_serve::TokenRole;
+use pinstripe_serve::{NewToken, TokenRole};
 
 use crate::hostile::{exchange, status};
 use crate::setup::{StoreFixture, store};
@@ -76,4 +76,64 @@ fn metrics_are_for_admins() {
     }
     assert!(text.trim_end().ends_with("# EOF"), "{text}");
     assert_eq!(status(&get(&server, "/healthz", "")), 200);
+}
+
+/// Prometheus' own tool accepts the metrics and the rules that are shipped.
+#[test]
+fn prometheus_accepts_the_metrics_and_the_rules() {
+    let server = store();
+    let (_, admin) = server.token("desk", TokenRole::Admin);
+    let bearer = format!("Authorization: Bearer {}\r\n", admin.join_string().reveal());
+    server.token_with(NewToken {
+        host: "ant".to_owned(),
+        role: TokenRole::Append,
+        volume: server.volume,
+        quota_bytes: Some(1 << 40),
+        expect_seconds: Some(3600),
+        rate: None,
+        all_hosts: false,
+        expires_seconds: None,
+    });
+    // The members are checked soon after the start.
+    let answer = loop {
+        let answer = get(&server, "/metrics", &bearer);
+        if answer.contains("pinstripe_member_up{") && answer.contains("_requests_total{") {
+            break answer;
+        }
+    };
+    let text = answer.split_once("\r\n\r\n").unwrap().1;
+    let shipped =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/prometheus/pinstripe.rules.yml");
+    let rules = std::fs::read_to_string(shipped).unwrap();
+    // Each metric that a rule uses is one that the server has, though not each has a value yet.
+    let used = rules.match_indices("pinstripe_").map(|(at, _)| {
+        let name = &rules[at..];
+        &name[..name.find(|it: char| !it.is_ascii_alphanumeric() && it != '_').unwrap()]
+    });
+    for name in used {
+        let family = name.strip_suffix("_total").unwrap_or(name);
+        assert!(text.contains(&format!("# TYPE {family} ")), "{name}: {text}");
+    }
+    let promtool = |act: &[&str]| {
+        let mut command = std::process::Command::new("promtool");
+        command.arg("check").args(act).stdin(std::process::Stdio::piped());
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn()
+    };
+    // The tool reads the older text format, in which the name of a counter has its suffix.
+    let older = text.replace("pinstripe_requests Req", "pinstripe_requests_total Req");
+    let older = older.replace("pinstripe_requests counter", "pinstripe_requests_total counter");
+    let is_kept = |line: &&str| !line.starts_with("# UNIT") && !line.starts_with("# EOF");
+    let older: String = older.lines().filter(is_kept).map(|line| format!("{line}\n")).collect();
+    for (act, content) in [(&["metrics"][..], older.as_str()), (&["rules", shipped], "")] {
+        let Ok(mut child) = promtool(act) else {
+            return pinstripe_testing::not_installed(
+                "prometheus_accepts_the_metrics_and_the_rules",
+                "promtool",
+            );
+        };
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), content.as_bytes()).unwrap();
+        let said = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&said.stderr);
+        assert!(said.status.success(), "{act:?}: {text}");
+    }
 }

@@ -83,7 +83,7 @@ fn systemd_accepts_the_units_and_we_their_commands() {
         };
         assert_eq!(ran.code, 11, "{line:?}: {}", ran.err);
     }
-    assert_eq!(units.len(), 4);
+    assert_eq!(units.len(), 5);
     if !has("systemd-analyze") {
         return skipped(TEST, "systemd-analyze is missing");
     }
