@@ -126,6 +126,9 @@ impl ServeArgs {
     /// Fails if the store cannot be opened or the address cannot be used.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (stop, reloads) = signals::catch_as_server()?;
+        // A member that was silent is used again when it answers: a host that could not write to it
+        // has counted it as failed, and writes nothing more to it.
+        run.wait_as_reader(None);
         let (volume, store) = self.volume(run)?;
         let state = match &self.state {
             Some(state) => state.clone(),
