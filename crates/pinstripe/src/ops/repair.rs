@@ -225,6 +225,12 @@ fn repair_set(
         // Not damaged, and nothing to be written over.
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
         Err(_) if deletion::is_going(store, name)? => return Ok(done),
+        // A deletion has ended since the index was read: no index run names the pack any more.
+        Err(error)
+            if error.kind() == Kind::NotFound && !indexed_sets(store)?.contains(&SetId(set)) =>
+        {
+            return Ok(done);
+        }
         Err(error) => {
             lost(&mut done, name.path().into(), error);
             return Ok(done);

@@ -652,3 +652,11 @@ fn a_scrub_passes_over_a_run_that_is_merged_meanwhile() {
     ];
     holds(7508992, shape(5, 2, false), scenes);
 }
+
+/// A gc deleted a pack, and ended, between the repair's reading of the index and of the pack.
+#[test]
+fn a_repair_passes_over_a_pack_that_is_deleted_meanwhile() {
+    let acts = [act(Verb::Repair, 17873748384097828008, 0), act(Verb::Gc, 8578975411116579875, 0)];
+    let hangs = Trouble::Hangs { member: 4, after: 82 };
+    holds(8019105, shape(5, 2, true), vec![scene(hangs, &acts)]);
+}
