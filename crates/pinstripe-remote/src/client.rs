@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_base::units::MIB;
 use pinstripe_member::{SecretBytes, goes_on};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder};
 use tokio::runtime::Runtime;
@@ -92,7 +93,12 @@ impl RemoteClient {
     ) -> Result<RemoteClient> {
         let is_other = Arc::new(AtomicBool::new(false));
         let config = tls::config(connection.pins.clone(), Arc::clone(&is_other))?;
+        let mut bearer: HeaderValue = format!("Bearer {}", connection.join_string().reveal())
+            .try_into()
+            .map_err(|_| Error::new(Kind::Usage, "the join string cannot be sent"))?;
+        bearer.set_sensitive(true);
         let http = Client::builder()
+            .default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer)]))
             .user_agent(concat!("pinstripe/", env!("CARGO_PKG_VERSION")))
             .tls_backend_preconfigured(config)
             .redirect(Policy::none())
@@ -170,20 +176,14 @@ impl RemoteClient {
             if clock::since(began) + wait >= limit {
                 return Err(Unsure { error, is_unsure });
             }
-            self.pause(wait, began);
+            std::thread::sleep(wait);
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    fn pause(&self, wait: Duration, began: Instant) {
-        debug_assert!(clock::since(began) <= self.patience * 1000, "a call ends");
-        std::thread::sleep(wait);
-    }
-
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let Connection { address, .. } = &self.connection;
-        let request = self.http.request(method, format!("https://{address}/v1/{path}"));
-        request.bearer_auth(self.connection.join_string().reveal())
+        self.http.request(method, format!("https://{address}/v1/{path}"))
     }
 
     async fn once(&self, request: RequestBuilder, most: u64) -> Result<HttpAnswer, RequestFault> {
@@ -194,9 +194,6 @@ impl RemoteClient {
             let what = "the server's answer is longer than the answer to this request can be";
             RequestFault::Final(Error::new(Kind::Corrupt, what).at(&self.connection.address))
         };
-        if response.content_length().is_some_and(|bytes| bytes > most) && status != 200 {
-            return Err(too_long());
-        }
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(silent)? {
             if (body.len() + part.len()) as u64 > most {
@@ -214,7 +211,7 @@ impl RemoteClient {
         if error.is_connect() && self.is_other.load(Ordering::Relaxed) {
             let what = "the server has another key than the one that the join string names";
             return RequestFault::Final(Error::new(Kind::WrongServer, what).at(address).advice(
-                "this may be another server, or somebody between: ask its administrator; if the \
+                "this may be another server, or an attacker on the way to it: ask its administrator; if the \
                  server was set up again, 'pinstripe token add' prints a new join string for \
                  'pinstripe connect'",
             ));

@@ -93,9 +93,14 @@ impl Looks {
         *state = LookState { members, properties, ..LookState::default() };
     }
 
-    /// The space of a member, and when it was requested, if a look has found it.
+    /// The space of a member, and when it was requested, if it is known.
     pub fn properties(&self, member: u16) -> Option<(Instant, MemberProperties)> {
         lock(&self.0).properties.get(&member).copied()
+    }
+
+    /// Sets the space of a member, as a request has just found it.
+    pub(crate) fn set_properties(&self, member: u16, properties: MemberProperties) {
+        lock(&self.0).properties.insert(member, (clock::monotonic(), properties));
     }
 
     /// The listing of a kind, if it was announced; `send` sends a request.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use bytes::Bytes;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
@@ -39,7 +40,7 @@ const SPAN_BYTES: u64 = 4 << 20;
 const PROPERTIES_AGE: Duration = Duration::from_secs(5);
 
 /// A put in progress: the bytes, and the thread that waits for its answer.
-type Sending = (Vec<u8>, JoinHandle<Result<()>>);
+type Sending = (Bytes, JoinHandle<Result<()>>);
 
 /// A member behind a server.
 pub(crate) struct ServedMember(Arc<Inner>);
@@ -52,7 +53,6 @@ struct Inner {
     place: PathBuf,
     /// Whether something was deleted since the last sync.
     has_deleted: AtomicBool,
-    properties: Mutex<Option<(Instant, MemberProperties)>>,
     /// Puts that were begun before the calls that wait for them.
     puts: Mutex<HashMap<ExtentName, Sending>>,
 }
@@ -60,9 +60,9 @@ struct Inner {
 impl ServedMember {
     pub fn new(client: Arc<RemoteClient>, place: ServedPlace) -> Self {
         let base = format!("{}/{}", place.volume, place.member);
-        let (has_deleted, properties) = (AtomicBool::new(false), Mutex::new(None));
-        let (number, place, puts) = (place.member, place.path(), Mutex::default());
-        ServedMember(Arc::new(Inner { client, number, base, place, has_deleted, properties, puts }))
+        let (number, place) = (place.member, place.path());
+        let (has_deleted, puts) = (AtomicBool::new(false), Mutex::default());
+        ServedMember(Arc::new(Inner { client, number, base, place, has_deleted, puts }))
     }
 
     fn read_many(&self, wanted: &[WantedRange]) -> Result<Vec<Result<Vec<u8>>>> {
@@ -103,7 +103,7 @@ impl Inner {
     }
 
     /// Sends a complete extent; durable when this returns.
-    fn put(&self, name: ExtentName, bytes: &[u8], replace: Replace) -> Result<()> {
+    fn put(&self, name: ExtentName, bytes: &Bytes, replace: Replace) -> Result<()> {
         let length = bytes.len() as u64;
         if length > EXTENT_MAX_BYTES {
             return Err(Error::new(Kind::Usage, "this extent is too long for a server")
@@ -111,16 +111,18 @@ impl Inner {
                 .expected(format!("at most {EXTENT_MAX_BYTES} bytes"), length));
         }
         self.client.looks.discard();
-        let (sum, body) = (sum_of(bytes), bytes::Bytes::copy_from_slice(bytes));
+        let sum = sum_of(bytes);
         let sent = self.client.send_counted(Method::PUT, &self.url(name), length, |request| {
             // An empty body would be sent without a length.
             let request = request.header(SUM_HEADER, &sum).header(CONTENT_LENGTH, length);
-            let request = request.body(body.clone());
+            let request = request.body(bytes.clone());
             match replace {
                 Replace::Never => request.header(IF_NONE_MATCH, "*"),
                 Replace::Allowed => request,
             }
         });
+        // A listing that was requested meanwhile may lack this extent.
+        self.client.looks.discard();
         match sent {
             Ok(_) => Ok(()),
             // An attempt without an answer may have created it.
@@ -170,17 +172,16 @@ impl Inner {
     }
 
     fn properties(&self) -> Result<MemberProperties> {
-        let known = [*lock(&self.properties), self.client.looks.properties(self.number)];
-        let is_fresh =
-            |(when, _): &(Instant, MemberProperties)| clock::since(*when) < PROPERTIES_AGE;
-        if let Some((_, properties)) = known.into_iter().flatten().find(is_fresh) {
+        if let Some((when, properties)) = self.client.looks.properties(self.number)
+            && clock::since(when) < PROPERTIES_AGE
+        {
             return Ok(properties);
         }
         let path = format!("{}/properties", self.base);
         let answer = self.client.send(Method::GET, &path, 0, |request| request)?;
         let properties: MemberProperties = serde_json::from_slice(&answer.body)
             .map_err(|_| Error::corrupt("the server's answer is not valid", &self.place))?;
-        *lock(&self.properties) = Some((clock::monotonic(), properties));
+        self.client.looks.set_properties(self.number, properties);
         Ok(properties)
     }
 }
@@ -198,7 +199,7 @@ impl Member for ServedMember {
                 let ended = |_| Error::new(Kind::Io, "the put ended without a result");
                 sending.join().map_err(ended)?
             }
-            _ => self.0.put(name, bytes, Replace::Never),
+            _ => self.0.put(name, &Bytes::copy_from_slice(bytes), Replace::Never),
         }
     }
 
@@ -251,6 +252,7 @@ impl Member for ServedMember {
     fn delete(&self, name: ExtentName) -> Result<()> {
         self.0.client.looks.discard();
         let deleted = self.0.client.send(Method::DELETE, &self.0.url(name), 0, |request| request);
+        self.0.client.looks.discard();
         deleted.map_err(self.0.at(name))?;
         self.0.has_deleted.store(true, Ordering::Release);
         Ok(())
@@ -309,13 +311,14 @@ impl Member for ServedMember {
 
 impl BatchedMember for ServedMember {
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
-        let (inner, sent) = (Arc::clone(&self.0), bytes.to_vec());
+        let (inner, bytes) = (Arc::clone(&self.0), Bytes::copy_from_slice(bytes));
+        let sent = bytes.clone();
         let spawned = std::thread::Builder::new()
             .name("put".to_owned())
             .spawn(move || inner.put(name, &sent, Replace::Never));
         // Without a thread, the call of `put` sends the request.
         if let Ok(sending) = spawned {
-            lock(&self.0.puts).insert(name, (bytes.to_vec(), sending));
+            lock(&self.0.puts).insert(name, (bytes, sending));
         }
     }
 
@@ -389,6 +392,6 @@ impl ExtentWriter for ServedWriter {
     }
 
     fn seal(self: Box<Self>) -> Result<()> {
-        self.inner.put(self.name, &self.bytes, self.replace)
+        self.inner.put(self.name, &Bytes::from(self.bytes), self.replace)
     }
 }

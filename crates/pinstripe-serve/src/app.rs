@@ -22,7 +22,7 @@ use crate::status::MemberState;
 use crate::tokens::HostToken;
 use crate::volume::ServedVolume;
 
-/// The most requests ownership calls to members run at once; others wait.
+/// The most calls of members that run at once; others wait.
 const CALLS_MAX: usize = 128;
 /// The most listings that are kept for the requests of their next pages.
 const LISTINGS_MAX: usize = 32;
@@ -195,6 +195,8 @@ impl App {
         let names = Arc::new(names);
         if names.len() > PAGE_NAMES {
             let mut listings = lock(&self.listings);
+            // Its later pages would otherwise come from an earlier listing.
+            listings.remove(&key);
             listings.retain(|_, it| clock::since(it.made) < LISTING_AGE);
             if listings.len() < LISTINGS_MAX {
                 let made = clock::monotonic();

@@ -328,7 +328,7 @@ async fn own(
     Ok(())
 }
 
-/// Refuses an extent of a stripe set ownership header names another store or set.
+/// Refuses an extent of a stripe set if its header names another store or set.
 fn judge_set(served: &VolumeState, name: ExtentName, first: &[u8]) -> Result<()> {
     let head = first.get(..HEADER_BYTES).unwrap_or_default();
     let header = Header::decode(head).map_err(|error| Error::new(Kind::Usage, error.what()))?;

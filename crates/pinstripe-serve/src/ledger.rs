@@ -50,6 +50,8 @@ struct LedgerState {
     hosts: HashMap<String, HostFacts>,
     /// The sessions that were put since the server started and were not deleted.
     sessions: HashMap<ExtentName, SessionFacts>,
+    /// The sessions that announced each object, including those that have ended.
+    announced: HashMap<[u8; 16], Vec<SessionFacts>>,
 }
 
 /// What a host has put so far.
@@ -91,8 +93,13 @@ impl Ledger {
         if whole < bytes.len() {
             file.set_len(whole as u64).map_err(failed)?;
         }
-        let (hosts, sessions) = (HashMap::new(), HashMap::new());
-        let mut state = LedgerState { file, owned: HashMap::new(), hosts, sessions };
+        let mut state = LedgerState {
+            file,
+            owned: HashMap::new(),
+            hosts: HashMap::new(),
+            sessions: HashMap::new(),
+            announced: HashMap::new(),
+        };
         for (name, record) in in_order {
             if !state.owned.contains_key(&name) {
                 state.count(name, &record);
@@ -132,20 +139,12 @@ impl Ledger {
 
     /// Whether one of a host's sessions will end with this object.
     pub fn commits(&self, host: &str, commit: [u8; 16]) -> bool {
-        lock(&self.state).owned.iter().any(|(name, owned)| {
-            matches!(name, ExtentName::In(ExtentKind::Sessions, _))
-                && owned.host == host
-                && owned.commit == commit
-        })
+        lock(&self.state).announced(commit).any(|it| it.host == host)
     }
 
     /// Whether a session of another host will end with this object.
     pub(crate) fn is_promised_to_other(&self, host: &str, commit: [u8; 16]) -> bool {
-        lock(&self.state).owned.iter().any(|(name, owned)| {
-            matches!(name, ExtentName::In(ExtentKind::Sessions, _))
-                && owned.host != host
-                && owned.commit == commit
-        })
+        lock(&self.state).announced(commit).any(|it| it.host != host)
     }
 
     /// Records that a host puts an object. Returns whether the object is the host's: it is not if
@@ -183,6 +182,11 @@ impl Ledger {
 }
 
 impl LedgerState {
+    /// The sessions that announced an object.
+    fn announced(&self, commit: [u8; 16]) -> impl Iterator<Item = &SessionFacts> {
+        self.announced.get(&commit).into_iter().flatten()
+    }
+
     /// Counts a new object of a host.
     fn count(&mut self, name: ExtentName, owned: &Owned) {
         let ExtentName::In(kind, id) = name else { return };
@@ -195,15 +199,15 @@ impl LedgerState {
             ExtentKind::Sessions => {
                 let began_seconds = owned.seconds;
                 let session = SessionFacts { host: owned.host.clone(), began_seconds };
+                self.announced.entry(owned.commit).or_default().push(session.clone());
                 self.sessions.insert(name, session);
             }
             ExtentKind::Snapshots => {
                 host.snapshots += 1;
                 host.last_snapshot_seconds = Some(owned.seconds);
                 host.last_new_bytes = std::mem::take(&mut host.new_bytes);
-                let is_of = |it: &&Owned| it.commit == id;
-                let session = self.owned.values().find(is_of);
-                host.last_duration_seconds = session.map(|it| owned.seconds - it.seconds);
+                let session = self.announced.get(&id).and_then(|sessions| sessions.first());
+                host.last_duration_seconds = session.map(|it| owned.seconds - it.began_seconds);
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Accepts connections, with limits, until the server is told to end.
+//! Accepts connections, with limits, until the server ends.
 
 #![allow(clippy::disallowed_methods, reason = "opens the socket of the server")]
 
@@ -65,7 +65,7 @@ pub struct ServerOptions {
     pub identity: ServerKey,
     /// The log of all requests.
     pub access_log: Option<AccessLog>,
-    /// How long open requests may take after the server was told to end.
+    /// The time limit of open requests when the server ends.
     pub drain: Duration,
 }
 

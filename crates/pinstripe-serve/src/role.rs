@@ -67,7 +67,7 @@ pub(crate) enum Deed {
 pub(crate) enum Ownership {
     /// The token's host put it.
     Own,
-    /// Another host put it, or nobody through this server.
+    /// Another host put it, or it was not put through this server.
     Other,
 }
 

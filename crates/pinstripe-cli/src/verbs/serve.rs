@@ -71,7 +71,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     access_log: Option<PathBuf>,
 
-    /// How long open requests may take after the server was told to end
+    /// The time limit of open requests after a signal that ends the server
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration, default_value = "30s")]
     drain: crate::args::Time,
 }

@@ -196,7 +196,7 @@ impl Store {
             options.look_ahead_at(&any);
         }
         let search = Search::run(&any, None, &options)?;
-        let (member_slots, moved) = search.member_slots(&options);
+        let (member_slots, moved) = search.member_slots();
         let outsiders = search.outsiders();
         let unannounced = search.unannounced();
         if !options.accept_plain {
@@ -260,7 +260,7 @@ impl Store {
         self.outsiders = search.outsiders();
         self.unannounced = search.unannounced();
         if !is_same || !forged.is_empty() {
-            let (member_slots, moved) = search.member_slots(&self.options);
+            let (member_slots, moved) = search.member_slots();
             let Search { config, table, own_old, any, .. } = search;
             (self.member_slots, self.moved, self.config, self.table) =
                 (member_slots, moved, config, table);

@@ -32,10 +32,6 @@ pub(super) struct Search {
     pub(super) table: MemberTable,
     /// The places read so far, each with its label or the error.
     pub(super) looked: Vec<(PathBuf, Result<Label>)>,
-    /// The numbers of members that are left out.
-    without: Vec<usize>,
-    /// Further places to search.
-    also: Vec<PathBuf>,
     options: OpenOptions,
 }
 
@@ -67,8 +63,6 @@ impl Search {
                 any.to_path_buf(),
                 verified(own.clone(), &*options.watch(named), voucher),
             )],
-            without: options.without.clone(),
-            also: options.also.clone(),
             options: options.clone(),
         };
         let store = own.config.store;
@@ -99,7 +93,7 @@ impl Search {
         }
         search.settle(&own, voucher.is_some())?;
         search.refuse_left(&own)?;
-        search.refuse_copy(options)?;
+        search.refuse_copy()?;
         Ok(search)
     }
 
@@ -148,7 +142,7 @@ impl Search {
     /// the two members is then a copy of the other: if two hosts used one each, they would change
     /// the member independently and unnoticed. The only member of a store is not checked, because
     /// no other member depends on it.
-    fn refuse_copy(&self, options: &OpenOptions) -> Result<()> {
+    fn refuse_copy(&self) -> Result<()> {
         let is_there = |row: &&MemberRow| row.state != MemberState::Left;
         let Some(Ok(own)) = self.looked.first().map(|(_, found)| found.as_ref()) else {
             return Ok(());
@@ -165,7 +159,7 @@ impl Search {
         if recorded == self.any
             || self.table.rows.iter().filter(is_there).count() == 1
             || !self.looked.iter().any(is_twin)
-            || !options.are_two_labels(&self.any, &recorded)
+            || !self.options.are_two_labels(&self.any, &recorded)
         {
             return Ok(());
         }
@@ -187,10 +181,12 @@ impl Search {
     /// Returns a place where a member may be and that was not searched yet.
     fn unseen(&self, hints: &[MemberTable]) -> Option<PathBuf> {
         let rows = hints.iter().flat_map(|table| &table.rows);
-        let rows = rows.filter(|row| !self.without.contains(&row.number.into()));
+        let rows = rows.filter(|row| !self.options.without.contains(&row.number.into()));
         let mut places = rows.flat_map(|row| self.candidates(row));
         let is_new = |place: &PathBuf| self.looked.iter().all(|(looked, _)| looked != place);
-        places.find(is_new).or_else(|| self.also.iter().find(|place| is_new(place)).cloned())
+        places
+            .find(is_new)
+            .or_else(|| self.options.also.iter().find(|place| is_new(place)).cloned())
     }
 
     fn candidates(&self, row: &MemberRow) -> Vec<PathBuf> {
@@ -206,10 +202,7 @@ impl Search {
 
     /// Returns the slots of the table, and the members that were found at another place than the
     /// recorded one.
-    pub(super) fn member_slots(
-        &self,
-        options: &OpenOptions,
-    ) -> (Vec<MemberSlot>, Vec<(usize, PathBuf)>) {
+    pub(super) fn member_slots(&self) -> (Vec<MemberSlot>, Vec<(usize, PathBuf)>) {
         let mut member_slots: Vec<MemberSlot> =
             (0..self.table.next).map(|_| MemberSlot::default()).collect();
         let mut moved = Vec::new();
@@ -217,8 +210,8 @@ impl Search {
             let number = usize::from(row.number);
             let slot = &mut member_slots[number];
             slot.row = Some(row.clone());
-            slot.place = options.reached(&self.any, row);
-            if self.without.contains(&number) {
+            slot.place = self.options.reached(&self.any, row);
+            if self.options.without.contains(&number) {
                 slot.absence = Some(left_out(number));
                 continue;
             }
@@ -234,12 +227,12 @@ impl Search {
                 (place != self.any, at.unwrap_or(candidates.len()))
             };
             let found = mine.min_by_key(|place| rank(place));
-            match found.map(|place| (place, options.open(place))) {
+            match found.map(|place| (place, self.options.open(place))) {
                 Some((place, Ok(member))) => {
                     if *place != slot.place {
                         moved.push((number, slot.place.clone()));
                     }
-                    slot.take(options, place.clone(), member, number);
+                    slot.take(&self.options, place.clone(), member, number);
                 }
                 Some((_, Err(error))) => slot.absence = Some(error),
                 None => slot.absence = self.absence(number, &candidates),
