@@ -1,19 +1,22 @@
 //! The state that all requests share, and which requests are admitted.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 use axum::http::HeaderMap;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{self, lock};
 use pinstripe_member::{Caps, ExtentKind, ExtentName, SharedMember};
 use pinstripe_remote::{MemberProperties, PAGE_NAMES};
 use tokio::sync::Semaphore;
 
+use crate::alarms::Alarms;
 use crate::auth::Gate;
+use crate::events::EventLog;
+use crate::jobs::Jobs;
 use crate::ledger::Ledger;
 use crate::logins::Logins;
 use crate::metrics::RequestMetrics;
@@ -37,12 +40,22 @@ pub(crate) struct App {
     pub calls: Arc<Semaphore>,
     pub logins: Logins,
     pub metrics: RequestMetrics,
+    pub events: Arc<EventLog>,
+    pub alarms: Arc<Alarms>,
+    pub jobs: Arc<Jobs>,
     listings: Mutex<HashMap<ListingKey, Listing>>,
+}
+
+/// What the server itself records, in its state directory.
+pub(crate) struct Records {
+    pub events: EventLog,
+    pub alarms: Alarms,
+    pub jobs: Jobs,
 }
 
 /// A volume with its ledger.
 pub(crate) struct VolumeState {
-    pub volume: ServedVolume,
+    volume: RwLock<Arc<ServedVolume>>,
     pub ledger: Ledger,
     /// The state of the members at the last check.
     pub members: Mutex<Vec<MemberState>>,
@@ -64,11 +77,27 @@ pub(crate) struct Admitted {
 }
 
 impl App {
-    pub fn new(gate: Gate, volumes: Vec<VolumeState>, pins: Vec<String>) -> Arc<App> {
+    pub fn new(
+        gate: Gate,
+        volumes: Vec<VolumeState>,
+        pins: Vec<String>,
+        Records { events, alarms, jobs }: Records,
+    ) -> Arc<App> {
         let calls = Arc::new(Semaphore::new(CALLS_MAX));
         let (logins, metrics) = (Logins::default(), RequestMetrics::new());
         let listings = Mutex::default();
-        Arc::new(App { gate, volumes, pins, calls, logins, metrics, listings })
+        Arc::new(App {
+            gate,
+            volumes,
+            pins,
+            calls,
+            logins,
+            metrics,
+            events: Arc::new(events),
+            alarms: Arc::new(alarms),
+            jobs: Arc::new(jobs),
+            listings,
+        })
     }
 
     /// Admits a request for a volume. Returns the token and the position of the volume.
@@ -78,7 +107,7 @@ impl App {
         volume: &str,
     ) -> Result<(HostToken, usize)> {
         let token = self.gate.admit(headers)?;
-        let is_it = |it: &VolumeState| it.volume.id.to_string() == volume;
+        let is_it = |it: &VolumeState| it.volume().id.to_string() == volume;
         let served = self.volumes.iter().position(is_it);
         let served =
             served.ok_or_else(|| Error::new(Kind::NotFound, "this server has no such volume"))?;
@@ -93,8 +122,9 @@ impl App {
         let (token, served) = self.admit_to_volume(headers, volume)?;
         let unknown = || Error::new(Kind::NotFound, "this server has no such member");
         let number: u16 = member.parse().map_err(|_| unknown())?;
-        let member = self.volumes[served].volume.members.get(&number).ok_or_else(unknown)?;
-        Ok(Admitted { token, served, number, member: Arc::clone(member) })
+        let member =
+            self.volumes[served].volume().members.get(&number).cloned().ok_or_else(unknown)?;
+        Ok(Admitted { token, served, number, member })
     }
 
     /// Runs a call of a member on a thread that may block.
@@ -154,6 +184,22 @@ pub(crate) fn properties_for(token: &HostToken, caps: Caps) -> MemberProperties 
 }
 
 impl VolumeState {
+    pub fn new(volume: ServedVolume, ledger: Ledger) -> Self {
+        let volume = RwLock::new(Arc::new(volume));
+        VolumeState { volume, ledger, members: Mutex::default() }
+    }
+
+    /// The volume as it is now.
+    pub fn volume(&self) -> Arc<ServedVolume> {
+        Arc::clone(&sync::read(&self.volume))
+    }
+
+    /// Uses other members from now on.
+    pub fn set_volume(&self, volume: ServedVolume) {
+        debug_assert_eq!(self.volume().id, volume.id, "a volume keeps its id");
+        *sync::write(&self.volume) = Arc::new(volume);
+    }
+
     pub(crate) fn ownership(&self, name: ExtentName, host: &str) -> Ownership {
         if self.ledger.is_of(name, host) { Ownership::Own } else { Ownership::Other }
     }
@@ -185,7 +231,7 @@ impl App {
     ) -> Result<Arc<Vec<([u8; 16], u64)>>> {
         let Admitted { token, served, number, member } = admitted;
         let served = &self.volumes[*served];
-        let key = (token.id.clone(), served.volume.id, *number, kind);
+        let key = (token.id.clone(), served.volume().id, *number, kind);
         if continues && let Some(known) = lock(&self.listings).get(&key) {
             return Ok(Arc::clone(&known.names));
         }

@@ -237,7 +237,7 @@ async fn put_set(
     {
         first.extend_from_slice(&piece);
     }
-    if served.volume.is_store {
+    if served.volume().is_store {
         judge_set(served, name, &first)?;
     }
     own(app, admitted, name, length, [0; 16]).await?;
@@ -289,7 +289,7 @@ async fn put_object(
         return Err(wrong_sum());
     }
     let served = &app.volumes[admitted.served];
-    let commit = match served.volume.is_store {
+    let commit = match served.volume().is_store {
         true => judge_new(served, &admitted.token, name, &content)?,
         false => [0; 16],
     };
@@ -318,7 +318,7 @@ async fn own(
     if name == ExtentName::Label || served.ledger.owner(name).is_some() {
         return Ok(());
     }
-    let members: Vec<_> = served.volume.members.values().cloned().collect();
+    let members: Vec<_> = served.volume().members.values().cloned().collect();
     let is_there =
         app.call(move || Ok(members.iter().any(|member| member.len(name).is_ok()))).await?;
     if !is_there {
@@ -333,7 +333,7 @@ fn judge_set(served: &VolumeState, name: ExtentName, first: &[u8]) -> Result<()>
     let head = first.get(..HEADER_BYTES).unwrap_or_default();
     let header = Header::decode(head).map_err(|error| Error::new(Kind::Usage, error.what()))?;
     let ExtentName::In(_, id) = name else { return Ok(()) };
-    if header.store != served.volume.id || header.set.0 != id {
+    if header.store != served.volume().id || header.set.0 != id {
         return Err(Error::new(Kind::Usage, "the extent belongs to another store or set"));
     }
     Ok(())
@@ -350,6 +350,10 @@ fn judge_new(
     let odd = |what: &str| Error::new(Kind::Usage, format!("this object is not {what}"));
     envelope::open_any(content).map_err(|error| Error::new(Kind::Usage, error.what()))?;
     let ExtentName::In(kind, id) = name else { return Ok([0; 16]) };
+    if kind == ExtentKind::Snapshots && served.ledger.is_fenced(id) {
+        return Err(Error::new(Kind::NotAllowed, "the server's administrator ended this backup")
+            .advice("ask the administrator, and run the backup again"));
+    }
     if token.role == TokenRole::Admin {
         let commit = Session::decode(content).ok().filter(|_| kind == ExtentKind::Sessions);
         return Ok(commit.map_or([0; 16], |session| session.commit));
@@ -367,7 +371,7 @@ fn judge_new(
         }
         ExtentKind::Sessions => {
             let session = Session::decode(content).map_err(|_| odd("a session"))?;
-            if session.id.0 != id || session.store != served.volume.id {
+            if session.id.0 != id || session.store != served.volume().id {
                 return Err(odd("the session that its name says"));
             }
             match session.work == Work::Backup {
@@ -385,7 +389,7 @@ fn judge_new(
             };
             let session = ExtentName::In(ExtentKind::Sessions, session.0);
             let is_own = served.ledger.is_of(session, &token.host);
-            match is_own && object.name() == id && object.store == served.volume.id {
+            match is_own && object.name() == id && object.store == served.volume().id {
                 true => Ok([0; 16]),
                 false => forbidden("answer for another session"),
             }

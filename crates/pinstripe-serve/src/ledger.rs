@@ -14,7 +14,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the file of the ledger")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -22,9 +22,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use pinstripe_base::error::{Error, Result};
+use pinstripe_base::id::hex;
 use pinstripe_base::sync::lock;
 use pinstripe_base::wire::{Reader, Writer};
 use pinstripe_member::{ExtentKind, ExtentName};
+
+use crate::state_file;
 
 const HEAD_BYTES: usize = 1 + 16 + 16 + 8 + 8 + 1;
 const SUM_BYTES: usize = 4;
@@ -52,6 +55,8 @@ struct LedgerState {
     sessions: HashMap<ExtentName, SessionFacts>,
     /// The sessions that announced each object, including those that have ended.
     announced: HashMap<[u8; 16], Vec<SessionFacts>>,
+    /// The objects that sessions announced which the administrator ended.
+    fenced: BTreeSet<StoredFence>,
 }
 
 /// What a host has put so far.
@@ -72,9 +77,13 @@ pub(crate) struct HostFacts {
 /// A session of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SessionFacts {
+    pub id: [u8; 16],
     pub host: String,
     pub began_seconds: i64,
 }
+
+/// The object of a fenced session, in hex.
+type StoredFence = String;
 
 impl Ledger {
     /// Opens the ledger in a file, which is made if it is missing.
@@ -99,6 +108,7 @@ impl Ledger {
             hosts: HashMap::new(),
             sessions: HashMap::new(),
             announced: HashMap::new(),
+            fenced: state_file::read_json(&fences_of(path))?.unwrap_or_default(),
         };
         for (name, record) in in_order {
             if !state.owned.contains_key(&name) {
@@ -135,6 +145,29 @@ impl Ledger {
         let mut all: Vec<_> = lock(&self.state).sessions.values().cloned().collect();
         all.sort_by(|a, b| (a.began_seconds, &a.host).cmp(&(b.began_seconds, &b.host)));
         all
+    }
+
+    /// Ends a running session for the server: its snapshot is refused from now on, also after a
+    /// restart. Returns the session's host; `None` if no such session runs.
+    pub fn fence(&self, session: [u8; 16]) -> Result<Option<String>> {
+        let mut state = lock(&self.state);
+        let name = ExtentName::In(ExtentKind::Sessions, session);
+        if !state.sessions.contains_key(&name) {
+            return Ok(None);
+        }
+        let Some(Owned { host, commit, .. }) = state.owned.get(&name).cloned() else {
+            return Ok(None);
+        };
+        let mut fenced = state.fenced.clone();
+        fenced.insert(hex(&commit));
+        state_file::replace_json(&fences_of(&self.path), &fenced)?;
+        state.fenced = fenced;
+        Ok(Some(host))
+    }
+
+    /// Whether an object was announced by a session that the administrator ended.
+    pub fn is_fenced(&self, commit: [u8; 16]) -> bool {
+        lock(&self.state).fenced.contains(&hex(&commit))
     }
 
     /// Whether one of a host's sessions will end with this object.
@@ -198,7 +231,7 @@ impl LedgerState {
             }
             ExtentKind::Sessions => {
                 let began_seconds = owned.seconds;
-                let session = SessionFacts { host: owned.host.clone(), began_seconds };
+                let session = SessionFacts { id, host: owned.host.clone(), began_seconds };
                 self.announced.entry(owned.commit).or_default().push(session.clone());
                 self.sessions.insert(name, session);
             }
@@ -212,6 +245,10 @@ impl LedgerState {
             _ => {}
         }
     }
+}
+
+fn fences_of(ledger: &Path) -> PathBuf {
+    ledger.with_extension("fenced")
 }
 
 fn encode(name: ExtentName, owned: &Owned) -> Vec<u8> {
@@ -275,6 +312,22 @@ mod tests {
         ledger.forget(pack(1));
         assert_eq!(ledger.used_bytes("ant"), 0);
         assert!(ledger.is_of(pack(1), "ant"));
+    }
+
+    #[test]
+    fn only_a_running_session_is_fenced_and_its_snapshot_stays_refused_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger");
+        let ledger = Ledger::open(&path).unwrap();
+        let session = ExtentName::In(ExtentKind::Sessions, [2; 16]);
+        assert!(ledger.record(session, owned("bee", 0)).unwrap());
+        assert_eq!(ledger.fence([3; 16]).unwrap(), None);
+        assert_eq!(ledger.fence([2; 16]).unwrap(), Some("bee".to_owned()));
+        assert!(ledger.is_fenced([9; 16]) && !ledger.is_fenced([2; 16]));
+        drop(ledger);
+        let ledger = Ledger::open(&path).unwrap();
+        assert!(ledger.is_fenced([9; 16]));
+        assert_eq!(ledger.fence([2; 16]).unwrap(), None);
     }
 
     #[test]

@@ -11,17 +11,22 @@
 //! * Every wait has a deadline: for a handshake, a header, a piece of a body, a member.
 
 mod access_log;
+mod alarms;
 mod answer;
 mod app;
 mod auth;
 mod body;
+mod events;
 mod extent;
 mod identity;
+mod jobs;
 mod ledger;
 mod listen;
 mod logins;
 mod look;
 mod metrics;
+mod notify;
+mod overview;
 mod page;
 mod role;
 mod routes;
@@ -33,7 +38,9 @@ mod watch;
 
 pub use access_log::AccessLog;
 pub use identity::ServerKey;
+pub use jobs::{JobPlan, JobPlans, ReplacePlan};
 pub use listen::{ServerOptions, StoreServer};
+pub use notify::{AlarmTargets, MailCommand, Webhook};
 pub use role::TokenRole;
 pub use state_file::{read_json as read_state, replace_json as replace_state};
 pub use tokens::{HostToken, NewToken, TokenStore};

@@ -1,6 +1,6 @@
 //! Accepts connections, with limits, until the server ends.
 
-#![allow(clippy::disallowed_methods, reason = "opens the socket of the server")]
+#![allow(clippy::disallowed_methods, reason = "opens the socket of the server, and has threads")]
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -23,15 +23,20 @@ use rustls::crypto::aws_lc_rs;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 use crate::access_log::{AccessLog, LoggedRequest};
-use crate::app::{App, VolumeState};
+use crate::alarms::Alarms;
+use crate::app::{App, Records, VolumeState};
 use crate::auth::Gate;
+use crate::events::EventLog;
 use crate::identity::ServerKey;
+use crate::jobs::{JobPlans, JobResult, Jobs, outcome, run_due};
 use crate::ledger::Ledger;
+use crate::notify::{AlarmTargets, Channel, deliver};
 use crate::routes;
 use crate::state_file;
 use crate::tokens::TokenStore;
@@ -67,6 +72,12 @@ pub struct ServerOptions {
     pub access_log: Option<AccessLog>,
     /// The time limit of open requests when the server ends.
     pub drain: Duration,
+    /// The address at which hosts reach the server, for the messages of alarms.
+    pub address: String,
+    /// The jobs.
+    pub jobs: JobPlans,
+    /// Where alarms are sent.
+    pub alarms: AlarmTargets,
 }
 
 /// A server that listens.
@@ -75,17 +86,21 @@ pub struct StoreServer {
     listener: TcpListener,
     router: Router,
     app: Arc<App>,
-    log: Arc<Option<AccessLog>>,
+    log: Arc<RwLock<Option<AccessLog>>>,
     config: RwLock<Arc<ServerConfig>>,
     drain: Duration,
+    /// The address at which hosts reach the server.
+    public: String,
+    /// The tasks that send alarms.
+    senders: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl StoreServer {
     /// Listens at an address.
     ///
     /// # Errors
-    /// Fails if the address cannot be used, or with the errors of the state's files.
-    pub fn bind(address: SocketAddr, options: ServerOptions) -> Result<StoreServer> {
+    /// Fails if the address cannot be used.
+    pub fn listen_at(address: SocketAddr) -> Result<OwnedFd> {
         let listener = std::net::TcpListener::bind(address).map_err(|error| {
             let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
             let error = Error::io("cannot listen", address.to_string(), error);
@@ -94,32 +109,32 @@ impl StoreServer {
                 false => error,
             }
         })?;
-        Self::with_listener(listener, options)
+        Ok(listener.into())
     }
 
-    /// Uses a socket that a service manager has opened.
+    /// Uses a socket that listens, for example one that a service manager has opened.
     ///
     /// # Errors
-    /// Fails with the errors of [`bind`](Self::bind).
+    /// Fails with the errors of the state's files.
     pub fn from_socket(socket: OwnedFd, options: ServerOptions) -> Result<StoreServer> {
-        Self::with_listener(socket.into(), options)
-    }
-
-    fn with_listener(
-        listener: std::net::TcpListener,
-        options: ServerOptions,
-    ) -> Result<StoreServer> {
+        let listener = std::net::TcpListener::from(socket);
         let failed = |error| Error::io("cannot set up", "the server", error);
-        let ServerOptions { volumes, state, identity, access_log, drain } = options;
+        let ServerOptions { volumes, state, identity, access_log, drain, address, jobs, alarms } =
+            options;
         state_file::make_directory(&state)?;
         let served = volumes.into_iter().map(|volume| {
             let ledger = Ledger::open(&state.join(format!("owners-{}", volume.id)))?;
-            Ok(VolumeState { volume, ledger, members: Mutex::default() })
+            Ok(VolumeState::new(volume, ledger))
         });
         let served = served.collect::<Result<Vec<_>>>()?;
         let pins = [Some(identity.pin), identity.next_pin].into_iter().flatten();
         let pins = pins.map(|pin| pin.to_string()).collect();
-        let app = App::new(Gate::new(TokenStore::new(&state)), served, pins);
+        let records = Records {
+            events: EventLog::open(&state)?,
+            alarms: Alarms::open(&state)?,
+            jobs: Jobs::open(&state, jobs)?,
+        };
+        let app = App::new(Gate::new(TokenStore::new(&state)), served, pins, records);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name("serve")
             .max_blocking_threads(BLOCKING_THREADS)
@@ -132,15 +147,19 @@ impl StoreServer {
             TcpListener::from_std(listener).map_err(failed)?
         };
         let config = RwLock::new(tls_config(identity)?);
-        Ok(StoreServer {
+        let server = StoreServer {
             runtime,
             listener,
             router: routes::router(&app),
             app,
-            log: Arc::new(access_log),
+            log: Arc::new(RwLock::new(access_log)),
             config,
             drain,
-        })
+            public: address,
+            senders: Mutex::default(),
+        };
+        server.set_alarms(&alarms);
+        Ok(server)
     }
 
     /// The address at which the server listens.
@@ -160,18 +179,90 @@ impl StoreServer {
         Ok(())
     }
 
-    /// Serves until `ends` is set; then ends when the open requests are answered, at the latest
-    /// after the time that the options give. `at_tick` is called several times a second.
-    pub fn run(&self, ends: &AtomicBool, at_tick: &dyn Fn()) {
-        self.runtime.block_on(self.serve(ends, at_tick));
+    /// Writes the log to another file from now on: the same path after a rotation, for example.
+    pub fn set_access_log(&self, log: AccessLog) {
+        *sync::write(&self.log) = Some(log);
     }
 
-    async fn serve(&self, ends: &AtomicBool, at_tick: &dyn Fn()) {
-        self.runtime.spawn(Arc::clone(&self.app).watch_members());
+    /// The volume that the server serves.
+    pub fn volume(&self) -> Arc<ServedVolume> {
+        self.app.volumes[0].volume()
+    }
+
+    /// Uses other members of a volume from now on, for example after a replacement.
+    pub fn set_volume(&self, volume: ServedVolume) {
+        if let Some(served) = self.app.volumes.iter().find(|it| it.volume().id == volume.id) {
+            served.set_volume(volume);
+        }
+    }
+
+    /// Whether a member of a volume is absent or does not answer.
+    pub fn misses_members(&self) -> bool {
+        !self.app.silent_members().is_empty()
+    }
+
+    /// Uses other plans for jobs from now on.
+    pub fn set_jobs(&self, jobs: JobPlans) {
+        self.app.jobs.set_plans(jobs);
+    }
+
+    /// Adds an event to the log of the server.
+    pub fn add_event(&self, is_bad: bool, what: &str) {
+        self.app.events.add(is_bad, what);
+    }
+
+    /// Serves until `ends` is set; then ends when the open requests are answered, at the latest
+    /// after the time that the options give. `at_tick` is called several times a second, on a thread
+    /// of its own.
+    pub fn run(&self, ends: &AtomicBool, at_tick: &(dyn Fn() + Sync)) {
+        self.app.events.add(false, "the server has started");
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.run_jobs(ends));
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    at_tick();
+                    clock::sleep(TICK);
+                }
+            });
+            self.runtime.block_on(self.serve(ends));
+        });
+        self.app.events.add(false, "the server has ended");
+    }
+
+    fn run_jobs(&self, ends: &AtomicBool) {
+        let events = &self.app.events;
+        let ended = |name: &str, result: &Result<JobResult>| match result {
+            Ok(result) => {
+                let what = format!("job {name}: {} {}", outcome(result), result.messages);
+                events.add(!result.is_good(), what.trim_end());
+            }
+            Err(error) => events.add(true, format!("the result of job {name} is lost: {error}")),
+        };
+        run_due(&self.app.jobs, ends, || self.app.silent_members(), ended);
+    }
+
+    /// Sends alarms to these targets from now on.
+    pub fn set_alarms(&self, targets: &AlarmTargets) {
+        let mut senders = sync::lock(&self.senders);
+        senders.drain(..).for_each(|it| it.abort());
+        let channels = targets.channels();
+        let names: Vec<_> = channels.iter().map(Channel::name).collect();
+        if names.is_empty() {
+            self.app.alarms.drop_unsent();
+        }
+        let sender = |channel| {
+            let (alarms, events) = (Arc::clone(&self.app.alarms), Arc::clone(&self.app.events));
+            let server = self.public.clone();
+            self.runtime.spawn(deliver(alarms, events, channel, names.clone(), server))
+        };
+        senders.extend(channels.into_iter().map(sender));
+    }
+
+    async fn serve(&self, ends: &AtomicBool) {
+        self.runtime.spawn(Arc::clone(&self.app).watch());
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let graceful = GracefulShutdown::new();
         while !ends.load(Ordering::Relaxed) {
-            at_tick();
             let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
                 sleep(TICK).await;
                 continue;
@@ -201,13 +292,13 @@ impl StoreServer {
 #[derive(Clone)]
 struct RequestsSeen {
     app: Arc<App>,
-    log: Arc<Option<AccessLog>>,
+    log: Arc<RwLock<Option<AccessLog>>>,
 }
 
 impl RequestsSeen {
     fn count(&self, request: &LoggedRequest, status: u16, elapsed: Duration) {
         self.app.metrics.count(request.method(), status, elapsed);
-        if let Some(log) = &*self.log {
+        if let Some(log) = &*sync::read(&self.log) {
             log.write(request, status, elapsed);
         }
     }

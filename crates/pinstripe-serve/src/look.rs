@@ -34,7 +34,8 @@ pub(crate) async fn look(
     let wanted =
         LookRequest::decode(&body).map_err(|error| Error::new(Kind::Usage, error.what()))?;
     let wanted = Arc::new(wanted);
-    let members = &app.volumes[served].volume.members;
+    let volume = app.volumes[served].volume();
+    let members = &volume.members;
     let is_wanted = |number: &u16| wanted.members.is_empty() || wanted.members.contains(number);
     let looks = members.iter().filter(|(number, _)| is_wanted(number)).map(|(number, member)| {
         let look = OneLook {

@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::jobs::JobStatus;
 use crate::status::{HostState, VolumeStatus};
 
 /// The media type of the answer.
@@ -38,6 +39,11 @@ struct MemberLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StoreLabels {
     store: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct JobLabels {
+    job: String,
 }
 
 /// The counters of requests.
@@ -70,10 +76,11 @@ impl RequestMetrics {
     }
 
     /// The metrics of requests and of volumes.
-    pub fn text(&self, volumes: &[VolumeStatus]) -> String {
+    pub fn text(&self, volumes: &[VolumeStatus], jobs: &[JobStatus]) -> String {
         let mut text = String::new();
         let written = encode_registry(&mut text, &self.registry)
             .and_then(|()| encode_registry(&mut text, &of_volumes(volumes)))
+            .and_then(|()| encode_registry(&mut text, &of_jobs(jobs)))
             .and_then(|()| encode_eof(&mut text));
         if written.is_err() {
             let _ = writeln!(text, "# EOF");
@@ -101,6 +108,12 @@ fn of_volumes(volumes: &[VolumeStatus]) -> Registry {
     registry.register("sessions", "Sessions that run", sessions);
     let what = "Age of the oldest session that runs";
     registry.register_with_unit("session_oldest_age", what, Unit::Seconds, oldest);
+    let alarms = Family::<StoreLabels, Gauge>::default();
+    for volume in volumes {
+        let labels = StoreLabels { store: volume.id.clone() };
+        alarms.get_or_create(&labels).set(volume.alarms.len() as i64);
+    }
+    registry.register("alarms", "Alarms that are active", alarms);
     registry
 }
 
@@ -161,6 +174,31 @@ fn of_hosts(registry: &mut Registry, volumes: &[VolumeStatus]) {
     }
 }
 
+/// The metrics of jobs.
+fn of_jobs(jobs: &[JobStatus]) -> Registry {
+    let mut registry = Registry::with_prefix("pinstripe");
+    let [end, duration, failed] = std::array::from_fn(|_| Family::<JobLabels, Gauge>::default());
+    for job in jobs {
+        let Some(last) = &job.last else { continue };
+        let labels = JobLabels { job: job.name.clone() };
+        end.get_or_create(&labels).set(last.ended_seconds);
+        duration.get_or_create(&labels).set(last.ended_seconds - last.began_seconds);
+        failed.get_or_create(&labels).set(i64::from(!last.is_good()));
+    }
+    let seconds = Some(Unit::Seconds);
+    for (name, what, unit, family) in [
+        ("job_last_end_timestamp", "When the last run of the job ended", seconds.clone(), end),
+        ("job_last_duration", "How long the last run of the job took", seconds, duration),
+        ("job_failed", "Whether the last run of the job failed or found damage", None, failed),
+    ] {
+        match unit {
+            Some(unit) => registry.register_with_unit(name, what, unit, family),
+            None => registry.register(name, what, family),
+        }
+    }
+    registry
+}
+
 fn of_members(registry: &mut Registry, volumes: &[VolumeStatus]) {
     let up = Family::<MemberLabels, Gauge>::default();
     let free = Family::<MemberLabels, Gauge>::default();
@@ -184,6 +222,10 @@ fn of_members(registry: &mut Registry, volumes: &[VolumeStatus]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jobs::JobResult;
+    use crate::ledger::HostFacts;
+    use crate::status::{HostStatus, MemberState};
+    use crate::tokens::HostToken;
 
     #[test]
     fn requests_are_counted_by_method_and_code() {
@@ -191,10 +233,60 @@ mod tests {
         metrics.count("GET", 200, Duration::from_millis(3));
         metrics.count("GET", 200, Duration::from_millis(3));
         metrics.count("BREW", 418, Duration::ZERO);
-        let text = metrics.text(&[]);
+        let text = metrics.text(&[], &[]);
         assert!(text.contains("pinstripe_requests_total{method=\"GET\",code=\"200\"} 2"), "{text}");
         assert!(text.contains("method=\"other\",code=\"418\""), "{text}");
         assert!(text.contains("pinstripe_request_seconds_count 3"), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    fn everything() -> (VolumeStatus, JobStatus) {
+        let token = serde_json::json!({
+            "id": "07", "host": "ant", "role": "append", "volume": "ab", "secret_hash": "",
+            "quota_bytes": 9, "expect_seconds": 9, "created_seconds": 1
+        });
+        let token: HostToken = serde_json::from_value(token).unwrap();
+        let mut facts = HostFacts::default();
+        (facts.last_snapshot_seconds, facts.last_duration_seconds) = (Some(5), Some(6));
+        let member =
+            MemberState { answers: Some(true), free_bytes: Some(7), ..MemberState::default() };
+        let volume = VolumeStatus {
+            id: "ab".to_owned(),
+            is_store: true,
+            hosts: vec![HostStatus::new(token, facts, 8)],
+            members: vec![member],
+            sessions: Vec::new(),
+            tokens: Vec::new(),
+            alarms: Vec::new(),
+        };
+        let last = JobResult {
+            began_seconds: 1,
+            ended_seconds: 2,
+            exit_code: Some(0),
+            messages: String::new(),
+        };
+        (volume, JobStatus { name: "scrub".to_owned(), every: None, last: Some(last) })
+    }
+
+    /// The alert rules and the dashboard that are shipped use metrics that there are.
+    #[test]
+    fn rules_and_dashboard_name_metrics_that_there_are() {
+        let metrics = RequestMetrics::new();
+        metrics.count("GET", 200, Duration::ZERO);
+        let (volume, job) = everything();
+        let text = metrics.text(&[volume], &[job]);
+        let rules = include_str!("../../../contrib/prometheus/pinstripe.rules.yml");
+        let dashboard = include_str!("../../../contrib/grafana/pinstripe.json");
+        let mut used = 0;
+        for from in [rules, dashboard] {
+            for (at, _) in from.match_indices("pinstripe_") {
+                let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_';
+                let name = from[at..].split(|it| !is_part(it)).next().unwrap();
+                let family = name.trim_end_matches("_total").trim_end_matches("_bucket");
+                assert!(text.contains(&format!("# TYPE {family} ")), "{name}: {text}");
+                used += 1;
+            }
+        }
+        assert!(used > 20, "{used}");
     }
 }

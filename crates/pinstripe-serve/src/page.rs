@@ -1,6 +1,6 @@
-//! The page: hosts, members, sessions and tokens, for a browser that logged in with an admin token.
+//! The requests of a browser: the page, the login, and the buttons of the page.
 //!
-//! It is complete without scripts, and reads no member: see `status`.
+//! Only a browser that logged in with an admin token sees more than the form of the login.
 
 use std::sync::Arc;
 
@@ -14,13 +14,14 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use maud::{DOCTYPE, Markup, html};
 use pinstripe_base::clock;
-use pinstripe_base::units::format_size;
+use pinstripe_base::id::SetId;
+use pinstripe_member::{ExtentKind, ExtentName};
 
 use crate::app::App;
 use crate::body::Pieces;
 use crate::logins::{COOKIE_NAME, LOGIN};
+use crate::overview::{Overview, overview};
 use crate::role::TokenRole;
-use crate::status::{HostState, HostStatus, MemberState, VolumeStatus};
 
 /// The longest body of a login.
 const FORM_MAX_BYTES: u64 = 4096;
@@ -39,11 +40,45 @@ impl App {
     }
 }
 
+impl App {
+    fn overview(&self) -> Overview {
+        Overview {
+            volumes: self.status(),
+            jobs: self.jobs.status(),
+            running: self.jobs.running(),
+            spares_left: self.jobs.spares_left(),
+            events: self.events.last(),
+        }
+    }
+
+    /// Fences a session, and removes its object, so that no deletion waits for the session.
+    async fn fence(&self, session: [u8; 16]) {
+        for served in &self.volumes {
+            let host = match served.ledger.fence(session) {
+                Ok(Some(host)) => host,
+                Ok(None) => continue,
+                Err(error) => {
+                    self.events.add(true, format!("a session could not be fenced: {error}"));
+                    continue;
+                }
+            };
+            self.events.add(true, format!("the session of host {host} was fenced"));
+            let name = ExtentName::In(ExtentKind::Sessions, session);
+            for member in served.volume().members.values() {
+                let member = Arc::clone(member);
+                // A copy on a member that does not answer is ended by the next gc.
+                let _ = self.call(move || member.delete(name)).await;
+            }
+            served.ledger.forget(name);
+        }
+    }
+}
+
 type Shared = State<Arc<App>>;
 
 pub(crate) async fn page(State(app): Shared, headers: HeaderMap) -> Response {
     match app.is_logged_in(&headers) {
-        true => show(StatusCode::OK, &overview(&app.status())),
+        true => show(StatusCode::OK, &frame(true, &overview(&app.overview()))),
         false => show(StatusCode::OK, &login_form(None)),
     }
 }
@@ -70,12 +105,28 @@ pub(crate) async fn login(State(app): Shared, request: Request) -> Response {
         "{COOKIE_NAME}={cookie}; Path=/; Max-Age={}; HttpOnly; Secure; SameSite=Strict",
         LOGIN.as_secs()
     );
-    to_page(&cookie)
+    to_page(Some(&cookie))
 }
 
 pub(crate) async fn logout(State(app): Shared, headers: HeaderMap) -> Response {
     app.logins.remove(&headers);
-    to_page(&format!("{COOKIE_NAME}=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Strict"))
+    let cookie = format!("{COOKIE_NAME}=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Strict");
+    to_page(Some(&cookie))
+}
+
+/// Ends a running session: its snapshot will be refused.
+pub(crate) async fn fence(State(app): Shared, request: Request) -> Response {
+    // The cookie is sent only by pages of this server (SameSite=Strict).
+    if !app.is_logged_in(request.headers()) {
+        return show(StatusCode::FORBIDDEN, &login_form(None));
+    }
+    let body = Pieces::new(request.into_body(), FORM_MAX_BYTES).up_to().await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&body);
+    let field = text.split('&').find_map(|pair| pair.strip_prefix("session="));
+    if let Some(SetId(session)) = field.and_then(SetId::from_hex) {
+        app.fence(session).await;
+    }
+    to_page(None)
 }
 
 pub(crate) async fn style() -> Response {
@@ -84,11 +135,11 @@ pub(crate) async fn style() -> Response {
     response
 }
 
-fn to_page(cookie: &str) -> Response {
+fn to_page(cookie: Option<&str>) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
     response.headers_mut().insert(LOCATION, "/".parse().expect("a header value"));
-    if let Ok(cookie) = cookie.parse() {
+    if let Some(Ok(cookie)) = cookie.map(str::parse) {
         response.headers_mut().insert(SET_COOKIE, cookie);
     }
     response
@@ -143,129 +194,4 @@ fn login_form(problem: Option<&str>) -> Markup {
             }
         },
     )
-}
-
-fn overview(volumes: &[VolumeStatus]) -> Markup {
-    let late = volumes.iter().flat_map(|it| &it.hosts).filter(|it| it.state == HostState::Overdue);
-    let down = volumes.iter().flat_map(|it| &it.members).filter(|it| it.answers == Some(false));
-    let (late, down) = (late.count(), down.count());
-    frame(
-        true,
-        &html! {
-            header {
-                h1 { "pinstripe" }
-                @match (late, down) {
-                    (0, 0) => { p class="good" { "Every host and member is as expected." } }
-                    (late, down) => {
-                        p class="bad" role="alert" {
-                            @if late > 0 { (late) " host" @if late > 1 { "s" } " overdue. " }
-                            @if down > 0 { (down) " member" @if down > 1 { "s" } " not answering." }
-                        }
-                    }
-                }
-                form method="post" action="/logout" { button { "Log out" } }
-            }
-            main { @for volume in volumes { (one_volume(volume)) } }
-        },
-    )
-}
-
-fn one_volume(volume: &VolumeStatus) -> Markup {
-    let what = if volume.is_store { "Store" } else { "Exported directory" };
-    html! {
-        section {
-            h2 { (what) " " code { (volume.id.get(..8).unwrap_or_default()) } }
-            h3 { "Members" }
-            (table(
-                &["Member", "State", "Free", "Place"],
-                &volume.members.iter().map(member_row).collect::<Vec<_>>(),
-            ))
-            h3 { "Running sessions" }
-            @if volume.sessions.is_empty() {
-                p { "None since the server started." }
-            } @else {
-                (table(
-                    &["Host", "Running for"],
-                    &volume.sessions.iter().map(|it| vec![
-                        html! { (it.host) },
-                        html! { (span(u64::try_from(clock::now().0 - it.began_seconds).unwrap_or(0))) },
-                    ]).collect::<Vec<_>>(),
-                ))
-            }
-            h3 { "Hosts" }
-            @if volume.hosts.is_empty() {
-                p { "No host has a token yet: 'pinstripe token add HOST' makes one." }
-            } @else {
-                (table(
-                    &["Host", "State", "Last snapshot", "Expected", "Snapshots", "New", "Took", "Stored", "Quota", "Role"],
-                    &volume.hosts.iter().map(host_row).collect::<Vec<_>>(),
-                ))
-            }
-        }
-    }
-}
-
-fn table(head: &[&str], rows: &[Vec<Markup>]) -> Markup {
-    html! {
-        table {
-            thead { tr { @for name in head { th scope="col" { (name) } } } }
-            tbody {
-                @for row in rows {
-                    tr {
-                        @for (name, cell) in head.iter().zip(row) { td data-label=(name) { (cell) } }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn host_row(host: &HostStatus) -> Vec<Markup> {
-    let HostStatus { token, facts, state, age_seconds } = host;
-    let (class, word) = match state {
-        HostState::Ok => ("good", "ok"),
-        HostState::Overdue => ("bad", "overdue"),
-        HostState::Never => ("", "no snapshot yet"),
-    };
-    let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), format_size);
-    let time = |seconds: Option<u64>| seconds.map_or_else(|| "-".to_owned(), span);
-    let took = facts.last_duration_seconds.and_then(|it| u64::try_from(it).ok());
-    let has_any = facts.last_snapshot_seconds.is_some();
-    vec![
-        html! { (token.host) },
-        html! { span class=(class) { (word) } },
-        html! { @match age_seconds { Some(age) => { (span(*age)) " ago" } None => { "-" } } },
-        html! { @match token.expect_seconds { Some(it) => { "every " (span(it)) } None => { "-" } } },
-        html! { (facts.snapshots) },
-        html! { (size(has_any.then_some(facts.last_new_bytes))) },
-        html! { (time(took)) },
-        html! { (format_size(facts.used_bytes)) },
-        html! { (size(token.quota_bytes)) },
-        html! { (token.role) },
-    ]
-}
-
-fn member_row(member: &MemberState) -> Vec<Markup> {
-    let (class, word) = match (member.answers, member.is_full) {
-        (Some(true), true) => ("bad", "full".to_owned()),
-        (Some(true), false) => ("good", "ok".to_owned()),
-        (Some(false), _) => ("bad", member.problem.clone().unwrap_or_default()),
-        (None, _) => ("", "remote: not asked".to_owned()),
-    };
-    vec![
-        html! { (member.number) },
-        html! { span class=(class) { (word) } },
-        html! { (member.free_bytes.map_or_else(|| "-".to_owned(), format_size)) },
-        html! { (member.place) },
-    ]
-}
-
-/// A time span in its largest unit, for people.
-fn span(seconds: u64) -> String {
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7_199 => format!("{} min", seconds / 60),
-        7_200..=172_799 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
-    }
 }

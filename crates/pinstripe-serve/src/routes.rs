@@ -29,6 +29,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/style.css", get(page::style))
         .route("/login", post(page::login))
         .route("/logout", post(page::logout))
+        .route("/fence", post(page::fence))
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
@@ -60,7 +61,7 @@ async fn metrics(State(app): Shared, headers: HeaderMap) -> Response {
         if token.role != TokenRole::Admin {
             return Err(Error::new(Kind::NotAllowed, "metrics need a token with the role admin"));
         }
-        let mut response = bytes(app.metrics.text(&app.status()).into_bytes());
+        let mut response = bytes(app.metrics.text(&app.status(), &app.jobs.status()).into_bytes());
         let kind = MEDIA_TYPE.parse().expect("a header value");
         response.headers_mut().insert(CONTENT_TYPE, kind);
         Ok(response)
@@ -88,7 +89,7 @@ async fn ready(State(app): Shared) -> Response {
 
 async fn hello(State(app): Shared, headers: HeaderMap) -> Response {
     answer(app.gate.admit(&headers).map(|token| {
-        let volumes = app.volumes.iter().map(|it| it.volume.facts());
+        let volumes = app.volumes.iter().map(|it| it.volume().facts());
         json(&Hello {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),

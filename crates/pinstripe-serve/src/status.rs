@@ -3,10 +3,19 @@
 //! Invariant: nothing here causes a request to a bucket or another server: remote members are shown
 //! without their state.
 
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use pinstripe_member::{ExtentName, SharedMember, is_remote};
 
+use crate::alarms::{Alarm, Condition, Holds};
+use crate::jobs::{JobStatus, Jobs, outcome};
 use crate::ledger::{HostFacts, SessionFacts};
 use crate::tokens::HostToken;
+
+/// How long a member must have been silent, or full, before an alarm is raised, and how long it
+/// must have been well before the alarm is cleared.
+const MEMBER_SETTLES: Duration = Duration::from_secs(25);
 
 /// The state of a member at the last check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,6 +27,8 @@ pub(crate) struct MemberState {
     pub problem: Option<String>,
     pub free_bytes: Option<u64>,
     pub is_full: bool,
+    /// When the member was first found silent, if it has been silent since.
+    pub silent_since: Option<Instant>,
 }
 
 /// Whether a host's backups are as recent as expected.
@@ -46,6 +57,8 @@ pub(crate) struct VolumeStatus {
     pub hosts: Vec<HostStatus>,
     pub members: Vec<MemberState>,
     pub sessions: Vec<SessionFacts>,
+    pub tokens: Vec<HostToken>,
+    pub alarms: Vec<Alarm>,
 }
 
 impl HostStatus {
@@ -80,5 +93,69 @@ pub(crate) fn look(number: u16, member: &SharedMember) -> MemberState {
         free_bytes: caps.free_bytes.filter(|_| problem.is_none()),
         is_full: caps.is_full,
         problem,
+        silent_since: None,
     }
+}
+
+/// The state of a member that the store has and the server could not open.
+pub(crate) fn absent(number: u16, place: &Path) -> MemberState {
+    let problem = Some("absent".to_owned());
+    let place = place.display().to_string();
+    MemberState { number, place, answers: Some(false), problem, ..MemberState::default() }
+}
+
+/// What the server watches of a volume, for its alarms.
+pub(crate) fn conditions(volume: &VolumeStatus) -> Vec<Condition> {
+    let yes_if = |holds| if holds { Holds::Yes } else { Holds::No };
+    let mut all = Vec::new();
+    for HostStatus { token, facts, state, .. } in &volume.hosts {
+        let subject = format!("host {}", token.host);
+        if let Some(expected) = token.expect_seconds {
+            let what = format!("no backup within {} h", expected / 3600);
+            let holds = yes_if(*state == HostState::Overdue);
+            all.push(Condition { subject: subject.clone(), what, holds, settles: Duration::ZERO });
+        }
+        if let Some(quota) = token.quota_bytes {
+            let holds = match u128::from(facts.used_bytes) * 100 / u128::from(quota.max(1)) {
+                90.. => Holds::Yes,
+                80.. => Holds::Between,
+                _ => Holds::No,
+            };
+            let what = "the quota is nearly used up".to_owned();
+            let subject = format!("quota of {subject}");
+            all.push(Condition { subject, what, holds, settles: Duration::ZERO });
+        }
+    }
+    for member in &volume.members {
+        let Some(answers) = member.answers else { continue };
+        let MemberState { number, place, .. } = member;
+        let conditions = [
+            ("member", format!("does not answer: {place}"), !answers),
+            ("space of member", format!("is full: {place}"), answers && member.is_full),
+        ];
+        for (name, what, holds) in conditions {
+            let (subject, holds) = (format!("{name} {number}"), yes_if(holds));
+            all.push(Condition { subject, what, holds, settles: MEMBER_SETTLES });
+        }
+    }
+    all
+}
+
+/// What the server watches of its jobs, for its alarms.
+pub(crate) fn conditions_of_jobs(jobs: &Jobs) -> Vec<Condition> {
+    let of_job = |it: JobStatus| {
+        let what = it.last.as_ref().map(outcome).unwrap_or_default();
+        let holds = match it.last.is_some_and(|last| !last.is_good()) {
+            true => Holds::Yes,
+            false => Holds::No,
+        };
+        Condition { subject: format!("job {}", it.name), what, holds, settles: Duration::ZERO }
+    };
+    let spares = jobs.spares_left().map(|left| Condition {
+        subject: "spares".to_owned(),
+        what: "no spare is left for a member that fails".to_owned(),
+        holds: if left == 0 { Holds::Yes } else { Holds::No },
+        settles: Duration::ZERO,
+    });
+    jobs.status().into_iter().map(of_job).chain(spares).collect()
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pinstripe_base::id::StoreId;
 use pinstripe_member::SharedMember;
@@ -18,6 +18,8 @@ pub struct ServedVolume {
     pub is_store: bool,
     /// The members that are present.
     pub members: BTreeMap<u16, SharedMember>,
+    /// The places of the members that are absent.
+    pub absent: BTreeMap<u16, PathBuf>,
 }
 
 impl ServedVolume {

@@ -1,4 +1,5 @@
-//! Checks the members from time to time, and collects the state for the page and the metrics.
+//! Checks the members from time to time, collects the state for the page and the metrics, and
+//! raises alarms.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +7,12 @@ use std::time::Duration;
 use pinstripe_base::clock;
 use pinstripe_base::sync::lock;
 
+use crate::alarms::{AlarmChange, AlarmMessage};
 use crate::app::{App, VolumeState};
 use crate::role::TokenRole;
-use crate::status::{HostStatus, VolumeStatus, look};
+use crate::status::{
+    HostStatus, MemberState, VolumeStatus, absent, conditions, conditions_of_jobs, look,
+};
 use crate::tokens::HostToken;
 
 /// The interval between two checks.
@@ -20,7 +24,8 @@ impl App {
         let now = clock::now().0;
         let tokens = self.gate.tokens.all().unwrap_or_default();
         let of_volume = |it: &VolumeState| {
-            let id = it.volume.id.to_string();
+            let volume = it.volume();
+            let id = volume.id.to_string();
             let backs_up = |token: &&HostToken| {
                 token.volume == id
                     && token.is_valid(now)
@@ -36,26 +41,68 @@ impl App {
                 hosts,
                 members: lock(&it.members).clone(),
                 sessions: it.ledger.sessions(),
-                is_store: it.volume.is_store,
+                tokens: tokens.iter().filter(|token| token.volume == id).cloned().collect(),
+                alarms: self.alarms.active(&id),
+                is_store: volume.is_store,
                 id,
             }
         };
         self.volumes.iter().map(of_volume).collect()
     }
 
-    /// Checks the members from time to time, until the runtime ends.
-    pub(crate) async fn watch_members(self: Arc<Self>) {
+    /// Checks the members from time to time and raises alarms, until the runtime ends.
+    pub(crate) async fn watch(self: Arc<Self>) {
         loop {
             for served in &self.volumes {
-                let mut states = Vec::new();
-                for (number, member) in &served.volume.members {
-                    let (number, member) = (*number, Arc::clone(member));
-                    let looked = self.call(move || Ok(look(number, &member))).await;
-                    states.extend(looked.ok());
-                }
+                let states = self.check_members(served).await;
                 *lock(&served.members) = states;
+            }
+            for (number, volume) in self.status().iter().enumerate() {
+                let mut conditions = conditions(volume);
+                if number == 0 {
+                    conditions.extend(conditions_of_jobs(&self.jobs));
+                }
+                let now = (clock::monotonic(), clock::now().0);
+                match self.alarms.observe(&volume.id, &conditions, now) {
+                    Ok(messages) => messages.iter().for_each(|it| self.log_alarm(it)),
+                    Err(error) => self.events.add(true, format!("alarms are not stored: {error}")),
+                }
             }
             tokio::time::sleep(EVERY).await;
         }
+    }
+
+    async fn check_members(&self, served: &VolumeState) -> Vec<MemberState> {
+        let volume = served.volume();
+        let before = lock(&served.members).clone();
+        let mut states: Vec<_> =
+            volume.absent.iter().map(|(number, place)| absent(*number, place)).collect();
+        for (number, member) in &volume.members {
+            let (number, member) = (*number, Arc::clone(member));
+            let looked = self.call(move || Ok(look(number, &member))).await;
+            states.extend(looked.ok());
+        }
+        states.sort_by_key(|it| it.number);
+        for state in states.iter_mut().filter(|it| it.answers == Some(false)) {
+            let known = before.iter().find(|it| it.number == state.number);
+            let since = known.and_then(|it| it.silent_since);
+            state.silent_since = Some(since.unwrap_or_else(clock::monotonic));
+        }
+        states
+    }
+
+    fn log_alarm(&self, message: &AlarmMessage) {
+        let AlarmMessage { subject, what, .. } = message;
+        match message.change {
+            AlarmChange::Raised => self.events.add(true, format!("alarm: {subject}: {what}")),
+            AlarmChange::Cleared => self.events.add(false, format!("alarm ended: {subject}")),
+        }
+    }
+
+    /// The members of a store that do not answer, and for how long.
+    pub(crate) fn silent_members(&self) -> Vec<(u16, Duration)> {
+        let stores = self.volumes.iter().filter(|it| it.volume().is_store);
+        let members = stores.flat_map(|it| lock(&it.members).clone());
+        members.filter_map(|it| Some((it.number, clock::since(it.silent_since?)))).collect()
     }
 }

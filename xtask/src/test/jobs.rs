@@ -159,10 +159,16 @@ fn show(job: &Ended, tally: &mut Tally) {
     println!("-- {}, {:.1} s", job.name, job.seconds);
     let has_failed = tally.failed.len() > failed_before;
     let is_shown = |line: &&str| match has_failed {
-        true => !(line.starts_with("test ") && line.contains(" ... ok")),
+        true => !is_of_good_test(line),
         false => line.starts_with("test result: "),
     };
     job.output.lines().filter(is_shown).for_each(|line| println!("{line}"));
+}
+
+/// Whether a line says that a test passed or was ignored.
+fn is_of_good_test(line: &str) -> bool {
+    let is_good = |fate: &str| fate.starts_with("ok") || fate.starts_with("ignored");
+    line.starts_with("test ") && line.split_once(" ... ").is_some_and(|(_, fate)| is_good(fate))
 }
 
 #[cfg(test)]

@@ -88,6 +88,7 @@ const PROGRAMS_OF_ALL: &[&str] = &[
     "gstreamer1.0-tools",
     "jackd2",
     "libasound2-plugins",
+    "prometheus",
     "qemu-utils",
     "xfsprogs",
 ];

@@ -7,6 +7,7 @@
 
 mod prices;
 mod reader;
+mod serve;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use serde::Serialize;
 pub use self::prices::{Money, PriceEntry};
 pub use self::reader::Source;
 use self::reader::{Table, nearest};
+pub use self::serve::{AlarmEntry, JobEntry, ServeEntry};
 use crate::args::Common;
 use crate::credential::CredentialArgs;
 use crate::rules::{Rules, TimeSpan};
@@ -55,6 +57,9 @@ pub struct Config {
     /// The rules that `forget` uses to keep snapshots when no rule is given as an option.
     #[serde(skip_serializing_if = "Rules::is_empty")]
     pub retention: Rules,
+    /// The settings of `pinstripe serve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub serve: Option<ServeEntry>,
 }
 
 /// A store with a name: where its members are and how it is unlocked.
@@ -150,6 +155,7 @@ impl Config {
             backups: each(table.named_tables("backup")?, backup_entry)?,
             prices: each(table.named_tables("price")?, prices::entry)?,
             retention: table.table("retention")?.map_or(Ok(Rules::default()), retention)?,
+            serve: table.table("serve")?.map(serve::entry).transpose()?,
             default_store: None,
             knobs: table.path("knobs")?,
             cache_size: cache_size(&mut table)?,

@@ -213,16 +213,25 @@ impl<'a> Table<'a> {
                 ));
             }
             let (name, source) = (name.get_ref().to_string(), self.source);
-            found.push((name.clone(), Table::new(source, format!("{key}.{name}"), table)));
+            let inner = Table::new(source, format!("{}.{name}", self.name_of(key)), table);
+            found.push((name, inner));
         }
         Ok(found)
+    }
+
+    /// The name of the table below a key, in messages.
+    fn name_of(&self, key: &str) -> String {
+        match self.name.as_str() {
+            "" => key.to_owned(),
+            name => format!("{name}.{key}"),
+        }
     }
 
     /// The one table below a key.
     pub fn table(&mut self, key: &'static str) -> Result<Option<Table<'a>>> {
         let Some(value) = self.value(key) else { return Ok(None) };
         match value.get_ref() {
-            DeValue::Table(table) => Ok(Some(Table::new(self.source, key, table))),
+            DeValue::Table(table) => Ok(Some(Table::new(self.source, self.name_of(key), table))),
             _ => self.wrong(key, &format!("a table [{key}]"), value),
         }
     }

@@ -169,7 +169,8 @@ fn a_file_of_a_snapshot_that_is_collected_has_right_bytes_or_none() {
             }
         }
     }
-    assert!(right >= 256 && right + refused == 512, "{right} right, {refused} refused");
+    // The chunk at the begin of the kept half may be another one: at most 1 MiB is refused there.
+    assert!(right >= 248 && right + refused == 512, "{right} right, {refused} refused");
     drop(file);
     assert_eq!(mounted.end(), 0);
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
 
+mod alarms;
 mod hostile;
 mod page;
 mod roles;

@@ -11,11 +11,11 @@ use pinstripe_serve::{NewToken, TokenRole};
 
 use crate::setup::{directory, store};
 
-fn name(kind: ExtentKind, byte: u8) -> ExtentName {
+pub fn name(kind: ExtentKind, byte: u8) -> ExtentName {
     ExtentName::In(kind, [byte; 16])
 }
 
-fn session(byte: u8, commit: u8, work: Work) -> (ExtentName, Vec<u8>) {
+pub fn session(byte: u8, commit: u8, work: Work) -> (ExtentName, Vec<u8>) {
     let session = Session {
         store: StoreId([7; 16]),
         id: SessionId([byte; 16]),
@@ -27,7 +27,7 @@ fn session(byte: u8, commit: u8, work: Work) -> (ExtentName, Vec<u8>) {
     (name(ExtentKind::Sessions, byte), session.encode())
 }
 
-fn snapshot() -> Vec<u8> {
+pub fn snapshot() -> Vec<u8> {
     envelope::close(envelope::Object::Snapshot, b"content")
 }
 

@@ -1,5 +1,6 @@
 //! A server in this process.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use pinstripe_base::id::StoreId;
 use pinstripe_member::{DirectoryMember, Places, RemoteMembers, SharedMember};
 use pinstripe_remote::{Connection, JoinString, KeyPin, ServedPlace, ServedVolumes, TokenId};
 use pinstripe_serve::{
-    HostToken, NewToken, ServedVolume, ServerKey, ServerOptions, StoreServer, TokenRole, TokenStore,
+    AlarmTargets, HostToken, JobPlans, NewToken, ServedVolume, ServerKey, ServerOptions,
+    StoreServer, TokenRole, TokenStore,
 };
 use tempfile::TempDir;
 
@@ -30,7 +32,7 @@ pub struct StoreFixture {
 /// A volume of some members.
 pub fn volume(is_store: bool, members: Vec<SharedMember>) -> ServedVolume {
     let members = (0..).zip(members).collect();
-    ServedVolume { id: StoreId([7; 16]), is_store, members }
+    ServedVolume { id: StoreId([7; 16]), is_store, members, absent: BTreeMap::new() }
 }
 
 /// A server with one exported, empty directory in its state directory.
@@ -50,6 +52,15 @@ pub fn store() -> StoreFixture {
 }
 
 pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> StoreFixture {
+    start_with(state, volume, address, AlarmTargets::default())
+}
+
+pub fn start_with(
+    state: TempDir,
+    volume: ServedVolume,
+    address: SocketAddr,
+    alarms: AlarmTargets,
+) -> StoreFixture {
     let id = volume.id;
     let identity = ServerKey::open(state.path()).unwrap();
     let pin = identity.pin;
@@ -59,8 +70,12 @@ pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> Store
         identity,
         access_log: None,
         drain: Duration::from_secs(5),
+        address: "server.example.org:7473".to_owned(),
+        jobs: JobPlans::default(),
+        alarms,
     };
-    let server = StoreServer::bind(address, options).unwrap();
+    let server =
+        StoreServer::from_socket(StoreServer::listen_at(address).unwrap(), options).unwrap();
     let address = server.address().unwrap();
     let ends = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ends);

@@ -1,0 +1,126 @@
+//! Jobs and alarms as the config file describes them, for the server.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::paths;
+use pinstripe_serve::{AlarmTargets, JobPlan, JobPlans, MailCommand, ReplacePlan, Webhook};
+
+use crate::config::{AlarmEntry, JobEntry, ServeEntry};
+
+/// A longer file is not a secret.
+const SECRET_MAX_BYTES: u64 = 4096;
+/// The program that sends mails, unless the config file names another.
+const SENDMAIL: [&str; 2] = ["sendmail", "-t"];
+
+/// The command of a verb that uses the members of a store: this program, with the places.
+pub fn program(config: Option<&Path>, places: &[PathBuf]) -> Result<Vec<OsString>> {
+    let program = std::env::current_exe()
+        .map_err(|error| Error::io("cannot find this program", "/proc/self/exe", error))?;
+    let mut command = vec![program.into_os_string(), "--json".into()];
+    if let Some(config) = config {
+        command.extend(["--config".into(), config.as_os_str().to_owned()]);
+    }
+    for place in places {
+        command.extend(["--store".into(), place.as_os_str().to_owned()]);
+    }
+    Ok(command)
+}
+
+/// The jobs, as processes.
+pub fn jobs(entry: &ServeEntry, program: &[OsString]) -> JobPlans {
+    let timed = entry.jobs.iter().map(|(name, job)| JobPlan {
+        name: name.clone(),
+        every: job.every.time,
+        command: [program, &arguments(name, job)].concat(),
+    });
+    let replace = entry.replace.as_ref().map(|it| {
+        let verb = ["member", "replace"].into_iter().chain(it.same_fate.then_some("--same-fate"));
+        ReplacePlan {
+            after: it.after.time,
+            spares: it.spares.iter().map(|place| place.as_os_str().to_owned()).collect(),
+            command: program.iter().cloned().chain(verb.map(OsString::from)).collect(),
+        }
+    });
+    JobPlans { timed: timed.collect(), replace }
+}
+
+fn arguments(name: &str, job: &JobEntry) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec![name.into()];
+    let mut option = |name: &str, value: Option<OsString>| {
+        arguments.extend(value.into_iter().flat_map(|value| [name.into(), value]));
+    };
+    let path = |path: &Option<PathBuf>| path.clone().map(PathBuf::into_os_string);
+    option("--budget", job.budget.clone().map(OsString::from));
+    option("--limit", job.limit.clone().map(OsString::from));
+    option("--key-file", path(&job.key_file));
+    option("--password-file", path(&job.password_file));
+    if job.read_data {
+        arguments.push("--read-data".into());
+    }
+    arguments
+}
+
+/// The channels of alarms.
+///
+/// # Errors
+/// Fails if the file with the secret of the webhook cannot be read.
+pub fn alarms(entry: Option<&AlarmEntry>) -> Result<AlarmTargets> {
+    let Some(entry) = entry else { return Ok(AlarmTargets::default()) };
+    let secret = entry.webhook_secret_file.as_deref().map(secret).transpose()?;
+    let words = |words: &[String]| words.iter().map(OsString::from).collect::<Vec<_>>();
+    let mail_command = match entry.mail_command.is_empty() {
+        true => SENDMAIL.map(OsString::from).to_vec(),
+        false => words(&entry.mail_command),
+    };
+    Ok(AlarmTargets {
+        webhook: entry.webhook.clone().map(|url| Webhook { url, secret }),
+        mail: entry.mail_to.clone().map(|to| MailCommand { to, command: mail_command }),
+        command: (!entry.command.is_empty()).then(|| words(&entry.command)),
+    })
+}
+
+/// The first line of a file.
+fn secret(path: &Path) -> Result<Vec<u8>> {
+    let failed = |error| Error::of_named("cannot read the secret of the webhook", path, error);
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(SECRET_MAX_BYTES).read_to_end(&mut bytes))
+        .map_err(failed)?;
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    match line.is_empty() {
+        true => Err(Error::new(Kind::Usage, "the secret of the webhook is empty").at(path)),
+        false => Ok(line.to_vec()),
+    }
+}
+
+/// Refuses files and programs of the settings that are missing.
+///
+/// # Errors
+/// Fails with [`Kind::NotFound`] and the name of the first one.
+pub fn check(entry: &ServeEntry) -> Result<()> {
+    let keys = entry.jobs.values().flat_map(|job| [&job.key_file, &job.password_file]);
+    for key in keys.flatten() {
+        File::open(key).map_err(|error| Error::of_named("cannot read", key, error))?;
+    }
+    let targets = alarms(entry.alarm.as_ref())?;
+    let programs = targets.command.iter().chain(targets.mail.iter().map(|it| &it.command));
+    for program in programs.map(|words| PathBuf::from(&words[0])) {
+        if !is_program(&program) {
+            let what = "a program that the config file names for alarms is missing";
+            return Err(Error::new(Kind::NotFound, what).at(program));
+        }
+    }
+    Ok(())
+}
+
+fn is_program(name: &Path) -> bool {
+    if name.components().count() > 1 {
+        return paths::exists(name);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| paths::exists(&dir.join(name)))
+}
