@@ -72,7 +72,22 @@ pub(crate) struct JobResult {
     pub exit_code: Option<i32>,
     /// The error messages of a job that failed.
     pub messages: String,
+    /// What the job found or changed: the counts of its summary that are not zero.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u64>,
 }
+
+/// The counts of a summary that are kept, with their words for people.
+const COUNTS: [(&str, &str); 8] = [
+    ("lost", "lost"),
+    ("repairable", "to be repaired"),
+    ("hurt_snapshots", "snapshots with losses"),
+    ("mended_extents", "extents repaired"),
+    ("mended_objects", "objects repaired"),
+    ("repaired_extents", "extents repaired"),
+    ("repaired_objects", "objects repaired"),
+    ("deleted_packs", "packs deleted"),
+];
 
 /// A job that runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,6 +126,8 @@ struct JobsState {
     plans: JobPlans,
     file: JobFile,
     running: Option<RunningJob>,
+    /// The counts of the summary of the job that runs.
+    counts: BTreeMap<String, u64>,
 }
 
 /// The next run of a job.
@@ -136,7 +153,7 @@ impl Jobs {
     pub fn open(state: &Path, plans: JobPlans) -> Result<Jobs> {
         let path = state.join("jobs.json");
         let file = state_file::read_json(&path)?.unwrap_or_default();
-        Ok(Jobs { path, state: Mutex::new(JobsState { plans, file, running: None }) })
+        Ok(Jobs { path, state: Mutex::new(JobsState { plans, file, ..JobsState::default() }) })
     }
 
     /// Uses other plans from now on.
@@ -201,8 +218,11 @@ impl Jobs {
     pub fn run(&self, job: DueJob, ends: &AtomicBool) -> Result<Option<JobResult>> {
         let DueJob { name, command, spare } = job;
         let began_seconds = clock::now().0;
-        lock(&self.state).running =
-            Some(RunningJob { name: name.clone(), began_seconds, done: None });
+        {
+            let mut state = lock(&self.state);
+            state.running = Some(RunningJob { name: name.clone(), began_seconds, done: None });
+            state.counts.clear();
+        }
         if let Some(spare) = spare {
             // Before it is used: a run that is cut off leaves data in it.
             let mut state = lock(&self.state);
@@ -218,7 +238,8 @@ impl Jobs {
             Err(error) => (Some(1), error.to_string()),
         };
         let ended_seconds = clock::now().0;
-        let result = JobResult { began_seconds, ended_seconds, exit_code, messages };
+        let counts = std::mem::take(&mut state.counts);
+        let result = JobResult { began_seconds, ended_seconds, exit_code, messages, counts };
         state.file.last.insert(name, result.clone());
         state_file::replace_json(&self.path, &state.file)?;
         Ok(Some(result))
@@ -262,6 +283,13 @@ impl Jobs {
                 && let Some(running) = &mut lock(&self.state).running
             {
                 running.done = (total > 0.0).then(|| (done / total).min(1.0));
+            }
+            if event["event"] == "summary" {
+                let count = |(key, _): &(&str, &str)| {
+                    let count = event[*key].as_u64().filter(|count| *count > 0)?;
+                    Some(((*key).to_owned(), count))
+                };
+                lock(&self.state).counts = COUNTS.iter().filter_map(count).collect();
             }
         }
     }
@@ -313,13 +341,19 @@ fn end(child: &mut Child) {
 
 /// Describes the exit code of a job, for people.
 pub(crate) fn outcome(result: &JobResult) -> String {
-    match result.exit_code {
+    let mut text = match result.exit_code {
         Some(0) => "ok".to_owned(),
         Some(3) => "data is lost (exit code 3)".to_owned(),
         Some(10) => "something remains to be repaired (exit code 10)".to_owned(),
         Some(code) => format!("failed (exit code {code})"),
         None => "ended by a signal".to_owned(),
+    };
+    for (key, word) in COUNTS {
+        if let Some(count) = result.counts.get(key) {
+            text += &format!(", {count} {word}");
+        }
     }
+    text
 }
 
 /// Runs the jobs that are due until `ends` is set. `silent` returns the members that do not answer;
@@ -393,7 +427,8 @@ mod tests {
         let fifo = dir.path().join("fifo");
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         let script = format!(
-            "echo noise; echo '{{\"done_bytes\":1,\"total_bytes\":4}}'; cat {}; echo sorry >&2; exit 7",
+            "echo noise; echo '{{\"done_bytes\":1,\"total_bytes\":4}}'; cat {}; \
+             echo '{{\"event\":\"summary\",\"lost\":2,\"repairable\":0}}'; echo sorry >&2; exit 3",
             fifo.display()
         );
         let plans = JobPlans { timed: vec![shell("scrub", 60, &script)], replace: None };
@@ -409,7 +444,8 @@ mod tests {
             std::fs::write(&fifo, "").unwrap();
             ran.join().unwrap()
         });
-        assert_eq!((result.exit_code, result.messages.as_str()), (Some(7), "sorry"));
+        assert_eq!((result.exit_code, result.messages.as_str()), (Some(3), "sorry"));
+        assert_eq!(outcome(&result), "data is lost (exit code 3), 2 lost");
         assert_eq!(jobs.running(), None);
     }
 

@@ -14,7 +14,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the file of the ledger")]
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -71,8 +71,13 @@ pub(crate) struct HostFacts {
     pub last_new_bytes: u64,
     /// The time between the begin of the last session that ended with a snapshot, and the snapshot.
     pub last_duration_seconds: Option<i64>,
+    /// The seconds that the last backups took, the newest last.
+    pub durations: VecDeque<u64>,
     new_bytes: u64,
 }
+
+/// The number of backups of a host whose durations are kept.
+const DURATIONS: usize = 20;
 
 /// A session of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -241,6 +246,11 @@ impl LedgerState {
                 host.last_new_bytes = std::mem::take(&mut host.new_bytes);
                 let session = self.announced.get(&id).and_then(|sessions| sessions.first());
                 host.last_duration_seconds = session.map(|it| owned.seconds - it.began_seconds);
+                let took = host.last_duration_seconds.and_then(|it| u64::try_from(it).ok());
+                host.durations.extend(took);
+                if host.durations.len() > DURATIONS {
+                    host.durations.pop_front();
+                }
             }
             _ => {}
         }

@@ -221,6 +221,8 @@ fn of_members(registry: &mut Registry, volumes: &[VolumeStatus]) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::jobs::JobResult;
     use crate::ledger::HostFacts;
@@ -264,6 +266,7 @@ mod tests {
             ended_seconds: 2,
             exit_code: Some(0),
             messages: String::new(),
+            counts: BTreeMap::new(),
         };
         (volume, JobStatus { name: "scrub".to_owned(), every: None, last: Some(last) })
     }

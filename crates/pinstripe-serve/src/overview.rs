@@ -1,6 +1,8 @@
 //! The content of the page: alarms, members, sessions, hosts, jobs, tokens and events.
 //!
-//! It is complete without scripts, and is made only from state in memory: it reads no member.
+//! It is complete without scripts (`live.js` only refreshes it), and is made only from state in memory: it reads no member.
+
+use std::collections::VecDeque;
 
 use maud::{Markup, html};
 use pinstripe_base::clock;
@@ -37,9 +39,9 @@ pub(crate) fn overview(all: &Overview) -> Markup {
         header {
             h1 { "pinstripe" }
             @if late + down + alarms.len() == 0 {
-                p class="good" { "Every host and member is as expected." }
+                p id="summary" class="good" { "Every host and member is as expected." }
             } @else {
-                p class="bad" role="alert" {
+                p id="summary" class="bad" role="alert" {
                     @if late > 0 { (late) " host" @if late > 1 { "s" } " overdue. " }
                     @if down > 0 { (down) " member" @if down > 1 { "s" } " not answering. " }
                     @if !alarms.is_empty() {
@@ -47,6 +49,7 @@ pub(crate) fn overview(all: &Overview) -> Markup {
                     }
                 }
             }
+            p id="note" class="bad" role="status" {}
             form method="post" action="/logout" { button { "Log out" } }
         }
         main {
@@ -154,7 +157,7 @@ fn one_volume(volume: &VolumeStatus) -> Markup {
                 p { "No host has a token yet: 'pinstripe token add HOST' makes one." }
             } @else {
                 (table(
-                    &["Host", "State", "Last snapshot", "Expected", "Snapshots", "New", "Took", "Stored", "Quota", "Role"],
+                    &["Host", "State", "Last snapshot", "Expected", "Snapshots", "New", "Took", "Took before", "Stored", "Quota", "Role"],
                     &volume.hosts.iter().map(host_row).collect::<Vec<_>>(),
                 ))
             }
@@ -234,10 +237,33 @@ fn host_row(host: &HostStatus) -> Vec<Markup> {
         html! { (facts.snapshots) },
         html! { (size(has_any.then_some(facts.last_new_bytes))) },
         html! { (time(took)) },
+        bars(&facts.durations),
         html! { (format_size(facts.used_bytes)) },
         html! { (size(token.quota_bytes)) },
         html! { (token.role) },
     ]
+}
+
+/// A bar for each duration.
+fn bars(seconds: &VecDeque<u64>) -> Markup {
+    const WIDTH: usize = 5;
+    const HEIGHT: u64 = 20;
+    let longest = seconds.iter().copied().max().unwrap_or(0);
+    if seconds.len() < 2 {
+        return html! { "-" };
+    }
+    let shortest = seconds.iter().copied().min().unwrap_or(0);
+    let label =
+        format!("the last {} backups took {} to {}", seconds.len(), span(shortest), span(longest));
+    let height = |it: u64| (it * HEIGHT).checked_div(longest).unwrap_or(0).max(1);
+    html! {
+        svg class="bars" role="img" aria-label=(label) width=(WIDTH * seconds.len()) height=(HEIGHT) {
+            title { (label) }
+            @for (at, it) in seconds.iter().enumerate() {
+                rect x=(WIDTH * at) y=(HEIGHT - height(*it)) width=(WIDTH - 1) height=(height(*it)) {}
+            }
+        }
+    }
 }
 
 fn member_row(member: &MemberState) -> Vec<Markup> {

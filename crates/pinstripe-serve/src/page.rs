@@ -25,7 +25,7 @@ use crate::role::TokenRole;
 
 /// The longest body of a login.
 const FORM_MAX_BYTES: u64 = 4096;
-/// How often a browser reads the page again, in seconds.
+/// How often a browser without scripts loads the page again, in seconds.
 const REFRESH: u32 = 30;
 
 impl App {
@@ -130,8 +130,16 @@ pub(crate) async fn fence(State(app): Shared, request: Request) -> Response {
 }
 
 pub(crate) async fn style() -> Response {
-    let mut response = Response::new(Body::from(include_str!("page.css")));
-    response.headers_mut().insert(CONTENT_TYPE, "text/css".parse().expect("a header value"));
+    file(include_str!("page.css"), "text/css")
+}
+
+pub(crate) async fn script() -> Response {
+    file(include_str!("live.js"), "text/javascript")
+}
+
+fn file(text: &'static str, media_type: &str) -> Response {
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(CONTENT_TYPE, media_type.parse().expect("a header value"));
     response
 }
 
@@ -148,7 +156,8 @@ fn to_page(cookie: Option<&str>) -> Response {
 fn show(status: StatusCode, markup: &Markup) -> Response {
     let mut response = Response::new(Body::from(markup.0.clone()));
     *response.status_mut() = status;
-    let policy = "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'";
+    let policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+                  form-action 'self'; frame-ancestors 'none'";
     for (name, value) in [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CACHE_CONTROL, "no-store"),
@@ -168,7 +177,10 @@ fn frame(refreshes: bool, content: &Markup) -> Markup {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                @if refreshes { meta http-equiv="refresh" content=(REFRESH); }
+                @if refreshes {
+                    noscript { meta http-equiv="refresh" content=(REFRESH); }
+                    script src="/live.js" defer {}
+                }
                 title { "pinstripe" }
                 link rel="stylesheet" href="/style.css";
             }

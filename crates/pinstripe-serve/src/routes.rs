@@ -27,6 +27,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     Router::new()
         .route("/", get(page::page))
         .route("/style.css", get(page::style))
+        .route("/live.js", get(page::script))
         .route("/login", post(page::login))
         .route("/logout", post(page::logout))
         .route("/fence", post(page::fence))

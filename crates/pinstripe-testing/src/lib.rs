@@ -7,6 +7,7 @@
     reason = "these are helpers of tests"
 )]
 
+mod browser;
 mod mounts;
 mod networks;
 mod noise;
@@ -19,6 +20,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::process::Command;
 
+pub use browser::Browser;
 pub use mounts::{in_own_mounts, mount, unmount};
 pub use networks::{Network, in_own_networks};
 pub use noise::noise;

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
 
 mod alarms;
+mod browser;
 mod hostile;
 mod page;
 mod roles;

@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use super::devtools::Browser;
+use pinstripe_testing::Browser;
+
 use super::*;
 
 /// Widths at which a page is looked at, in pixels: a screen, and a telephone.

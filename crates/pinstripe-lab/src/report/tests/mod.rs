@@ -2,7 +2,6 @@
 //! of.
 
 mod browser;
-mod devtools;
 mod made_up;
 mod markup;
 
