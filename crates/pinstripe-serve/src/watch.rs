@@ -16,7 +16,7 @@ use crate::status::{
 use crate::tokens::HostToken;
 
 /// The interval between two checks.
-const EVERY: Duration = Duration::from_secs(10);
+const EVERY: Duration = Duration::from_secs(5);
 
 impl App {
     /// The state of every volume now. Reads no member.

@@ -349,3 +349,89 @@ fn settings_of_the_server_are_checked_and_read_again() {
     reload("[serve.job.repair]\nevery = \"1d\"\n", "job repair: ok");
     assert_eq!(server.terminate(), 0);
 }
+
+/// The page as an administrator's script sees it.
+fn page(address: &str, admin: &str) -> String {
+    let curl = |args: &[&str]| {
+        let mut command = Command::new("curl");
+        let out = command.args(["--silent", "--insecure"]).args(args).output().unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let (url, form) = (format!("https://{address}"), format!("join={admin}"));
+    let head = curl(&["--include", "--data", &form, &format!("{url}/login")]);
+    let cookie = head.lines().find(|it| it.to_lowercase().starts_with("set-cookie:")).unwrap();
+    let cookie = cookie.split_once(':').unwrap().1.split(';').next().unwrap().trim();
+    curl(&["--cookie", cookie, &url])
+}
+
+/// The walk of an administrator: four directories, three hosts with networks of their own, a lost
+/// disk, and a token that is revoked.
+#[test]
+fn three_hosts_in_networks_of_their_own_survive_a_lost_disk() {
+    let test = "three_hosts_in_networks_of_their_own_survive_a_lost_disk";
+    if Command::new("curl").arg("--version").output().is_err() {
+        return pinstripe_testing::not_installed(test, "curl");
+    }
+    pinstripe_testing::in_own_networks(test, 3, |networks| {
+        let stand = Stand::with_store();
+        let server = Serving::start(&stand, "--store m0 --listen 0.0.0.0:7473");
+        for (number, network) in networks.iter().enumerate() {
+            let host = format!("host{number}");
+            let line = format!(
+                "token add {host} --store m0 --quiet --address 10.77.{}.1:7473",
+                number + 1
+            );
+            let join = done(&stand, "server", &line).out;
+            let mut connect = as_host(&stand, &host, &format!("connect {}", join.trim()));
+            let connected = network.within(|| ran(&mut connect));
+            assert_eq!(connected.code, 0, "{}", connected.err);
+            std::fs::create_dir_all(stand.path(&format!("of-{host}"))).unwrap();
+            let bytes = noise(number as u64, 3_000_000);
+            std::fs::write(stand.path(&format!("of-{host}/only-on-{host}")), bytes).unwrap();
+        }
+        let back_up_all = |codes: [i32; 3]| {
+            std::thread::scope(|scope| {
+                let runs: Vec<_> = networks
+                    .iter()
+                    .enumerate()
+                    .map(|(number, network)| {
+                        let host = format!("host{number}");
+                        let mut backup = as_host(&stand, &host, &format!("backup src of-{host}"));
+                        scope.spawn(move || network.within(|| ran(&mut backup)))
+                    })
+                    .collect();
+                for (ran, code) in runs.into_iter().map(|it| it.join().unwrap()).zip(codes) {
+                    assert_eq!(ran.code, code, "{}", ran.err);
+                }
+            });
+        };
+        back_up_all([0; 3]);
+        let admin = done(
+            &stand,
+            "server",
+            "token add desk --role admin --store m0 --quiet --address 127.0.0.1:7473",
+        );
+        let (admin, address) = (admin.out.trim(), "127.0.0.1:7473");
+        let is_shown = |text: &str| page(address, admin).contains(text);
+        await_that("every member is well", || is_shown("Every host and member is as expected."));
+        std::fs::remove_dir_all(stand.path("m2")).unwrap();
+        await_that("the page shows the lost member", || is_shown("1 member not answering."));
+        back_up_all([4; 3]);
+        done(&stand, "server", "member replace 2 --to m4 --same-fate --store m0");
+        await_that("the new member is served", || {
+            is_shown("Every host and member is as expected.")
+        });
+        done(&stand, "server", "token revoke host0 --store m0");
+        back_up_all([22, 0, 0]);
+        // The administrator finds and restores a file of the host whose token is revoked.
+        let found = done(&stand, "desk", &format!("find only-on-host0 --store {admin} --json"));
+        let found = &found.events_of("found")[0];
+        let (id, path) = (found["snapshots"][0].as_str().unwrap(), found["path"].as_str().unwrap());
+        assert_eq!(snapshots(&stand, "desk", &format!("--store {admin}")), 8);
+        done(&stand, "desk", &format!("restore {id}:{path} --to out --store {admin}"));
+        let restored = stand.path("out/only-on-host0");
+        assert!(std::fs::read(restored).unwrap() == noise(0, 3_000_000));
+        assert_eq!(server.terminate(), 0);
+        done(&stand, "server", "check --read-data --store m0");
+    });
+}

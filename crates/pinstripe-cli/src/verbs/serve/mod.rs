@@ -145,7 +145,7 @@ pub fn identity(state: &Path) -> Result<ServerKey> {
 }
 
 /// How often the store is opened again while some members do not answer.
-const REOPEN: Duration = Duration::from_secs(20);
+const REOPEN: Duration = Duration::from_secs(10);
 
 /// What a server reads again after SIGHUP.
 struct Settings {
