@@ -42,8 +42,11 @@ use crate::state_file;
 use crate::tokens::TokenStore;
 use crate::volume::ServedVolume;
 
-/// The most connections at once; further ones wait to be accepted.
-const CONNECTIONS_MAX: usize = 4096;
+/// The most connections at once, if the limit of open files allows them; further ones wait to be
+/// accepted.
+const CONNECTIONS_MAX: u64 = 16 << 10;
+/// The most connections that wait to be accepted, if the system allows as many.
+const QUEUE: i32 = 4096;
 /// The deadline of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The longest time that a connection may stay idle or send a header.
@@ -109,6 +112,10 @@ impl StoreServer {
                 false => error,
             }
         })?;
+        // The standard library asks for a queue of 128 connections, which a flood fills.
+        rustix::net::listen(&listener, QUEUE)
+            .map_err(std::io::Error::from)
+            .map_err(|error| Error::io("cannot listen", address.to_string(), error))?;
         Ok(listener.into())
     }
 
@@ -260,7 +267,7 @@ impl StoreServer {
 
     async fn serve(&self, ends: &AtomicBool) {
         self.runtime.spawn(Arc::clone(&self.app).watch());
-        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let slots = Arc::new(Semaphore::new(connections_max()));
         let graceful = GracefulShutdown::new();
         while !ends.load(Ordering::Relaxed) {
             let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
@@ -286,6 +293,13 @@ impl StoreServer {
         }
         let _ = timeout(self.drain, graceful.shutdown()).await;
     }
+}
+
+/// Half of the open files are left to members, logs and commands.
+fn connections_max() -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let most = files.map_or(CONNECTIONS_MAX, |files| CONNECTIONS_MAX.min(files / 2));
+    usize::try_from(most.max(1)).unwrap_or(1)
 }
 
 /// Counts and logs requests.

@@ -435,3 +435,35 @@ fn three_hosts_in_networks_of_their_own_survive_a_lost_disk() {
         done(&stand, "server", "check --read-data --store m0");
     });
 }
+
+/// Nobody waits long for connections that do nothing, they need little memory, and each ends.
+#[test]
+fn ten_thousand_idle_connections_do_not_stop_the_server() {
+    const IDLE: u64 = 10_000;
+    let files = rustix::process::Resource::Nofile;
+    let limit = rustix::process::getrlimit(files);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    if limit.maximum.is_some_and(|most| most < IDLE + 1000)
+        || rustix::process::setrlimit(files, raised).is_err()
+    {
+        let test = "ten_thousand_idle_connections_do_not_stop_the_server";
+        return pinstripe_testing::skipped(test, "fewer than 11,000 files may be open");
+    }
+    let stand = Stand::with_store();
+    let server = Serving::start(&stand, LISTEN);
+    done(&stand, "ant", &format!("connect {}", join(&stand, "ant", "append-restore")));
+    let connect = |_| std::net::TcpStream::connect(&server.address).unwrap();
+    let idle: Vec<_> = (0..IDLE).map(connect).collect();
+    done(&stand, "ant", "backup src");
+    let status = format!("/proc/{}/status", server.child.id());
+    let status = std::fs::read_to_string(status).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kib < 300 << 10, "{kib} KiB");
+    for mut stream in idle.into_iter().step_by(1000) {
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        let ended = stream.read(&mut [0]);
+        let is_reset = |it: &std::io::Error| it.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(matches!(&ended, Ok(0)) || ended.as_ref().is_err_and(is_reset), "{ended:?}");
+    }
+}
