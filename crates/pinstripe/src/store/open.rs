@@ -198,7 +198,7 @@ impl Store {
         let search = Search::run(&any, None, &options)?;
         let (member_slots, moved) = search.member_slots();
         let outsiders = search.outsiders();
-        let unannounced = search.unannounced();
+        let unannounced = search.unannounced(false);
         if !options.accept_plain {
             downgrade::refuse(&search.config, &search.looked, &options)?;
         }
@@ -258,7 +258,7 @@ impl Store {
         let forged = search.looked.iter().filter_map(|(_, found)| forgery(found));
         let forged: Vec<Error> = forged.map(Error::duplicate).collect();
         self.outsiders = search.outsiders();
-        self.unannounced = search.unannounced();
+        self.unannounced = search.unannounced(true);
         if !is_same || !forged.is_empty() {
             let (member_slots, moved) = search.member_slots();
             let Search { config, table, own_old, any, .. } = search;

@@ -1,8 +1,8 @@
 //! Determines the remaining redundancy of a store: how many more members may be lost.
 //!
 //! Redundancy is counted for each pack, by the extents that members list, and for each snapshot
-//! object, by its copies. Packs that deletion has condemned do not count, nor do leftovers of
-//! interrupted backups.
+//! object, by its copies, and is at most the number of members without which the store still opens.
+//! Packs that deletion has condemned do not count, nor do leftovers of interrupted backups.
 //!
 //! Not in this module: reading content. `check --read-data` finds the damaged extents, which this
 //! module cannot see.
@@ -66,7 +66,7 @@ fn of_packs(
     extents_of: impl Fn(&SetId, usize) -> usize,
 ) -> Redundancy {
     let parity = u64::from(store.config.parity);
-    let mut counted = Redundancy { survives: parity, parity, thin_packs: 0 };
+    let mut counted = Redundancy { survives: store.spare_members(), parity, thin_packs: 0 };
     for (_, pack) in index.packs().iter() {
         if pack.is_condemned() || !pack.is_reliable() {
             continue;

@@ -193,11 +193,11 @@ impl Search {
         candidates(&self.options.reached(&self.any, row), &self.own_old, &self.any)
     }
 
-    /// Returns the members that too few of the labels found list.
-    pub(super) fn unannounced(&self) -> Unannounced {
+    /// Returns the changes of the table that too few of the labels found have.
+    pub(super) fn unannounced(&self, has_macs: bool) -> Unannounced {
         let found: Vec<_> =
             self.labels().into_iter().filter(|label| self.has_as_member(label)).collect();
-        Unannounced::find(&self.table, self.config.parity, &found)
+        Unannounced::find(&self.table, self.config.parity, has_macs, &found)
     }
 
     /// Returns the slots of the table, and the members that were found at another place than the

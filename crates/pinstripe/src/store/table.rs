@@ -2,9 +2,10 @@
 //!
 //! A changed table has a higher generation and is written into the label of every present member. A
 //! process that opens the store during the change uses the highest generation that it finds, so the
-//! change takes effect as soon as the first label is durable, and any later run writes the other
-//! labels. A new member gets its label first, and the other labels list it last: until then no
-//! process uses the member.
+//! change takes effect as soon as the first label is durable. Until enough labels have the change, it
+//! can be undone by the loss of members (`unannounced`); the next verb that writes packs or changes
+//! members writes the other labels. A new member gets its label first, and the other labels list it
+//! last: until then no process uses the member.
 //!
 //! Invariant: labels are written only under a [`Claim`], so every change is based on the previous
 //! one, and no change is overwritten by an earlier one.

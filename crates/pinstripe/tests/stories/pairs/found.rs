@@ -660,3 +660,20 @@ fn a_repair_passes_over_a_pack_that_is_deleted_meanwhile() {
     let hangs = Trouble::Hangs { member: 4, after: 82 };
     holds(8019105, shape(5, 2, true), vec![scene(hangs, &acts)]);
 }
+
+/// A replacement was cut off when one label had the new table. Without this label the dead member counted
+/// as absent again, and the store did not open, although a backup had ended well since.
+#[test]
+fn a_backup_finishes_a_replacement_that_was_cut_off_amid_the_labels() {
+    let (shape, seed) = (shape(4, 1, true), 17673020479152118060);
+    let replace = act(Verb::ReplaceDead, 18424024237645253134, 0);
+    let backup = act(Verb::Backup, 13443696083220606486, 0);
+    let cut = Cut { after: 1, kind: Some(ExtentKind::Checkpoints) };
+    let end = End::PowerCut(cut, 392884331797016864);
+    let dies = Trouble::DiesBesideRot { member: 6, rotten: 5, seed };
+    holds(8361012, shape, vec![Scene { end, ..scene(dies, &[replace, backup]) }]);
+    let end = End::PowerCut(Cut { after: 190, kind: None }, 392884331797016864);
+    let cut_off = Scene { end, ..scene(Trouble::Dies { member: 2 }, &[replace]) };
+    holds(8361012, shape, vec![cut_off.clone()]);
+    holds(8361012, shape, vec![cut_off, scene(Trouble::Nothing, &[backup])]);
+}

@@ -159,7 +159,7 @@ impl World {
             wrong
         };
         let mut sets = vec![wrong];
-        while sets.first().is_some_and(|set| set.len() + self.lacking < self.parity()) {
+        while sets.first().is_some_and(|set| set.len() + self.unseen_losses() < self.parity()) {
             let longer = sets.iter().flat_map(|set| {
                 let next = if sets[0].is_empty() { set.last().map_or(0, |it| it + 1) } else { 0 };
                 let left = (next..self.seats.len()).filter(|at| !set.contains(at));

@@ -257,7 +257,7 @@ impl World {
         self.settle_keys(&outcomes);
         self.settle_snapshots(scene, &outcomes);
         self.settle_members(&outcomes);
-        self.meet_members();
+        self.meet_members(&outcomes);
         self.meet_snapshots(&outcomes);
     }
 
@@ -453,7 +453,19 @@ impl World {
     }
 
     /// The members are those of the store's table from now on.
-    fn meet_members(&mut self) {
+    fn meet_members(&mut self, outcomes: &[Outcome]) {
+        let is_done = |it: &&Outcome| !it.is_cut && it.done.is_ok();
+        // The verbs that finish a change of the table, or warn that they cannot.
+        let finishes = |it: &Outcome| match it.act.verb {
+            Verb::Backup | Verb::Resume | Verb::Stream | Verb::Gc => true,
+            verb => verb.class() == Class::Mover && verb != Verb::Upgrade,
+        };
+        let has_finished = |it: &Outcome| finishes(it) && it.ledger.warnings().is_empty();
+        if outcomes.iter().filter(is_done).any(has_finished) {
+            self.half_gone = 0;
+        }
+        let mut movers = outcomes.iter().filter(|it| it.act.verb.class() == Class::Mover);
+        let is_mover_cut = movers.any(|it| it.is_cut || it.done.is_err());
         let store = self.open().unwrap_or_else(|error| panic!("the store does not open: {error}"));
         let rows = store.member_slots.iter().enumerate().filter(|(_, slot)| slot.row.is_some());
         let rows: Vec<_> = rows.map(|(number, slot)| (number, slot.place.clone())).collect();
@@ -465,6 +477,7 @@ impl World {
                 // Its directory stays where it is, as a disk that stays attached.
                 let left = self.seats.remove(at);
                 self.lacking += usize::from(left.is_hurt);
+                self.half_gone += usize::from(is_mover_cut && !left.place.exists());
             }
         }
         for (number, place) in rows {

@@ -309,7 +309,7 @@ impl World {
         let mut beyond: Vec<usize> = wrong.clone().collect();
         beyond.push(at);
         self.seats[at].is_here()
-            && wrong.count() + self.lacking < self.parity()
+            && wrong.count() + self.unseen_losses() < self.parity()
             && !self.is_beyond_what_was_stated(&beyond)
     }
 

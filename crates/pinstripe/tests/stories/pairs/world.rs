@@ -116,6 +116,9 @@ pub struct World {
     pub quota: Arc<Quota>,
     /// Members that may have lacked something when they left: what they lacked is on no member.
     pub lacking: usize,
+    /// Dead members that left the table in a change that was cut off or failed: they may count as absent
+    /// until a verb that writes packs or labels ends well.
+    pub half_gone: usize,
     /// How many more members every snapshot survives, as a verb stated last, and the members that were
     /// hurt or absent then.
     pub survives: Option<(u64, Vec<PathBuf>)>,
@@ -178,6 +181,7 @@ impl World {
             other_half,
             quota: Arc::default(),
             lacking: 0,
+            half_gone: 0,
             survives: None,
             is_untidy: false,
             has_older_table: false,
@@ -229,6 +233,12 @@ impl World {
         let is_infirm = |seat: &&Seat| (seat.is_hurt && may_lack) || !seat.is_here();
         let infirm = self.seats.iter().filter(is_infirm);
         self.survives = Some((survives, infirm.map(|seat| seat.place.clone()).collect()));
+    }
+
+    /// How many losses of members are on no member that is here: what [`lacking`](Self::lacking) counts
+    /// is missing in packs, what [`half_gone`](Self::half_gone) counts in the table.
+    pub fn unseen_losses(&self) -> usize {
+        self.lacking.max(self.half_gone)
     }
 
     pub fn hurt(&self) -> usize {
