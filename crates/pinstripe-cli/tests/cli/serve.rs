@@ -467,3 +467,80 @@ fn ten_thousand_idle_connections_do_not_stop_the_server() {
         assert!(matches!(&ended, Ok(0)) || ended.as_ref().is_err_and(is_reset), "{ended:?}");
     }
 }
+
+/// The faults below a server: a disk that fails, lies, is cut short, hangs.
+#[test]
+fn bad_disks_below_a_server_cost_no_data() {
+    for fault in [
+        "op=append,member=1,after=2,error=EIO",
+        "op=put,member=1,error=ENOSPC",
+        "op=seal,member=1,after=1,error=EIO",
+        "op=read,member=1,flip=3",
+        "op=read,member=1,error=EIO",
+        "op=append,member=1,torn=100",
+        "op=append,member=1,lost=yes",
+        "op=list,member=1,error=EIO",
+        "op=delete,member=1,error=EROFS",
+        "op=any,member=1,after=5,hang=yes",
+    ] {
+        let stand = Stand::with_store();
+        std::fs::write(stand.path("src/large"), noise(1, 2_000_000)).unwrap();
+        let line = format!("{LISTEN} --member-timeout 1s --fault {fault}");
+        let server = Serving::start(&stand, &line);
+        done(&stand, "ant", &format!("connect {}", join(&stand, "ant", "append-restore")));
+        for _ in 0..2 {
+            let ran = run(&stand, "ant", "backup src --member-timeout 2s");
+            assert!([0, 4].contains(&ran.code), "{fault}: {}", ran.err);
+        }
+        let ran = run(&stand, "ant", "restore latest --to out --member-timeout 2s");
+        assert!([0, 4].contains(&ran.code), "{fault}: {}", ran.err);
+        stand.assert_source_is_at("out");
+        drop(server);
+        // What the fault left is found and repaired.
+        let scrubbed = run(&stand, "server", "scrub --store m0");
+        assert_eq!(scrubbed.code, 0, "{fault}: {}{}", scrubbed.out, scrubbed.err);
+        done(&stand, "server", "check --read-data --store m0");
+    }
+}
+
+/// The server is killed at many moments of a backup, and started again at once.
+#[test]
+fn a_server_that_is_killed_amid_a_backup_loses_no_acknowledged_snapshot() {
+    let stand = Stand::with_store();
+    let line = format!("{LISTEN} --access-log {{}}/log");
+    let mut server = Serving::start(&stand, &line);
+    let address = server.address.clone();
+    done(&stand, "ant", &format!("connect {}", join(&stand, "ant", "append-restore")));
+    let mut taken = 0;
+    for kill_after in [1, 2, 3, 5, 8, 12, 20] {
+        std::fs::write(stand.path("src/large"), noise(kill_after as u64, 3_000_000)).unwrap();
+        let requests = || {
+            let log = std::fs::read_to_string(stand.path("log")).unwrap_or_default();
+            log.lines().count()
+        };
+        let before = requests();
+        let mut backup = as_host(&stand, "ant", "backup src --member-timeout 20s");
+        let ran = std::thread::scope(|scope| {
+            let ran = scope.spawn(move || ran(&mut backup));
+            while requests() < before + kill_after && !ran.is_finished() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            server.child.kill().unwrap();
+            server.child.wait().unwrap();
+            let line = format!("--store m0 --listen {address} --access-log {{}}/log");
+            server = Serving::start(&stand, &line);
+            ran.join().unwrap()
+        });
+        assert!([0, 4, 18].contains(&ran.code), "{kill_after}: {}{}", ran.out, ran.err);
+        taken += usize::from(ran.code != 18);
+        let found = snapshots(&stand, "ant", "");
+        assert!(found >= taken && found <= taken + 1, "{kill_after}: {found} {taken}");
+        taken = found;
+        let checked = run(&stand, "server", "check --read-data --store m0");
+        assert!([0, 10].contains(&checked.code), "{kill_after}: {}", checked.err);
+        assert_eq!(checked.err.matches("lost").count(), 0, "{kill_after}: {}", checked.err);
+    }
+    done(&stand, "ant", "restore latest --to out");
+    done(&stand, "server", "repair --store m0");
+    done(&stand, "server", "check --read-data --store m0");
+}
