@@ -22,6 +22,7 @@ mod listen;
 mod logins;
 mod look;
 mod metrics;
+mod objects;
 mod page;
 mod role;
 mod routes;

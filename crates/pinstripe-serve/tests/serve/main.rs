@@ -7,3 +7,4 @@ mod page;
 mod roles;
 mod seam;
 mod setup;
+mod together;

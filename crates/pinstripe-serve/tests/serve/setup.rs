@@ -11,7 +11,8 @@ use pinstripe_base::id::StoreId;
 use pinstripe_member::{DirectoryMember, Places, RemoteMembers, SharedMember};
 use pinstripe_remote::{Connection, JoinString, KeyPin, ServedPlace, ServedVolumes, TokenId};
 use pinstripe_serve::{
-    HostToken, NewToken, ServedVolume, ServerKey, ServerOptions, StoreServer, TokenRole, TokenStore,
+    AccessLog, HostToken, NewToken, ServedVolume, ServerKey, ServerOptions, StoreServer, TokenRole,
+    TokenStore,
 };
 use tempfile::TempDir;
 
@@ -49,6 +50,31 @@ pub fn store() -> StoreFixture {
     start(state, volume(true, vec![member]), "127.0.0.1:0".parse().unwrap())
 }
 
+/// A server with the members of a store: empty directories.
+pub fn store_of(count: usize) -> StoreFixture {
+    let state = tempfile::tempdir().unwrap();
+    let member = |number| {
+        let place = state.path().join(format!("member{number}"));
+        Places::default().create(&place).unwrap().member
+    };
+    let members = (0..count).map(member).collect();
+    start(state, volume(true, members), "127.0.0.1:0".parse().unwrap())
+}
+
+/// The members of a volume as a host with this connection sees them.
+pub fn members_of(connection: &Connection, count: u16) -> Vec<SharedMember> {
+    let volumes = ServedVolumes::new(vec![connection.clone()], PATIENCE);
+    let (address, volume) = (&connection.address, connection.volume);
+    let open = |member| {
+        let place = ServedPlace { address: address.clone(), volume, member }.path();
+        volumes.open(&place).unwrap()
+    };
+    let members = (0..count).map(open).collect();
+    // The threads that move their bytes end with the volumes.
+    std::mem::forget(volumes);
+    members
+}
+
 pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> StoreFixture {
     let id = volume.id;
     let identity = ServerKey::open(state.path()).unwrap();
@@ -57,7 +83,7 @@ pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> Store
         volumes: vec![volume],
         state: state.path().to_path_buf(),
         identity,
-        access_log: None,
+        access_log: Some(AccessLog::open(&state.path().join("access")).unwrap()),
         drain: Duration::from_secs(5),
     };
     let server = StoreServer::bind(address, options).unwrap();
@@ -69,6 +95,12 @@ pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> Store
 }
 
 impl StoreFixture {
+    /// The number of requests that were answered so far.
+    pub fn requests(&self) -> usize {
+        let log = std::fs::read_to_string(self.state.path().join("access")).unwrap();
+        log.lines().count()
+    }
+
     pub fn tokens(&self) -> TokenStore {
         TokenStore::new(self.state.path())
     }
