@@ -18,7 +18,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PrefetchHint, Replace, goes_on,
+    PlannedStep, PrefetchHint, Replace, goes_on,
 };
 use tokio::runtime::Runtime;
 
@@ -279,6 +279,10 @@ impl BatchedMember for BucketMember {
             runtime.spawn(async move { session.create(&key, &payload, own.as_ref()).await });
         puts.lock().insert(name, (bytes.to_vec(), sending));
     }
+
+    fn plan(&self, _: &[PlannedStep], _: usize) {}
+
+    fn list_next(&self, _: PrefetchHint, _: bool) {}
 
     /// Reads a span without the cached blocks, since the bytes around it are not expected to be
     /// read.

@@ -21,6 +21,7 @@ mod secret;
 mod directory;
 mod memory;
 mod places;
+mod planned;
 mod sealed_cache;
 mod shared;
 mod stat;
@@ -43,6 +44,7 @@ pub use format::{
 pub use memory::MemoryMember;
 pub use places::{NewMember, Places, RemoteMembers, is_remote};
 pub use places::{of_bytes, real, refuse_inside_member};
+pub use planned::PlannedStep;
 pub use process::{is_gone as process_is_gone, is_of_an_earlier_boot, own as own_process};
 pub use sealed_cache::{CacheCounts, CacheKey, SealedCache};
 pub use secret::{SecretBytes, SecretKey};
@@ -154,6 +156,11 @@ impl ExtentName {
                 matches!(kind, ExtentKind::Sessions | ExtentKind::Forgotten | ExtentKind::Gc)
             }
         }
+    }
+
+    /// Whether it is an extent of a stripe set, which can be long; all others are small objects.
+    pub fn is_of_set(self) -> bool {
+        matches!(self, ExtentName::In(ExtentKind::Packs | ExtentKind::Index, _))
     }
 
     /// Returns the path below the member's root, with two levels in `packs` to limit the size of
@@ -301,6 +308,15 @@ pub trait BatchedMember: Send + Sync {
     /// Begins a [`put`](Member::put); the caller gets the result by calling `put` later with the
     /// same name and bytes.
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]);
+    /// Hint: the caller carries out these steps next, each on the `members` members that get this
+    /// hint, in the order of the hints. Members behind one server may carry them out as one request
+    /// when the caller comes to the first step: the next step is begun when one has succeeded on all
+    /// members, and only if the server has all of them. The call for each step returns its result.
+    fn plan(&self, steps: &[PlannedStep], members: usize);
+    /// Hint: the caller lists this kind next on all members that get this hint, once, and with
+    /// `with_content` also reads the small objects in it. The listing is of a time after this hint,
+    /// unless an earlier call of [`prefetch`](Self::prefetch) has announced it.
+    fn list_next(&self, wanted: PrefetchHint, with_content: bool);
     /// Like [`read_at`](Member::read_at), for a long range that the caller planned: no bytes around
     /// the range are read.
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>>;
@@ -328,6 +344,20 @@ impl dyn Member + '_ {
     pub fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
         if let Some(batched) = self.batched() {
             batched.put_ahead(name, bytes);
+        }
+    }
+
+    /// See [`BatchedMember::plan`].
+    pub fn plan(&self, steps: &[PlannedStep], members: usize) {
+        if let Some(batched) = self.batched() {
+            batched.plan(steps, members);
+        }
+    }
+
+    /// See [`BatchedMember::list_next`].
+    pub fn list_next(&self, wanted: PrefetchHint, with_content: bool) {
+        if let Some(batched) = self.batched() {
+            batched.list_next(wanted, with_content);
         }
     }
 

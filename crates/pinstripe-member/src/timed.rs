@@ -10,8 +10,8 @@ use std::time::Duration;
 use pinstripe_prefetch::Latencies;
 
 use super::{
-    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PrefetchHint,
-    Replace, SharedMember, batched_of,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PlannedStep,
+    PrefetchHint, Replace, SharedMember, batched_of,
 };
 use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::Result;
@@ -160,6 +160,14 @@ impl Member for TimedMember {
 impl BatchedMember for TimedMember {
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
         batched_of(&self.inner).put_ahead(name, bytes);
+    }
+
+    fn plan(&self, steps: &[PlannedStep], members: usize) {
+        batched_of(&self.inner).plan(steps, members);
+    }
+
+    fn list_next(&self, wanted: PrefetchHint, with_content: bool) {
+        batched_of(&self.inner).list_next(wanted, with_content);
     }
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {

@@ -28,8 +28,8 @@ pub use calls::goes_on;
 use calls::{MemberCalls, MemberCallsLock};
 
 use super::{
-    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PrefetchHint,
-    Replace, batched_of,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PlannedStep,
+    PrefetchHint, Replace, batched_of,
 };
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::ranked::RankedMutex;
@@ -262,6 +262,20 @@ impl<M: Member + 'static> BatchedMember for WatchedMember<M> {
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
         if !self.calls.is_silent() {
             batched_of(&*self.inner).put_ahead(name, bytes);
+        }
+    }
+
+    /// This call does not wait, so it needs no other thread.
+    fn plan(&self, steps: &[PlannedStep], members: usize) {
+        if !self.calls.is_silent() {
+            batched_of(&*self.inner).plan(steps, members);
+        }
+    }
+
+    /// This call does not wait, so it needs no other thread.
+    fn list_next(&self, wanted: PrefetchHint, with_content: bool) {
+        if !self.calls.is_silent() {
+            batched_of(&*self.inner).list_next(wanted, with_content);
         }
     }
 

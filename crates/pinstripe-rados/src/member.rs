@@ -23,7 +23,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, random};
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PrefetchHint, Replace, span_of,
+    PlannedStep, PrefetchHint, Replace, span_of,
 };
 
 use crate::cluster::{Cluster, PIECE_BYTES, Pool, WhenFull};
@@ -317,6 +317,10 @@ impl Member for RadosMember {
 
 impl BatchedMember for RadosMember {
     fn put_ahead(&self, _: ExtentName, _: &[u8]) {}
+
+    fn plan(&self, _: &[PlannedStep], _: usize) {}
+
+    fn list_next(&self, _: PrefetchHint, _: bool) {}
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         span_of(self, name, offset, bytes)

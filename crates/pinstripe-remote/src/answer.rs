@@ -28,6 +28,18 @@ pub(crate) enum RequestFault {
     Final(Error),
 }
 
+/// An error, and whether an attempt that was not answered may have been carried out.
+pub(crate) struct Unsure {
+    pub error: Error,
+    pub is_unsure: bool,
+}
+
+impl From<Unsure> for Error {
+    fn from(unsure: Unsure) -> Error {
+        unsure.error
+    }
+}
+
 impl HttpAnswer {
     /// Sorts an answer: success, or the fault that its status says.
     pub fn sort(self) -> Result<HttpAnswer, RequestFault> {

@@ -16,10 +16,14 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder};
 use tokio::runtime::Runtime;
 
-use crate::answer::{HttpAnswer, RequestFault};
+use crate::answer::{HttpAnswer, RequestFault, Unsure};
+use crate::batches::{Batches, too_long};
 use crate::join_string::{JoinString, KeyPin, TokenId};
 use crate::looks::Looks;
-use crate::protocol::{ANSWER_MAX_BYTES, Hello, LOOK_MAX_BYTES, LookRequest, MemberLook};
+use crate::objects::{ObjectsAnswer, ObjectsRequest};
+use crate::protocol::{
+    ANSWER_MAX_BYTES, Hello, LOOK_MAX_BYTES, LookRequest, MemberLook, SUM_HEADER, sum_of,
+};
 use crate::tls;
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -74,6 +78,7 @@ impl Connection {
 pub struct RemoteClient {
     pub(crate) connection: Connection,
     pub(crate) looks: Looks,
+    pub(crate) batches: Batches,
     http: Client,
     runtime: Arc<Runtime>,
     /// Whether the last server that was reached had a key that is not pinned.
@@ -109,8 +114,8 @@ impl RemoteClient {
             .https_only(true)
             .build()
             .map_err(|error| Error::new(Kind::Io, format!("cannot set up HTTPS: {error}")))?;
-        let looks = Looks::default();
-        Ok(RemoteClient { connection, looks, http, runtime, is_other, patience })
+        let (looks, batches) = (Looks::default(), Batches::default());
+        Ok(RemoteClient { connection, looks, batches, http, runtime, is_other, patience })
     }
 
     /// The server's address, its volumes, and what the token may do.
@@ -133,6 +138,25 @@ impl RemoteClient {
         let bytes = (body.len() + LOOK_MAX_BYTES) as u64;
         let answer = self.send(Method::POST, &path, bytes, |request| request.body(body.clone()))?;
         MemberLook::decode_all(&answer.body).map_err(|error| error.at(&self.connection.address))
+    }
+
+    /// Puts and removes objects on several members; also returns whether an earlier attempt was not
+    /// answered.
+    pub(crate) fn objects(
+        &self,
+        request: &ObjectsRequest,
+    ) -> Result<(ObjectsAnswer, bool), Unsure> {
+        let body = request.encode().ok_or_else(too_long)?;
+        let (path, sum) = (format!("{}/objects", self.connection.volume), sum_of(&body));
+        let bytes = (body.len() + LOOK_MAX_BYTES) as u64;
+        let (answer, is_unsure) = self.send_counted(Method::POST, &path, bytes, |it| {
+            it.header(SUM_HEADER, &sum).body(body.clone())
+        })?;
+        let (steps, members) = (request.steps.len(), request.members.len());
+        let answer = ObjectsAnswer::decode(&answer.body, steps, members).map_err(|error| {
+            Unsure { error: error.at(&self.connection.address), is_unsure: true }
+        })?;
+        Ok((answer, is_unsure))
     }
 
     /// Sends a request, and again while that can help. `bytes` is the number of body bytes in both
@@ -225,18 +249,6 @@ impl RemoteClient {
         RequestFault::Silent(
             error.at(address).advice("is 'pinstripe serve' running at this address?"),
         )
-    }
-}
-
-/// An error, and whether an attempt that was not answered may have been carried out.
-pub(crate) struct Unsure {
-    pub error: Error,
-    pub is_unsure: bool,
-}
-
-impl From<Unsure> for Error {
-    fn from(unsure: Unsure) -> Error {
-        unsure.error
     }
 }
 

@@ -13,10 +13,12 @@
 //! * Every wait has a deadline.
 
 mod answer;
+mod batches;
 mod client;
 mod join_string;
 mod looks;
 mod member;
+mod objects;
 mod place;
 mod protocol;
 mod tls;
@@ -24,12 +26,13 @@ mod volumes;
 
 pub use client::{Connection, RemoteClient};
 pub use join_string::{JoinString, KeyPin, TokenId, looks_like_join_string};
+pub use objects::{OBJECTS_MAX_BYTES, ObjectStep, ObjectsRequest, StepResult};
 pub use place::{ServedPlace, is_served};
 pub use protocol::{
-    EXTENT_MAX_BYTES, Hello, KindLook, LAST_HEADER, LOOK_EXTENT_BYTES, LOOK_EXTENTS,
-    LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook, MemberProperties, PAGE_NAMES, PROTOCOL,
-    RANGES_MAX, RANGES_MAX_BYTES, SUM_HEADER, SentError, VolumeFacts, WantedRange, decode_ranges,
-    encode_page, encode_result, kind_from, sum_of,
+    EXTENT_MAX_BYTES, Hello, KindLook, LAST_HEADER, LOOK_END_BYTES, LOOK_ENDS, LOOK_EXTENT_BYTES,
+    LOOK_EXTENTS, LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook, MemberProperties,
+    PAGE_NAMES, PROTOCOL, RANGES_MAX, RANGES_MAX_BYTES, SUM_HEADER, SentError, VolumeFacts,
+    WantedKind, WantedRange, decode_ranges, encode_page, encode_result, kind_from, sum_of,
 };
 pub use tls::pin_of_certificate;
 pub use volumes::ServedVolumes;

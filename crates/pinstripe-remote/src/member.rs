@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use pinstripe_base::clock;
@@ -16,17 +16,21 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PrefetchHint, Replace,
+    PlannedStep, PrefetchHint, Replace,
 };
 use reqwest::Method;
-use reqwest::header::{CONTENT_LENGTH, IF_NONE_MATCH, RANGE};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_NONE_MATCH, RANGE};
 
-use crate::client::{RemoteClient, Unsure};
+use crate::answer::Unsure;
+use crate::batches::{Planned, put_of};
+use crate::client::RemoteClient;
 use crate::looks::Listing;
+use crate::objects::ObjectStep;
 use crate::place::ServedPlace;
 use crate::protocol::{
-    EXTENT_MAX_BYTES, LAST_HEADER, MemberProperties, PAGE_NAMES, RANGES_MAX, RANGES_MAX_BYTES,
-    SUM_HEADER, WantedRange, decode_page, decode_results, encode_ranges, extent_path, sum_of,
+    EXTENT_MAX_BYTES, LAST_HEADER, LOOK_END_BYTES, MemberProperties, PAGE_NAMES, RANGES_MAX,
+    RANGES_MAX_BYTES, SUM_HEADER, WantedRange, decode_page, decode_results, encode_ranges,
+    extent_path, sum_of,
 };
 
 /// The number of extents that are sealed, and of reads that are requested, in parallel: each has a
@@ -38,6 +42,10 @@ const EXTENT_BYTES: u64 = 16 << 20;
 const SPAN_BYTES: u64 = 4 << 20;
 /// How long the properties of a member are used without asking again.
 const PROPERTIES_AGE: Duration = Duration::from_secs(5);
+
+/// The most ends of extents that are kept, and the age at which they are dropped.
+const ENDS_MAX: usize = 64;
+const END_AGE: Duration = Duration::from_secs(10);
 
 /// A put in progress: the bytes, and the thread that waits for its answer.
 type Sending = (Bytes, JoinHandle<Result<()>>);
@@ -55,6 +63,15 @@ struct Inner {
     has_deleted: AtomicBool,
     /// Puts that were begun before the calls that wait for them.
     puts: Mutex<HashMap<ExtentName, Sending>>,
+    /// The ends of extents whose length was asked for, until they are read.
+    ends: Mutex<HashMap<ExtentName, ExtentEnd>>,
+}
+
+/// The end of an extent of a stripe set: who asks for the length reads the end next.
+struct ExtentEnd {
+    when: Instant,
+    length: u64,
+    bytes: Vec<u8>,
 }
 
 impl ServedMember {
@@ -62,7 +79,8 @@ impl ServedMember {
         let base = format!("{}/{}", place.volume, place.member);
         let (number, place) = (place.member, place.path());
         let (has_deleted, puts) = (AtomicBool::new(false), Mutex::default());
-        ServedMember(Arc::new(Inner { client, number, base, place, has_deleted, puts }))
+        let ends = Mutex::default();
+        ServedMember(Arc::new(Inner { client, number, base, place, has_deleted, puts, ends }))
     }
 
     fn read_many(&self, wanted: &[WantedRange]) -> Result<Vec<Result<Vec<u8>>>> {
@@ -92,14 +110,63 @@ impl Inner {
     }
 
     fn len(&self, name: ExtentName) -> Result<u64> {
-        if let Some(bytes) = self.prefetched(name) {
-            return Ok(bytes.len() as u64);
+        let looks = &self.client.looks;
+        if let Some(length) = looks.length(self.number, name, |request| self.client.look(request)) {
+            return Ok(length);
+        }
+        if let Some((length, bytes)) = self.client.looks.take_end(self.number, name) {
+            self.keep_end(name, length, bytes);
+            return Ok(length);
+        }
+        if name.is_of_set() {
+            match self.ask_end(name) {
+                // An empty extent has no end.
+                Err(error) if error.kind() == Kind::Corrupt => {}
+                length => return length,
+            }
         }
         let answer = self.client.send(Method::HEAD, &self.url(name), 0, |request| request)?;
         let length = answer.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-        length.and_then(|text| text.parse().ok()).ok_or_else(|| {
-            Error::corrupt("the server gave no length", self.place.join(name.path()))
-        })
+        length.and_then(|text| text.parse().ok()).ok_or_else(|| self.without_length(name))
+    }
+
+    fn without_length(&self, name: ExtentName) -> Error {
+        Error::corrupt("the server gave no length", self.place.join(name.path()))
+    }
+
+    /// Requests the end of an extent, and returns the length of the extent.
+    fn ask_end(&self, name: ExtentName) -> Result<u64> {
+        let range = format!("bytes=-{LOOK_END_BYTES}");
+        let answer = self.client.send(Method::GET, &self.url(name), LOOK_END_BYTES, |request| {
+            request.header(RANGE, &range)
+        })?;
+        let range = answer.headers.get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
+        let length = range.and_then(|text| text.rsplit_once('/')?.1.parse().ok());
+        let length: u64 = length.ok_or_else(|| self.without_length(name))?;
+        if answer.body.len() as u64 != length.min(LOOK_END_BYTES) {
+            return Err(self.without_length(name));
+        }
+        self.keep_end(name, length, answer.body);
+        Ok(length)
+    }
+
+    fn keep_end(&self, name: ExtentName, length: u64, bytes: Vec<u8>) {
+        let mut ends = lock(&self.ends);
+        ends.retain(|_, end| clock::since(end.when) < END_AGE);
+        if ends.len() < ENDS_MAX {
+            ends.insert(name, ExtentEnd { when: clock::monotonic(), length, bytes });
+        }
+    }
+
+    /// Reads from the end of an extent, once, if the end was requested and has these bytes.
+    fn read_end(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        let Some(end) = lock(&self.ends).remove(&name) else { return false };
+        let start = end.length.saturating_sub(end.bytes.len() as u64);
+        let from = offset.checked_sub(start).and_then(|from| usize::try_from(from).ok());
+        let part = from.and_then(|from| end.bytes.get(from..from.checked_add(buf.len())?));
+        let Some(part) = part.filter(|_| clock::since(end.when) < END_AGE) else { return false };
+        buf.copy_from_slice(part);
+        true
     }
 
     /// Sends a complete extent; durable when this returns.
@@ -110,7 +177,8 @@ impl Inner {
                 .at(self.place.join(name.path()))
                 .expected(format!("at most {EXTENT_MAX_BYTES} bytes"), length));
         }
-        self.client.looks.discard();
+        let _ = self.client.looks.discard();
+        lock(&self.ends).remove(&name);
         let sum = sum_of(bytes);
         let sent = self.client.send_counted(Method::PUT, &self.url(name), length, |request| {
             // An empty body would be sent without a length.
@@ -122,9 +190,14 @@ impl Inner {
             }
         });
         // A listing that was requested meanwhile may lack this extent.
-        self.client.looks.discard();
+        let _ = self.client.looks.discard();
+        self.believe(name, bytes, sent.map(drop))
+    }
+
+    /// The result of a put, when the server has answered.
+    fn believe(&self, name: ExtentName, bytes: &[u8], sent: Result<(), Unsure>) -> Result<()> {
         match sent {
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
             // An attempt without an answer may have created it.
             Err(Unsure { error, is_unsure: true })
                 if error.kind() == Kind::Exists && self.has(name, bytes)? =>
@@ -133,6 +206,12 @@ impl Inner {
             }
             Err(Unsure { error, .. }) => Err(self.at(name)(error)),
         }
+    }
+
+    /// Carries out a step that was planned for all members.
+    fn planned(&self, step: &ObjectStep) -> Option<Planned> {
+        let RemoteClient { looks, batches, .. } = &*self.client;
+        batches.carry_out(self.number, step, looks, |request| self.client.objects(request))
     }
 
     /// Whether an extent has exactly these bytes.
@@ -199,15 +278,18 @@ impl Member for ServedMember {
                 let ended = |_| Error::new(Kind::Io, "the put ended without a result");
                 sending.join().map_err(ended)?
             }
-            _ => self.0.put(name, &Bytes::copy_from_slice(bytes), Replace::Never),
+            _ => match self.0.planned(&put_of(name, bytes)) {
+                Some(planned) => self.0.believe(name, bytes, planned),
+                None => self.0.put(name, &Bytes::copy_from_slice(bytes), Replace::Never),
+            },
         }
     }
 
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let place = || self.0.place.join(name.path());
+        let (place, wanted) = (|| self.0.place.join(name.path()), buf.len());
         let end = offset.checked_add(buf.len() as u64);
         let too_short = |found: u64| {
-            let end = u128::from(offset) + buf.len() as u128;
+            let end = u128::from(offset) + wanted as u128;
             Err(Error::corrupt("the extent is too short", place())
                 .expected(format!("an extent of {end} bytes or more"), found))
         };
@@ -219,6 +301,9 @@ impl Member for ServedMember {
             let part = usize::try_from(offset).ok().and_then(|from| bytes.get(from..end as usize));
             let Some(part) = part else { return too_short(bytes.len() as u64) };
             buf.copy_from_slice(part);
+            return Ok(());
+        }
+        if self.0.read_end(name, offset, buf) {
             return Ok(());
         }
         let range = format!("bytes={offset}-{}", end - 1);
@@ -250,10 +335,15 @@ impl Member for ServedMember {
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
-        self.0.client.looks.discard();
-        let deleted = self.0.client.send(Method::DELETE, &self.0.url(name), 0, |request| request);
-        self.0.client.looks.discard();
-        deleted.map_err(self.0.at(name))?;
+        lock(&self.0.ends).remove(&name);
+        let deleted = self.0.planned(&ObjectStep::Delete(name)).unwrap_or_else(|| {
+            let _ = self.0.client.looks.discard();
+            let url = self.0.url(name);
+            let deleted = self.0.client.send_counted(Method::DELETE, &url, 0, |request| request);
+            let _ = self.0.client.looks.discard();
+            deleted.map(drop)
+        });
+        deleted.map_err(|unsure| self.0.at(name)(unsure.error))?;
         self.0.has_deleted.store(true, Ordering::Release);
         Ok(())
     }
@@ -311,6 +401,9 @@ impl Member for ServedMember {
 
 impl BatchedMember for ServedMember {
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
+        if self.0.client.batches.has(self.0.number, &put_of(name, bytes)) {
+            return;
+        }
         let (inner, bytes) = (Arc::clone(&self.0), Bytes::copy_from_slice(bytes));
         let sent = bytes.clone();
         let spawned = std::thread::Builder::new()
@@ -320,6 +413,18 @@ impl BatchedMember for ServedMember {
         if let Ok(sending) = spawned {
             lock(&self.0.puts).insert(name, (bytes, sending));
         }
+    }
+
+    fn plan(&self, steps: &[PlannedStep], members: usize) {
+        let RemoteClient { looks, batches, .. } = &*self.0.client;
+        match steps {
+            [PlannedStep::Look(wanted)] => looks.keep(self.0.number, wanted),
+            steps => batches.plan(self.0.number, steps, members),
+        }
+    }
+
+    fn list_next(&self, wanted: PrefetchHint, with_content: bool) {
+        self.0.client.looks.announce_next(self.0.number, wanted, with_content);
     }
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {

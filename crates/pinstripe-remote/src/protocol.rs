@@ -11,6 +11,7 @@
 //! DELETE /v1/VOLUME/MEMBER/extent/KIND/NAME      removes an extent
 //! POST   /v1/VOLUME/MEMBER/read                  several ranges or complete extents, in one answer
 //! POST   /v1/VOLUME/look                         listings of several members, with small extents
+//! POST   /v1/VOLUME/objects                      puts and removes small objects on several members
 //! POST   /v1/VOLUME/MEMBER/sync                  makes deletions durable
 //! POST   /v1/VOLUME/MEMBER/sweep                 removes unsealed data of writers that have died
 //! ```
@@ -177,7 +178,7 @@ pub(crate) fn encode_ranges(ranges: &[WantedRange]) -> Vec<u8> {
     out
 }
 
-fn kind_number(kind: ExtentKind) -> u8 {
+pub(crate) fn kind_number(kind: ExtentKind) -> u8 {
     // The order of `ALL` is part of the protocol.
     ExtentKind::ALL.iter().position(|it| *it == kind).map_or(LABEL_BYTE, |at| at as u8)
 }
@@ -220,6 +221,10 @@ pub const LOOK_NAMES: usize = 4096;
 pub const LOOK_EXTENTS: usize = 64;
 /// The longest extent whose bytes the answer to a look has.
 pub const LOOK_EXTENT_BYTES: u64 = 64 << 10;
+/// The most extents of a kind whose ends the answer to a look has, for each member.
+pub const LOOK_ENDS: usize = 16;
+/// The length of an end in the answer to a look: readers of an extent read this much first.
+pub const LOOK_END_BYTES: u64 = 16 << 10;
 /// The most bytes of an answer to a look.
 pub const LOOK_MAX_BYTES: usize = 32 << 20;
 
@@ -229,9 +234,28 @@ pub struct LookRequest {
     /// The members.
     pub members: Vec<u16>,
     /// The kinds to list.
-    pub kinds: Vec<ExtentKind>,
+    pub kinds: Vec<WantedKind>,
     /// Whether the labels are wanted too.
     pub labels: bool,
+}
+
+/// A kind that a look lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedKind {
+    /// The kind.
+    pub kind: ExtentKind,
+    /// Whether the kind is listed a second time, when the first listing is complete.
+    pub again: bool,
+    /// Whether the answer has the bytes of small extents, and the ends of long index runs.
+    pub content: bool,
+}
+
+impl WantedKind {
+    /// One listing with content.
+    #[must_use]
+    pub fn new(kind: ExtentKind) -> Self {
+        WantedKind { kind, again: false, content: true }
+    }
 }
 
 /// The answer to a look for one kind.
@@ -241,6 +265,10 @@ pub struct KindLook {
     pub names: Vec<([u8; 16], u64)>,
     /// The bytes of small extents.
     pub extents: Vec<([u8; 16], Vec<u8>)>,
+    /// The last [`LOOK_END_BYTES`] bytes of longer extents of stripe sets.
+    pub ends: Vec<([u8; 16], Vec<u8>)>,
+    /// The second listing, if it was wanted.
+    pub again: Option<Vec<([u8; 16], u64)>>,
 }
 
 /// The answer to a look for one member. A kind that was not listed, or could not be, is omitted.
@@ -266,8 +294,8 @@ impl LookRequest {
             writer.u16(*member);
         }
         writer.varint(self.kinds.len() as u64);
-        for kind in &self.kinds {
-            writer.u8(kind_number(*kind));
+        for WantedKind { kind, again, content } in &self.kinds {
+            writer.u8(kind_number(*kind)).u8(u8::from(*again) | u8::from(*content) << 1);
         }
         out
     }
@@ -281,14 +309,20 @@ impl LookRequest {
         let labels = reader.u8()? == 1;
         let count = reader.count(2)?;
         let members = (0..count).map(|_| reader.u16()).collect::<Result<_>>()?;
-        let count = reader.count(1)?;
-        let kinds = (0..count).map(|_| read_kind(&mut reader)).collect::<Result<_>>()?;
+        let mut kinds: Vec<WantedKind> = Vec::new();
+        for _ in 0..reader.count(2)? {
+            let (kind, flags) = (read_kind(&mut reader)?, reader.u8()?);
+            if flags > 3 || kinds.iter().any(|it| it.kind == kind) {
+                return Err(reader.corrupt("a kind has an unknown flag, or is named twice"));
+            }
+            kinds.push(WantedKind { kind, again: flags & 1 > 0, content: flags & 2 > 0 });
+        }
         reader.finish()?;
         Ok(LookRequest { members, kinds, labels })
     }
 }
 
-fn read_kind(reader: &mut Reader<'_>) -> Result<ExtentKind> {
+pub(crate) fn read_kind(reader: &mut Reader<'_>) -> Result<ExtentKind> {
     let number = usize::from(reader.u8()?);
     let kind = ExtentKind::ALL.get(number).copied();
     kind.ok_or_else(|| reader.corrupt("the message names an unknown kind"))
@@ -302,14 +336,18 @@ impl MemberLook {
         writer.bytes(self.label.as_deref().unwrap_or_default());
         let properties = self.properties.and_then(|it| serde_json::to_vec(&it).ok());
         writer.bytes(&properties.unwrap_or_default()).varint(self.kinds.len() as u64);
-        for (kind, KindLook { names, extents }) in &self.kinds {
-            writer.u8(kind_number(*kind)).varint(names.len() as u64);
-            for (id, bytes) in names {
-                writer.raw(id).u64(*bytes);
+        for (kind, KindLook { names, extents, ends, again }) in &self.kinds {
+            writer.u8(kind_number(*kind));
+            write_listing(&mut writer, names);
+            for part in [extents, ends] {
+                writer.varint(part.len() as u64);
+                for (id, bytes) in part {
+                    writer.raw(id).bytes(bytes);
+                }
             }
-            writer.varint(extents.len() as u64);
-            for (id, bytes) in extents {
-                writer.raw(id).bytes(bytes);
+            writer.u8(u8::from(again.is_some()));
+            if let Some(again) = again {
+                write_listing(&mut writer, again);
             }
         }
     }
@@ -335,19 +373,34 @@ impl MemberLook {
         let mut kinds = Vec::new();
         for _ in 0..reader.count(3)? {
             let kind = read_kind(reader)?;
-            let mut look = KindLook::default();
-            for _ in 0..reader.count(24)? {
-                look.names.push((reader.array()?, reader.u64()?));
+            let mut look = KindLook { names: read_listing(reader)?, ..KindLook::default() };
+            for part in [&mut look.extents, &mut look.ends] {
+                for _ in 0..reader.count(17)? {
+                    part.push((reader.array()?, reader.bytes()?.to_vec()));
+                }
             }
-            if !look.names.is_sorted_by(|a, b| a.0 < b.0) {
-                return Err(reader.corrupt("the names of a listing are not ascending"));
-            }
-            for _ in 0..reader.count(17)? {
-                look.extents.push((reader.array()?, reader.bytes()?.to_vec()));
-            }
+            look.again = (reader.u8()? == 1).then(|| read_listing(reader)).transpose()?;
             kinds.push((kind, look));
         }
         Ok(MemberLook { member, label, properties, kinds })
+    }
+}
+
+fn write_listing(writer: &mut Writer<'_>, names: &[([u8; 16], u64)]) {
+    writer.varint(names.len() as u64);
+    for (id, bytes) in names {
+        writer.raw(id).u64(*bytes);
+    }
+}
+
+fn read_listing(reader: &mut Reader<'_>) -> Result<Vec<([u8; 16], u64)>> {
+    let mut names = Vec::new();
+    for _ in 0..reader.count(24)? {
+        names.push((reader.array()?, reader.u64()?));
+    }
+    match names.is_sorted_by(|a, b| a.0 < b.0) {
+        true => Ok(names),
+        false => Err(reader.corrupt("the names of a listing are not ascending")),
     }
 }
 
@@ -476,13 +529,18 @@ mod tests {
     fn a_look_is_read_as_it_was_written() {
         let request = LookRequest {
             members: vec![0, 7],
-            kinds: vec![ExtentKind::Keys, ExtentKind::Gc],
+            kinds: vec![
+                WantedKind::new(ExtentKind::Keys),
+                WantedKind { kind: ExtentKind::Gc, again: true, content: false },
+            ],
             labels: true,
         };
         assert_eq!(LookRequest::decode(&request.encode()).unwrap(), request);
         let keys = KindLook {
             names: vec![([1; 16], 3), ([2; 16], 9)],
             extents: vec![([1; 16], b"abc".to_vec())],
+            ends: vec![([2; 16], b"end".to_vec())],
+            again: Some(vec![([2; 16], 9)]),
         };
         let looks = vec![
             MemberLook { kinds: vec![(ExtentKind::Keys, keys)], ..MemberLook::default() },

@@ -105,7 +105,7 @@ fn send(
 fn range_from(text: &str, length: u64) -> Option<(u64, u64)> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     let (start, end) = match (first, last) {
-        ("", last) => (length.checked_sub(last.parse().ok()?)?, length),
+        ("", last) => (length.saturating_sub(last.parse().ok()?), length),
         (first, "") => (first.parse().ok()?, length),
         (first, last) => (first.parse().ok()?, last.parse::<u64>().ok()?.checked_add(1)?),
     };
@@ -190,7 +190,7 @@ pub(crate) async fn put(
     };
     let deed = if replace == Replace::Never { Deed::Create } else { Deed::Replace };
     app.require(admitted, deed, name)?;
-    let is_set = matches!(name, ExtentName::In(ExtentKind::Packs | ExtentKind::Index, _));
+    let is_set = name.is_of_set();
     let most = if is_set { EXTENT_MAX_BYTES } else { OBJECT_MAX_BYTES };
     let length = length_of(headers, most)?;
     let sum = headers.get(SUM_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -207,7 +207,7 @@ pub(crate) async fn put(
     Ok(response)
 }
 
-fn wrong_sum() -> Error {
+pub(crate) fn wrong_sum() -> Error {
     Error::new(Kind::Corrupt, "the bytes that arrived do not match their checksum")
 }
 
@@ -240,7 +240,7 @@ async fn put_set(
     if served.volume().is_store {
         judge_set(served, name, &first)?;
     }
-    own(app, admitted, name, length, [0; 16]).await?;
+    own(app, token, admitted.served, name, (length, [0; 16])).await?;
     let (sender, receiver) = mpsc::channel(PIECES);
     let written = app.call(move || write(&incoming, Bytes::from(first), receiver));
     let fed = async {
@@ -288,12 +288,7 @@ async fn put_object(
     if sum.is_some_and(|sum| sum != sum_of(&content)) {
         return Err(wrong_sum());
     }
-    let served = &app.volumes[admitted.served];
-    let commit = match served.volume().is_store {
-        true => judge_new(served, &admitted.token, name, &content)?,
-        false => [0; 16],
-    };
-    own(app, admitted, name, 0, commit).await?;
+    accept_object(app, &admitted.token, admitted.served, name, &content).await?;
     app.call(move || match replace {
         Replace::Never => member.put(name, &content),
         Replace::Allowed => {
@@ -305,16 +300,33 @@ async fn put_object(
     .await
 }
 
-/// Records that the token's host puts an object. An existing object without an owner does not become
-/// the host's.
+/// Judges a new small object, and records that the token's host puts it. The caller has checked the
+/// role, and puts the object next.
+pub(crate) async fn accept_object(
+    app: &Arc<App>,
+    token: &HostToken,
+    served: usize,
+    name: ExtentName,
+    content: &[u8],
+) -> Result<()> {
+    let volume = &app.volumes[served];
+    let commit = match volume.volume().is_store {
+        true => judge_new(volume, token, name, content)?,
+        false => [0; 16],
+    };
+    own(app, token, served, name, (0, commit)).await
+}
+
+/// Records that the token's host puts an object with this length and commit. An existing object
+/// without an owner does not become the host's.
 async fn own(
     app: &Arc<App>,
-    admitted: &Admitted,
+    token: &HostToken,
+    served: usize,
     name: ExtentName,
-    bytes: u64,
-    commit: [u8; 16],
+    (bytes, commit): (u64, [u8; 16]),
 ) -> Result<()> {
-    let served = &app.volumes[admitted.served];
+    let served = &app.volumes[served];
     if name == ExtentName::Label || served.ledger.owner(name).is_some() {
         return Ok(());
     }
@@ -322,7 +334,7 @@ async fn own(
     let is_there =
         app.call(move || Ok(members.iter().any(|member| member.len(name).is_ok()))).await?;
     if !is_there {
-        let host = admitted.token.host.clone();
+        let host = token.host.clone();
         served.ledger.record(name, Owned { host, commit, bytes, seconds: clock::now().0 })?;
     }
     Ok(())
@@ -416,7 +428,7 @@ mod tests {
             ("bytes=4-", Some((4, 10))),
             ("bytes=-3", Some((7, 10))),
             ("bytes=-10", Some((0, 10))),
-            ("bytes=-11", None),
+            ("bytes=-11", Some((0, 10))),
             ("bytes=-0", None),
             ("bytes=0-10", None),
             ("bytes=10-", None),

@@ -26,6 +26,7 @@ mod logins;
 mod look;
 mod metrics;
 mod notify;
+mod objects;
 mod overview;
 mod page;
 mod role;

@@ -1,6 +1,5 @@
 //! Answers a look: listings of several members, with the bytes of the small extents in them.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::extract::Request;
@@ -9,7 +8,8 @@ use futures_util::future::join_all;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::{ExtentKind, ExtentName, SharedMember};
 use pinstripe_remote::{
-    KindLook, LOOK_EXTENT_BYTES, LOOK_EXTENTS, LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook,
+    KindLook, LOOK_END_BYTES, LOOK_ENDS, LOOK_EXTENT_BYTES, LOOK_EXTENTS, LOOK_MAX_BYTES,
+    LOOK_NAMES, LookRequest, MemberLook, WantedKind,
 };
 
 use crate::answer::bytes;
@@ -33,6 +33,16 @@ pub(crate) async fn look(
     let body = Pieces::new(request.into_body(), length).whole().await?;
     let wanted =
         LookRequest::decode(&body).map_err(|error| Error::new(Kind::Usage, error.what()))?;
+    Ok(bytes(answer(app, token, served, wanted).await?))
+}
+
+/// The answers of the members that a request names, or of all.
+pub(crate) async fn answer(
+    app: &Arc<App>,
+    token: &HostToken,
+    served: usize,
+    wanted: LookRequest,
+) -> Result<Vec<u8>> {
     let wanted = Arc::new(wanted);
     let volume = app.volumes[served].volume();
     let members = &volume.members;
@@ -57,7 +67,7 @@ pub(crate) async fn look(
             out.truncate(before);
         }
     }
-    Ok(bytes(out))
+    Ok(out)
 }
 
 /// The part of a look that concerns one member.
@@ -75,30 +85,54 @@ impl OneLook {
     /// error.
     fn run(&self) -> MemberLook {
         let label = self.wanted.labels.then(|| self.read(ExtentName::Label)).flatten();
-        let kinds: HashSet<ExtentKind> = self.wanted.kinds.iter().copied().collect();
-        let kinds = kinds.into_iter().filter_map(|kind| Some((kind, self.list(kind)?)));
+        let kinds = self.wanted.kinds.iter();
+        let mut kinds: Vec<_> = kinds.filter_map(|it| Some((it.kind, self.list(*it)?))).collect();
+        // Each of these listings begins when the first ones are complete.
+        for (kind, look) in &mut kinds {
+            if self.wanted.kinds.iter().any(|it| it.kind == *kind && it.again) {
+                look.again = self.names(*kind);
+            }
+        }
         let properties =
             self.wanted.labels.then(|| properties_for(&self.token, self.member.caps()));
-        MemberLook { member: self.number, label, properties, kinds: kinds.collect() }
+        MemberLook { member: self.number, label, properties, kinds }
     }
 
-    fn list(&self, kind: ExtentKind) -> Option<KindLook> {
+    fn names(&self, kind: ExtentKind) -> Option<Vec<([u8; 16], u64)>> {
         let mut names = self.member.list(kind).ok()?;
         self.app.retain_visible(&self.token, self.served, kind, &mut names);
-        if names.len() > LOOK_NAMES {
-            return None;
+        (names.len() <= LOOK_NAMES).then_some(names)
+    }
+
+    fn list(&self, WantedKind { kind, content, .. }: WantedKind) -> Option<KindLook> {
+        let names = self.names(kind)?;
+        let has_objects =
+            !matches!(kind, ExtentKind::Packs | ExtentKind::Scrub | ExtentKind::Strays);
+        if !content || !has_objects {
+            return Some(KindLook { names, ..KindLook::default() });
         }
-        let is_read = !matches!(kind, ExtentKind::Packs | ExtentKind::Scrub | ExtentKind::Strays);
-        let short = names.iter().filter(|(_, bytes)| is_read && *bytes <= LOOK_EXTENT_BYTES);
+        let is_short = |(_, bytes): &&([u8; 16], u64)| *bytes <= LOOK_EXTENT_BYTES;
+        let short = names.iter().filter(is_short).take(LOOK_EXTENTS);
         let read = |(id, _): &([u8; 16], u64)| Some((*id, self.read(ExtentName::In(kind, *id))?));
-        let extents = short.take(LOOK_EXTENTS).filter_map(read).collect();
-        Some(KindLook { names, extents })
+        let extents = short.filter_map(read).collect();
+        let long = names.iter().filter(|it| kind == ExtentKind::Index && !is_short(it));
+        let end = |(id, bytes): &([u8; 16], u64)| {
+            let name = ExtentName::In(kind, *id);
+            Some((*id, self.read_part(name, bytes - LOOK_END_BYTES, LOOK_END_BYTES)?))
+        };
+        let ends = long.take(LOOK_ENDS).filter_map(end).collect();
+        Some(KindLook { names, extents, ends, again: None })
     }
 
     fn read(&self, name: ExtentName) -> Option<Vec<u8>> {
         self.app.require_of(&self.token, self.served, Deed::Read, name).ok()?;
         let length = self.member.len(name).ok().filter(|length| *length <= LOOK_EXTENT_BYTES)?;
+        self.read_part(name, 0, length)
+    }
+
+    fn read_part(&self, name: ExtentName, offset: u64, length: u64) -> Option<Vec<u8>> {
+        self.app.require_of(&self.token, self.served, Deed::Read, name).ok()?;
         let mut bytes = vec![0; length as usize];
-        self.member.read_at(name, 0, &mut bytes).ok().map(|()| bytes)
+        self.member.read_at(name, offset, &mut bytes).ok().map(|()| bytes)
     }
 }

@@ -36,6 +36,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/readyz", get(ready))
         .route("/v1/hello", get(hello))
         .route("/v1/{volume}/look", post(look))
+        .route("/v1/{volume}/objects", post(objects))
         .route("/v1/{volume}/{member}/properties", get(properties))
         .route("/v1/{volume}/{member}/list/{kind}", get(list))
         .route("/v1/{volume}/{member}/extent/{kind}", any(label))
@@ -221,6 +222,14 @@ async fn look(State(app): Shared, Path(volume): Path<String>, request: Request) 
     let done = async {
         let (token, served) = app.admit_to_volume(request.headers(), &volume)?;
         crate::look::look(&app, &token, served, request).await
+    };
+    answer(done.await)
+}
+
+async fn objects(State(app): Shared, Path(volume): Path<String>, request: Request) -> Response {
+    let done = async {
+        let (token, served) = app.admit_to_volume(request.headers(), &volume)?;
+        crate::objects::objects(&app, &token, served, request).await
     };
     answer(done.await)
 }

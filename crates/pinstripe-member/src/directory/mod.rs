@@ -42,8 +42,8 @@ use self::tree::Tree;
 use self::writer::DirectoryWriter;
 use crate::watched::goes_on;
 use crate::{
-    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PrefetchHint,
-    Replace, Steps, expect_short, span_of,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PlannedStep,
+    PrefetchHint, Replace, Steps, expect_short, span_of,
 };
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
@@ -403,6 +403,10 @@ impl Member for DirectoryMember {
 
 impl BatchedMember for DirectoryMember {
     fn put_ahead(&self, _: ExtentName, _: &[u8]) {}
+
+    fn plan(&self, _: &[PlannedStep], _: usize) {}
+
+    fn list_next(&self, _: PrefetchHint, _: bool) {}
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         span_of(self, name, offset, bytes)

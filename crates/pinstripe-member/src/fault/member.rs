@@ -11,8 +11,8 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_io::fault::{Faults, Operation, Plan, Statistics, Target, Verdict};
 
 use crate::{
-    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PrefetchHint,
-    Replace, batched_of,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PlannedStep,
+    PrefetchHint, Replace, batched_of,
 };
 
 /// A member with faults.
@@ -165,6 +165,17 @@ impl<M: Member> BatchedMember for FaultMember<M> {
         if self.faults.is_empty() {
             batched_of(&self.inner).put_ahead(name, bytes);
         }
+    }
+
+    /// Only with an empty plan of faults: each step meets its own fault.
+    fn plan(&self, steps: &[PlannedStep], members: usize) {
+        if self.faults.is_empty() {
+            batched_of(&self.inner).plan(steps, members);
+        }
+    }
+
+    fn list_next(&self, wanted: PrefetchHint, with_content: bool) {
+        batched_of(&self.inner).list_next(wanted, with_content);
     }
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {

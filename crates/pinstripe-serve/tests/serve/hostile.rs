@@ -180,6 +180,66 @@ fn bodies_of_another_length_leave_nothing() {
     target.still_serves(1);
 }
 
+/// A request that puts objects, and removes objects, on members.
+fn steps(members: &[u16], puts: &[(u8, &[u8])], removals: &[u8]) -> Vec<u8> {
+    let scrub = ExtentKind::ALL.iter().position(|kind| *kind == ExtentKind::Scrub).unwrap() as u8;
+    let mut body = vec![members.len() as u8];
+    members.iter().for_each(|member| body.extend(member.to_le_bytes()));
+    body.push((puts.len() + removals.len()) as u8);
+    for (id, bytes) in puts {
+        body.extend([0, scrub]);
+        body.extend([*id; 16]);
+        body.push(bytes.len() as u8);
+        body.extend(*bytes);
+    }
+    for id in removals {
+        body.extend([1, scrub]);
+        body.extend([*id; 16]);
+    }
+    body.push(0);
+    body
+}
+
+#[test]
+fn odd_requests_for_objects_put_nothing() {
+    let target = target();
+    let line = format!("POST /v1/{}/objects", target.connection.volume);
+    let send = |length: usize, body: &[u8]| {
+        let ends = length != body.len();
+        target.request_that(ends, &line, &format!("Content-Length: {length}\r\n"), body)
+    };
+    let good = steps(&[0], &[(1, b"one"), (2, b"two")], &[3]);
+    let mut odd: Vec<Vec<u8>> = (0..good.len()).map(|cut| good[..cut].to_vec()).collect();
+    odd.push([&good[..], b"more"].concat());
+    odd.push(steps(&[], &[(1, b"one")], &[]));
+    odd.push(steps(&[0, 0], &[(1, b"one")], &[]));
+    odd.push(steps(&[0, 1], &[(1, b"one")], &[]));
+    odd.push(steps(&[0], &[(1, b"one"), (1, b"two")], &[]));
+    odd.push(steps(&[0], &[(1, b"one")], &[1]));
+    odd.push(steps(&[0], &[], &[]));
+    odd.push(steps(&[0], &[(1, &b"one"[..]); 100], &[]));
+    for (at, value) in [(0, 0x80), (3, 0xff), (4, 9), (5, 0xff), (22, 0xff), (good.len() - 1, 7)] {
+        let mut changed = good.clone();
+        changed[at] = value;
+        odd.push(changed);
+    }
+    for body in odd {
+        let answer = send(body.len(), &body);
+        assert!((400..500).contains(&status(&answer)), "{body:?}: {answer}");
+    }
+    // The announced length is not that of the body, or the sum not that of the bytes.
+    for length in [good.len() - 1, good.len() + 1, 1 << 30] {
+        let answer = send(length, &good);
+        assert_ne!(status(&answer), 200, "{length}: {answer}");
+    }
+    let headers = format!("Content-Length: {}\r\nPinstripe-Sum: 00\r\n", good.len());
+    assert_ne!(status(&target.request_that(true, &line, &headers, &good)), 200);
+    let local = directory(&target.server.state.path().join("member"));
+    assert_eq!(local.list(ExtentKind::Scrub).unwrap(), []);
+    assert_eq!(status(&send(good.len(), &good)), 200);
+    target.still_serves(0);
+}
+
 #[test]
 fn odd_ranges_and_paths_are_refused() {
     let target = target();

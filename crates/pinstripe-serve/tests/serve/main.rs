@@ -10,3 +10,4 @@ mod page;
 mod roles;
 mod seam;
 mod setup;
+mod together;

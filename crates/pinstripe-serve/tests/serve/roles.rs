@@ -5,7 +5,7 @@ use pinstripe_base::id::{CondemnationId, SessionId, SetId, StoreId};
 use pinstripe_base::random::Noise;
 use pinstripe_member::gc::{DeletionStep, GcObject, Lists};
 use pinstripe_member::session::{Process, Session, Work};
-use pinstripe_member::{ExtentKind, ExtentName, Member, Replace};
+use pinstripe_member::{ExtentKind, ExtentName, Member, PlannedStep, Replace};
 use pinstripe_member::{SharedMember, envelope};
 use pinstripe_serve::{NewToken, TokenRole};
 
@@ -146,7 +146,8 @@ fn try_everything(seed: u64) {
         let at = if random.below(20) == 0 { ExtentName::Label } else { name(kind, byte) };
         let content = object(&mut random);
         // Each may fail; none may change what was there.
-        match random.below(4) {
+        match random.below(5) {
+            4 => together(&member, &mut random, at, content),
             0 => drop(member.put(at, &content)),
             1 => drop(member.delete(at)),
             2 => {
@@ -172,6 +173,25 @@ fn try_everything(seed: u64) {
         let step = GcObject::decode(&content).ok().map(|object| object.step);
         let may = id == [200; 16] || matches!(step, Some(DeletionStep::Ack { .. }));
         assert!(may, "seed {seed}: {step:?}");
+    }
+}
+
+/// Tries several steps in one request.
+fn together(member: &SharedMember, random: &mut Noise, at: ExtentName, content: Vec<u8>) {
+    let mut steps = Vec::new();
+    for first in [true, false, false] {
+        let kind = ExtentKind::ALL[random.below(ExtentKind::ALL.len() as u64) as usize];
+        let at = if first { at } else { name(kind, [200, 1, 2][random.below(3) as usize]) };
+        steps.push(match random.below(2) {
+            0 => PlannedStep::Put(at, if first { content.clone() } else { object(random) }),
+            _ => PlannedStep::Delete(at),
+        });
+    }
+    member.plan(&steps, 1);
+    match &steps[0] {
+        PlannedStep::Put(at, content) => drop(member.put(*at, content)),
+        PlannedStep::Delete(at) => drop(member.delete(*at)),
+        PlannedStep::Look(_) => unreachable!("no look is planned here"),
     }
 }
 

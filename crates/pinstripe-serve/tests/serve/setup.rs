@@ -12,7 +12,7 @@ use pinstripe_base::id::StoreId;
 use pinstripe_member::{DirectoryMember, Places, RemoteMembers, SharedMember};
 use pinstripe_remote::{Connection, JoinString, KeyPin, ServedPlace, ServedVolumes, TokenId};
 use pinstripe_serve::{
-    AlarmTargets, HostToken, JobPlans, NewToken, ServedVolume, ServerKey, ServerOptions,
+    AccessLog, AlarmTargets, HostToken, JobPlans, NewToken, ServedVolume, ServerKey, ServerOptions,
     StoreServer, TokenRole, TokenStore,
 };
 use tempfile::TempDir;
@@ -51,6 +51,31 @@ pub fn store() -> StoreFixture {
     start(state, volume(true, vec![member]), "127.0.0.1:0".parse().unwrap())
 }
 
+/// A server with the members of a store: empty directories.
+pub fn store_of(count: usize) -> StoreFixture {
+    let state = tempfile::tempdir().unwrap();
+    let member = |number| {
+        let place = state.path().join(format!("member{number}"));
+        Places::default().create(&place).unwrap().member
+    };
+    let members = (0..count).map(member).collect();
+    start(state, volume(true, members), "127.0.0.1:0".parse().unwrap())
+}
+
+/// The members of a volume as a host with this connection sees them.
+pub fn members_of(connection: &Connection, count: u16) -> Vec<SharedMember> {
+    let volumes = ServedVolumes::new(vec![connection.clone()], PATIENCE);
+    let (address, volume) = (&connection.address, connection.volume);
+    let open = |member| {
+        let place = ServedPlace { address: address.clone(), volume, member }.path();
+        volumes.open(&place).unwrap()
+    };
+    let members = (0..count).map(open).collect();
+    // The threads that move their bytes end with the volumes.
+    std::mem::forget(volumes);
+    members
+}
+
 pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> StoreFixture {
     start_with(state, volume, address, AlarmTargets::default())
 }
@@ -68,7 +93,7 @@ pub fn start_with(
         volumes: vec![volume],
         state: state.path().to_path_buf(),
         identity,
-        access_log: None,
+        access_log: Some(AccessLog::open(&state.path().join("access")).unwrap()),
         drain: Duration::from_secs(5),
         address: "server.example.org:7473".to_owned(),
         jobs: JobPlans::default(),
@@ -84,6 +109,12 @@ pub fn start_with(
 }
 
 impl StoreFixture {
+    /// The number of requests that were answered so far.
+    pub fn requests(&self) -> usize {
+        let log = std::fs::read_to_string(self.state.path().join("access")).unwrap();
+        log.lines().count()
+    }
+
     pub fn tokens(&self) -> TokenStore {
         TokenStore::new(self.state.path())
     }

@@ -17,6 +17,7 @@ mod seal_threads;
 mod writer;
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Scope;
 
@@ -32,7 +33,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_member::label::StoreConfig;
-use pinstripe_member::{ExtentName, Far, SharedMember};
+use pinstripe_member::{ExtentName, Far, PlannedStep, SharedMember};
 use pinstripe_stripe::{Abort, Geometry, StripSink};
 
 /// The advice for a full member.
@@ -84,6 +85,7 @@ pub struct MemberWriters<'a> {
     rooms: Vec<Option<FreeSpace>>,
     config: &'a StoreConfig,
     shared: WritersShared<'a>,
+    has_written: AtomicBool,
 }
 
 /// Whether a member can take part in this run.
@@ -157,17 +159,32 @@ impl<'a> MemberWriters<'a> {
         };
         let queues = members.iter().enumerate().map(start).collect();
         let takes = store.takers().iter().map(Option::is_some).collect();
-        let writers = MemberWriters { queues, takes, rooms, config: &store.config, shared };
+        let writers = MemberWriters {
+            queues,
+            takes,
+            rooms,
+            config: &store.config,
+            shared,
+            has_written: AtomicBool::new(false),
+        };
         // Reports members that are full already, also where nothing is written.
         writers.fit_members();
         writers
     }
 
     fn send(&self, member: usize, command: WriterCommand) {
+        if !matches!(command, WriterCommand::Barrier(_)) {
+            self.has_written.store(true, Ordering::Relaxed);
+        }
         if let Some(queue) = &self.queues[member] {
             // A writer that panicked has closed its queue; the scope passes the panic on.
             let _ = queue.send(command);
         }
+    }
+
+    /// Whether nothing was written to any member so far.
+    pub(crate) fn has_written_nothing(&self) -> bool {
+        !self.has_written.load(Ordering::Relaxed)
     }
 
     /// Begins a stripe set over all members that get sets and have not failed.
@@ -286,14 +303,25 @@ impl<'a> MemberWriters<'a> {
 
     /// Puts the object that commits a run, on one member after the other, so that of two processes
     /// that put different objects under this name the first member decides. Durable on return. The
-    /// caller must have waited for a barrier.
+    /// caller must have waited for a barrier. If the commit ends the session `ends`, a server may
+    /// remove the session in the same request; the caller removes it in any case.
     ///
     /// # Errors
     /// Fails with [`Kind::Busy`] when another object has the name, because this run was ended from
     /// outside. Fails with the run's fatal error.
-    pub fn commit(&self, store: &Store, name: ExtentName, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn commit(
+        &self,
+        store: &Store,
+        name: ExtentName,
+        bytes: &[u8],
+        ends: Option<ExtentName>,
+    ) -> Result<()> {
         let has_failed = |number: usize| self.shared.is(number, MemberStanding::Failed);
         let takers = || store.present().filter(|(number, _)| !has_failed(*number));
+        let mut steps = vec![PlannedStep::Put(name, bytes.to_vec())];
+        let (all, taking) = (store.present().count(), takers().count());
+        steps.extend(ends.filter(|_| taking == all).map(PlannedStep::Delete));
+        takers().for_each(|(_, member)| member.plan(&steps, taking));
         for (at, (number, member)) in takers().enumerate() {
             let put = member.put(name, bytes);
             if at == 0 && put.is_ok() {

@@ -53,8 +53,8 @@ use pinstripe_member::label::{Format, MemberRow, MemberState, MemberTable, Store
 use pinstripe_member::session::Process;
 use pinstripe_member::stripe_set::{Geometry, MEMBERS_MAX};
 use pinstripe_member::{
-    Caps, ExtentKind, ExtentName, Member, Places, PrefetchHint, Replace, SealedCache, SharedMember,
-    is_remote,
+    Caps, ExtentKind, ExtentName, Member, Places, PlannedStep, PrefetchHint, Replace, SealedCache,
+    SharedMember, is_remote,
 };
 use pinstripe_stripe::{Opener, Sealer, SetReader, Voucher, distance, locked_error};
 
@@ -402,6 +402,19 @@ impl Store {
         self.present().for_each(|(_, member)| member.prefetch(wanted));
     }
 
+    /// Announces to all members the steps that are carried out next on each of them: see
+    /// [`BatchedMember::plan`](pinstripe_member::BatchedMember::plan).
+    pub(crate) fn plan(&self, steps: &[PlannedStep]) {
+        let members = self.present().count();
+        self.present().for_each(|(_, member)| member.plan(steps, members));
+    }
+
+    /// Announces to all members what is listed next on each of them: see
+    /// [`BatchedMember::list_next`](pinstripe_member::BatchedMember::list_next).
+    pub(crate) fn list_next(&self, wanted: PrefetchHint, with_content: bool) {
+        self.present().for_each(|(_, member)| member.list_next(wanted, with_content));
+    }
+
     /// Returns the extents of a kind, and the members that have each. A member that cannot be
     /// listed counts as having no extents, as long as parity replaces it; check reports it. Packs
     /// and snapshots that are deleted are not included, even if a member that was absent still has
@@ -419,6 +432,7 @@ impl Store {
         let mut extents: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let mut unlisted = Vec::new();
         let spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
+        self.list_next(PrefetchHint::new(kind, 1), false);
         for (number, member) in self.present() {
             match member.names(kind) {
                 Ok(names) => {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::envelope::Object;
-use pinstripe_member::{ExtentKind, ExtentName, envelope};
+use pinstripe_member::{ExtentKind, ExtentName, PlannedStep, PrefetchHint, envelope};
 
 use super::votes::{Votes, votes_needed};
 use super::{Store, read_small};
@@ -129,11 +129,29 @@ impl Store {
     /// the object is put on no member), with [`Kind::KeysChanged`] when a process with newer keys
     /// put it, or with a member's own error when too few members accepted the object.
     pub fn put_all(&self, name: ExtentName, framed: &[u8], quorum: Quorum) -> Result<()> {
+        self.put_all_then(name, framed, quorum, None)
+    }
+
+    /// Puts an object as [`put_all`](Self::put_all) does. The caller then prefetches the listings of
+    /// `then`, or some of them.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`put_all`](Self::put_all).
+    pub(crate) fn put_all_then(
+        &self,
+        name: ExtentName,
+        framed: &[u8],
+        quorum: Quorum,
+        then: Option<&[PrefetchHint]>,
+    ) -> Result<()> {
         // Steps of deletion decide: none is put with keys that are not the newest.
         if matches!(name, ExtentName::In(ExtentKind::Gc, _)) {
             self.confirm_keys()?;
         }
         let bytes = self.vouch(name, framed.to_vec());
+        let mut steps = vec![PlannedStep::Put(name, bytes.clone())];
+        steps.extend(then.map(|hints| PlannedStep::Look(hints.to_vec())));
+        self.plan(&steps);
         let (mut took, mut failed) = (0, None);
         for (at, (_, member)) in self.present().enumerate() {
             let put = member.put(name, &bytes);
@@ -195,6 +213,7 @@ impl Store {
     /// # Errors
     /// Fails with the errors of [`delete_all`](Self::delete_all).
     pub(crate) fn drop_all(&self, name: ExtentName) -> Result<()> {
+        self.plan(&[PlannedStep::Delete(name)]);
         let deleted = self.present().map(|(_, it)| self.or_without(it, it.delete(name)));
         deleted.fold(Ok(()), Result::and)
     }
@@ -213,6 +232,7 @@ impl Store {
     /// # Errors
     /// Fails with a member's own error when too few members can be listed.
     pub fn names(&self, kind: ExtentKind, quorum: Quorum) -> Result<BTreeSet<[u8; 16]>> {
+        self.list_next(PrefetchHint::new(kind, 1), true);
         let mut names = BTreeSet::new();
         let (mut listed, mut failed) = (0, None);
         for (_, member) in self.present() {

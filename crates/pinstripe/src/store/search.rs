@@ -377,7 +377,7 @@ pub(super) const OPENING: [PrefetchHint; 7] = [
     PrefetchHint::new(ExtentKind::Snapshots, 1),
     PrefetchHint::new(ExtentKind::Forgotten, 1),
     PrefetchHint::maybe(ExtentKind::Checkpoints, 1),
-    PrefetchHint::new(ExtentKind::Gc, 6),
+    PrefetchHint::new(ExtentKind::Gc, 7),
     PrefetchHint { again: true, ..PrefetchHint::maybe(ExtentKind::Index, 1) },
     PrefetchHint::maybe(ExtentKind::Packs, 1),
 ];

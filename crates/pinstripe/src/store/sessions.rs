@@ -11,7 +11,7 @@ use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId};
 use pinstripe_member::gc::{DeletionStep, GcObject};
 use pinstripe_member::session::{Process, Session, Work, id_with_heartbeats};
 use pinstripe_member::{
-    ExtentKind, ExtentName, SharedMember, is_of_an_earlier_boot, process_is_gone,
+    ExtentKind, ExtentName, PrefetchHint, SharedMember, is_of_an_earlier_boot, process_is_gone,
 };
 
 use super::Store;
@@ -43,6 +43,21 @@ pub fn begin<'a>(
     commit: [u8; 16],
     parents: Vec<SnapshotId>,
 ) -> Result<OpenSession<'a>> {
+    begin_then(store, work, commit, parents, None)
+}
+
+/// Begins a session as [`begin`] does. The caller then prefetches the listings of `then`, or some of
+/// them.
+///
+/// # Errors
+/// Fails with the errors of [`begin`].
+pub(crate) fn begin_then<'a>(
+    store: &'a Store,
+    work: Work,
+    commit: [u8; 16],
+    parents: Vec<SnapshotId>,
+    then: Option<&[PrefetchHint]>,
+) -> Result<OpenSession<'a>> {
     let session = Session {
         store: store.config.store,
         id: id_with_heartbeats(store.new_name()?),
@@ -51,7 +66,8 @@ pub fn begin<'a>(
         parents,
         process: store.process(),
     };
-    let put = store.put_all(name_of(session.id), &session.encode(), Quorum::Backup);
+    let name = name_of(session.id);
+    let put = store.put_all_then(name, &session.encode(), Quorum::Backup, then);
     // Built before the error is returned, so that dropping it removes the copies that were put.
     let open = OpenSession { store, session, is_open: true };
     put?;
@@ -99,6 +115,11 @@ pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
 }
 
 impl OpenSession<'_> {
+    /// The name of its object.
+    pub(crate) fn name(&self) -> ExtentName {
+        name_of(self.session.id)
+    }
+
     /// Ends it.
     ///
     /// # Errors

@@ -20,7 +20,9 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::label::{
     Encryption, Format, Label, MemberFacts, MemberRow, MemberState, MemberTable,
 };
-use pinstripe_member::{ExtentKind, ExtentName, NewMember, SharedMember, is_remote, real};
+use pinstripe_member::{
+    ExtentKind, ExtentName, NewMember, PrefetchHint, SharedMember, is_remote, real,
+};
 use pinstripe_stripe::{Voucher, locked_error};
 
 /// The labels that the present members have now.
@@ -244,6 +246,8 @@ impl Store {
     /// # Errors
     /// Fails with [`Kind::Busy`] when a member has left to which this process may have written.
     pub(crate) fn confirm_takers(&self) -> Result<()> {
+        let labels = PrefetchHint { label: true, ..PrefetchHint::new(ExtentKind::Keys, 1) };
+        self.list_next(labels, false);
         // A label that was written with newer keys could not be verified.
         self.refuse_older_keys()?;
         let LabelsThere { labels, struck } = self.labels_there()?;

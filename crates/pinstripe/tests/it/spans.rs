@@ -11,7 +11,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PrefetchHint, Replace, SharedMember, batched_of,
+    PlannedStep, PrefetchHint, Replace, SharedMember, batched_of,
 };
 
 use crate::look::{assert_same, look};
@@ -92,6 +92,14 @@ impl Member for Distant {
 impl BatchedMember for Distant {
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
         batched_of(&self.inner).put_ahead(name, bytes);
+    }
+
+    fn plan(&self, steps: &[PlannedStep], members: usize) {
+        batched_of(&self.inner).plan(steps, members);
+    }
+
+    fn list_next(&self, wanted: PrefetchHint, with_content: bool) {
+        batched_of(&self.inner).list_next(wanted, with_content);
     }
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {

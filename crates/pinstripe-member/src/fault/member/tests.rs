@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::{MemoryMember, TimedMember, conformance, each_whole, span_of};
+use crate::{MemoryMember, PlannedStep, TimedMember, conformance, each_whole, span_of};
 use pinstripe_base::error::Kind;
 
 fn with(plan: &str) -> FaultMember<MemoryMember> {
@@ -232,6 +232,14 @@ impl BatchedMember for Recorded {
         self.note("put_ahead");
     }
 
+    fn plan(&self, _: &[PlannedStep], _: usize) {
+        self.note("plan");
+    }
+
+    fn list_next(&self, _: PrefetchHint, _: bool) {
+        self.note("list_next");
+    }
+
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         self.note("read_span");
         span_of(&self.inner, name, offset, bytes)
@@ -272,6 +280,8 @@ fn use_all(member: &dyn Member) {
     let mut writer = member.create(name(1), Replace::Never).unwrap();
     writer.append(b"first").unwrap();
     writer.seal().unwrap();
+    member.plan(&[PlannedStep::Put(name(2), b"second".to_vec())], 1);
+    member.list_next(PrefetchHint::new(ExtentKind::Gc, 1), true);
     member.put_ahead(name(2), b"second");
     member.put(name(2), b"second").unwrap();
     member.read_at(name(1), 1, &mut [0; 3]).unwrap();

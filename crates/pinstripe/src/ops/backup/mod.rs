@@ -148,6 +148,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
         checkpoint_due: due.as_ref().map(|due| due as &(dyn Fn() -> bool + Sync)),
         checkpoint_waits: options.checkpoints.is_some_and(|interval| interval.waits),
         stop: &options.stop,
+        session: session.name(),
         superseded: earlier.superseded,
     };
     let began = (began_seconds, began_nanos);

@@ -67,6 +67,7 @@ pub fn run_stream(
         checkpoint_due: None,
         checkpoint_waits: false,
         stop: &options.stop,
+        session: session.name(),
         superseded: Vec::new(),
     };
     let begun = begun(store, id, began, options, vec![name], None);

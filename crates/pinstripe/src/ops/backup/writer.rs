@@ -20,9 +20,20 @@ const BEGINNING: [PrefetchHint; 6] = [
     PrefetchHint::new(ExtentKind::Keys, 3),
     PrefetchHint::maybe(ExtentKind::Snapshots, 0),
     PrefetchHint::new(ExtentKind::Forgotten, 1),
-    PrefetchHint::new(ExtentKind::Gc, 5),
+    PrefetchHint::new(ExtentKind::Gc, 6),
     PrefetchHint::new(ExtentKind::Index, 2),
     PrefetchHint::maybe(ExtentKind::Packs, 1),
+];
+
+/// The same, with what the commit of a backup that wrote nothing needs: a server lists
+/// it together with the put of the session.
+const WITH_SESSION: [PrefetchHint; 6] = [
+    PrefetchHint { label: true, ..PrefetchHint::new(ExtentKind::Keys, 5) },
+    BEGINNING[1],
+    BEGINNING[2],
+    BEGINNING[3],
+    PrefetchHint::new(ExtentKind::Index, 3),
+    BEGINNING[5],
 ];
 
 /// A running writer.
@@ -40,7 +51,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// Fails with the errors of the members.
     pub fn begin(store: &'a Store, snapshot: SnapshotId, monitor: &'a Monitor) -> Result<Self> {
-        let session = sessions::begin(store, Work::Backup, snapshot.0, Vec::new())?;
+        let session = begin_session(store, snapshot, Vec::new())?;
         store.prefetch(&BEGINNING);
         Self::with(store, session, None, monitor)
     }
@@ -65,7 +76,7 @@ impl<'a> Writer<'a> {
         for _ in 0..PARENTS_TRIED {
             let earlier = find()?;
             let parents = earlier.parent.iter().map(|parent| parent.id).collect();
-            let session = sessions::begin(store, Work::Backup, snapshot.0, parents)?;
+            let session = begin_session(store, snapshot, parents)?;
             store.prefetch(&BEGINNING);
             let is_wanted = match &earlier.parent {
                 Some(parent) => snapshots::is_wanted(store, parent.id)?,
@@ -102,6 +113,14 @@ impl<'a> Writer<'a> {
         acknowledger.poll(store, &index)?;
         Ok(Writer { session, acknowledger, index, is_doubtful })
     }
+}
+
+fn begin_session(
+    store: &Store,
+    snapshot: SnapshotId,
+    parents: Vec<SnapshotId>,
+) -> Result<OpenSession<'_>> {
+    sessions::begin_then(store, Work::Backup, snapshot.0, parents, Some(&WITH_SESSION))
 }
 
 /// Removes the superseded index runs that a member brought back after an absence, and reports that

@@ -92,7 +92,7 @@ pub fn bring(
             publisher.publish()?;
             store.confirm_takers()?;
             let object = shared.sealer.snapshot(snapshot)?;
-            publisher.writers.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
+            publisher.writers.commit(store, ExtentName::snapshot(snapshot.id), &object, None)?;
             publisher.writers.barrier()
         })
     })

@@ -62,7 +62,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::entry::Entry;
 use pinstripe_member::snapshot::{Snapshot, TreeRoot};
-use pinstripe_member::{ExtentKind, ExtentName, PrefetchHint};
+use pinstripe_member::{ExtentKind, ExtentName, PlannedStep, PrefetchHint};
 use pinstripe_stripe::{Abort, Claims, Codec, Cutter};
 
 /// The input of a backup.
@@ -93,6 +93,8 @@ pub(crate) struct BackupPlan<'a> {
     pub checkpoint_waits: bool,
     /// Set by another thread to end the run early.
     pub stop: &'a AtomicBool,
+    /// The session that was begun for this run.
+    pub session: ExtentName,
     /// Checkpoints of earlier runs, to be removed when this run is finished.
     pub superseded: Vec<ExtentName>,
 }
@@ -130,7 +132,7 @@ pub fn run(
     let records = ScratchPool::new(2 * plan.limits.records_queued);
     let sealer = plan.store.sealer()?;
     let segments = Arc::new(ScratchPool::new(plan.limits.segments));
-    let superseded = std::mem::take(&mut plan.superseded);
+    let (superseded, session) = (std::mem::take(&mut plan.superseded), plan.session);
     let claims = Claims::default();
     let has_ended = AtomicBool::new(false);
     let writing = Writing {
@@ -164,11 +166,17 @@ pub fn run(
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &writers, monitor, limits.publish_packs);
         let ingested = ingest(scope, (&reading, &writing), plan, &publisher, describe)?;
-        let snapshot = commit(&publisher, ingested, superseded, describe)?;
+        let snapshot = commit(&publisher, ingested, superseded, session, describe)?;
         redundancy::state(store, index, &writers.failed(), monitor);
         Ok(snapshot)
     })
 }
+
+/// The kinds that are listed right before the commit.
+const COMMIT: [PrefetchHint; 2] = [
+    PrefetchHint { label: true, ..PrefetchHint::new(ExtentKind::Index, 1) },
+    PrefetchHint::new(ExtentKind::Keys, 2),
+];
 
 /// Makes everything durable that was ingested: the index run, then the snapshot or, for an
 /// incomplete tree, a checkpoint; then removes the checkpoints that this one replaces.
@@ -176,22 +184,27 @@ fn commit(
     publisher: &Publisher<'_>,
     ingested: Ingested,
     superseded: Vec<ExtentName>,
+    session: ExtentName,
     describe: Describe<'_>,
 ) -> Result<Snapshot> {
     let Ingested { root, completeness, checkpoint } = ingested;
     let Publisher { store, writers, sealer, .. } = *publisher;
+    // A member that has left since the session began can lack nothing if nothing was written.
+    if writers.has_written_nothing() {
+        store.plan(&[PlannedStep::Look(COMMIT.to_vec())]);
+    }
     // The writes that remain discard what is prefetched here.
-    store.prefetch(&[
-        PrefetchHint { label: true, ..PrefetchHint::new(ExtentKind::Index, 1) },
-        PrefetchHint::new(ExtentKind::Keys, 2),
-    ]);
+    store.prefetch(&COMMIT);
     publisher.publish()?;
     store.confirm_takers()?;
     let snapshot = describe(root, completeness);
     match completeness {
         Completeness::Whole => {
             let object = sealer.snapshot(&snapshot)?;
-            writers.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
+            // Nothing else remains to be done in this session.
+            let is_last = checkpoint.is_none() && superseded.is_empty() && !store.has_one_writer();
+            let ends = is_last.then_some(session);
+            writers.commit(store, ExtentName::snapshot(snapshot.id), &object, ends)?;
         }
         Completeness::Part => {
             let object = checkpoints::encode(store, sealer, &snapshot)?;

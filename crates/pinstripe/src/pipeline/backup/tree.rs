@@ -53,7 +53,7 @@ pub fn write_tree(
             store.confirm_takers()?;
             let snapshot = commit(tree);
             let object = publisher.sealer.snapshot(&snapshot)?;
-            publisher.writers.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
+            publisher.writers.commit(store, ExtentName::snapshot(snapshot.id), &object, None)?;
             publisher.writers.barrier()?;
             Ok(snapshot)
         })

@@ -21,7 +21,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::key_ring::KeyRing;
 use pinstripe_member::label::Format;
 use pinstripe_member::session::{Session, Work};
-use pinstripe_member::{ExtentKind, ExtentName, envelope};
+use pinstripe_member::{ExtentKind, ExtentName, PrefetchHint, envelope};
 use pinstripe_stripe::{keys_changed, succeeds};
 
 /// The time that a rotation gives writers to see the new ring before it ends their sessions:
@@ -53,6 +53,7 @@ impl Store {
         let Some(unlocked) = &self.unlocked else { return Ok(true) };
         let own = KeyRing::name(self.config.store, unlocked.generation);
         let later = unlocked.later_rings(self.config.store);
+        self.list_next(PrefetchHint::new(ExtentKind::Keys, 1), false);
         let (mut found, mut is_everywhere, mut last) = (BTreeSet::new(), true, None);
         let mut is_listed = false;
         for (_, member) in self.present() {

@@ -16,7 +16,7 @@ use pinstripe_member::gc::{DeletionStep, Lists};
 use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentName, ExtentWriter, KeptLonger, Member, MemoryMember, NewMember,
-    Places, RemoteMembers, Replace, SharedMember, each_whole, span_of,
+    Places, PlannedStep, RemoteMembers, Replace, SharedMember, each_whole, span_of,
 };
 
 /// A member that counts listings as a bucket is asked for them: one for all that is foreseen.
@@ -97,6 +97,10 @@ impl Member for Far {
 
 impl BatchedMember for Far {
     fn put_ahead(&self, _: ExtentName, _: &[u8]) {}
+
+    fn plan(&self, _: &[PlannedStep], _: usize) {}
+
+    fn list_next(&self, _: PrefetchHint, _: bool) {}
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         span_of(self, name, offset, bytes)
