@@ -225,7 +225,7 @@ fn look_of(members: &[u16], hints: &[PrefetchHint]) -> LookRequest {
     let kinds =
         hints.iter().map(|hint| WantedKind { kind: hint.kind, again: hint.again, content: true });
     let labels = hints.iter().any(|hint| hint.label);
-    LookRequest { members: members.to_vec(), kinds: kinds.collect(), labels }
+    LookRequest { members: members.to_vec(), kinds: kinds.collect(), labels, opened: Vec::new() }
 }
 
 /// The step that puts an object.

@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 
 use crate::answer::{HttpAnswer, RequestFault, Unsure};
 use crate::batches::{Batches, too_long};
+use crate::ends::Ends;
 use crate::join_string::{JoinString, KeyPin, TokenId};
 use crate::looks::Looks;
 use crate::objects::{ObjectsAnswer, ObjectsRequest};
@@ -33,6 +34,16 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The least rate at which a server must move the bytes of a request.
 const BYTES_PER_SECOND: u64 = MIB;
+
+/// The bytes of a request and its answer: those for which it has time, and the most.
+struct BodyLimits {
+    usual: u64,
+    most: u64,
+}
+
+/// The time for the longest look is not added: a client would wait that long for a server that is
+/// down.
+const LOOK_LIMITS: BodyLimits = BodyLimits { usual: MIB, most: LOOK_MAX_BYTES as u64 + MIB };
 
 /// What a host needs to use a volume behind a server: the saved form of a join string.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +90,7 @@ pub struct RemoteClient {
     pub(crate) connection: Connection,
     pub(crate) looks: Looks,
     pub(crate) batches: Batches,
+    pub(crate) ends: Ends,
     http: Client,
     runtime: Arc<Runtime>,
     /// Whether the last server that was reached had a key that is not pinned.
@@ -114,8 +126,8 @@ impl RemoteClient {
             .https_only(true)
             .build()
             .map_err(|error| Error::new(Kind::Io, format!("cannot set up HTTPS: {error}")))?;
-        let (looks, batches) = (Looks::default(), Batches::default());
-        Ok(RemoteClient { connection, looks, batches, http, runtime, is_other, patience })
+        let (looks, batches, ends) = <(Looks, Batches, Ends)>::default();
+        Ok(RemoteClient { connection, looks, batches, ends, http, runtime, is_other, patience })
     }
 
     /// The server's address, its volumes, and what the token may do.
@@ -135,8 +147,8 @@ impl RemoteClient {
     /// Requests listings of several members.
     pub(crate) fn look(&self, request: &LookRequest) -> Result<Vec<MemberLook>> {
         let (path, body) = (format!("{}/look", self.connection.volume), request.encode());
-        let bytes = (body.len() + LOOK_MAX_BYTES) as u64;
-        let answer = self.send(Method::POST, &path, bytes, |request| request.body(body.clone()))?;
+        let with = |request: RequestBuilder| request.body(body.clone());
+        let (answer, _) = self.send_limited(Method::POST, &path, LOOK_LIMITS, with)?;
         MemberLook::decode_all(&answer.body).map_err(|error| error.at(&self.connection.address))
     }
 
@@ -148,8 +160,7 @@ impl RemoteClient {
     ) -> Result<(ObjectsAnswer, bool), Unsure> {
         let body = request.encode().ok_or_else(too_long)?;
         let (path, sum) = (format!("{}/objects", self.connection.volume), sum_of(&body));
-        let bytes = (body.len() + LOOK_MAX_BYTES) as u64;
-        let (answer, is_unsure) = self.send_counted(Method::POST, &path, bytes, |it| {
+        let (answer, is_unsure) = self.send_limited(Method::POST, &path, LOOK_LIMITS, |it| {
             it.header(SUM_HEADER, &sum).body(body.clone())
         })?;
         let (steps, members) = (request.steps.len(), request.members.len());
@@ -181,9 +192,19 @@ impl RemoteClient {
         bytes: u64,
         with: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<(HttpAnswer, bool), Unsure> {
+        let limits = BodyLimits { usual: bytes, most: ANSWER_MAX_BYTES as u64 + bytes };
+        self.send_limited(method, path, limits, with)
+    }
+
+    fn send_limited(
+        &self,
+        method: Method,
+        path: &str,
+        BodyLimits { usual, most }: BodyLimits,
+        with: impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<(HttpAnswer, bool), Unsure> {
         let began = clock::monotonic();
-        let most = ANSWER_MAX_BYTES as u64 + bytes;
-        let limit = self.patience + Duration::from_secs(bytes / BYTES_PER_SECOND);
+        let limit = self.patience + Duration::from_secs(usual / BYTES_PER_SECOND);
         let (mut pause, mut is_unsure) = (PAUSE, false);
         loop {
             let left = limit.saturating_sub(clock::since(began));

@@ -15,6 +15,7 @@
 mod answer;
 mod batches;
 mod client;
+mod ends;
 mod join_string;
 mod looks;
 mod member;
@@ -30,9 +31,10 @@ pub use objects::{OBJECTS_MAX_BYTES, ObjectStep, ObjectsRequest, StepResult};
 pub use place::{ServedPlace, is_served};
 pub use protocol::{
     EXTENT_MAX_BYTES, Hello, KindLook, LAST_HEADER, LOOK_END_BYTES, LOOK_ENDS, LOOK_EXTENT_BYTES,
-    LOOK_EXTENTS, LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook, MemberProperties,
-    PAGE_NAMES, PROTOCOL, RANGES_MAX, RANGES_MAX_BYTES, SUM_HEADER, SentError, VolumeFacts,
-    WantedKind, WantedRange, decode_ranges, encode_page, encode_result, kind_from, sum_of,
+    LOOK_EXTENTS, LOOK_HEAD_BYTES, LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook,
+    MemberProperties, OpenedExtent, PAGE_NAMES, PROTOCOL, RANGES_MAX, RANGES_MAX_BYTES, SUM_HEADER,
+    SentError, VolumeFacts, WantedKind, WantedRange, decode_ranges, encode_page, encode_result,
+    kind_from, sum_of,
 };
 pub use tls::pin_of_certificate;
 pub use volumes::ServedVolumes;

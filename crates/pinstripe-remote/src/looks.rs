@@ -293,7 +293,7 @@ impl LookState {
         let members: BTreeSet<u16> = announced.keys().map(|(member, _)| *member).collect();
         // Opening reads the same of every member, and the server knows which there are.
         let members = if labels { Vec::new() } else { members.into_iter().collect() };
-        let request = LookRequest { members, kinds, labels };
+        let request = LookRequest { members, kinds, labels, opened: Vec::new() };
         let began = clock::monotonic();
         let looks = send(&request).ok()?;
         for WantedKind { kind, .. } in request.kinds {
@@ -316,7 +316,7 @@ impl LookState {
         looks: Vec<MemberLook>,
         left: impl Fn(u16, ExtentKind) -> Option<Announced>,
     ) {
-        for MemberLook { member, label, properties, kinds } in looks {
+        for MemberLook { member, label, properties, kinds, .. } in looks {
             self.found_labels.extend(label.map(|label| (member, (began, label))));
             self.properties.extend(properties.map(|it| (member, (began, it))));
             for (kind, mut look) in kinds {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use pinstripe_base::clock;
@@ -19,7 +19,7 @@ use pinstripe_member::{
     PlannedStep, PrefetchHint, Replace,
 };
 use reqwest::Method;
-use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_NONE_MATCH, RANGE};
+use reqwest::header::{CONTENT_LENGTH, IF_NONE_MATCH, RANGE};
 
 use crate::answer::Unsure;
 use crate::batches::{Planned, put_of};
@@ -28,9 +28,9 @@ use crate::looks::Listing;
 use crate::objects::ObjectStep;
 use crate::place::ServedPlace;
 use crate::protocol::{
-    EXTENT_MAX_BYTES, LAST_HEADER, LOOK_END_BYTES, MemberProperties, PAGE_NAMES, RANGES_MAX,
-    RANGES_MAX_BYTES, SUM_HEADER, WantedRange, decode_page, decode_results, encode_ranges,
-    extent_path, sum_of,
+    EXTENT_MAX_BYTES, LAST_HEADER, LookRequest, MemberLook, MemberProperties, OpenedExtent,
+    PAGE_NAMES, RANGES_MAX, RANGES_MAX_BYTES, SUM_HEADER, WantedRange, decode_page, decode_results,
+    encode_ranges, extent_path, sum_of,
 };
 
 /// The number of extents that are sealed, and of reads that are requested, in parallel: each has a
@@ -42,10 +42,6 @@ const EXTENT_BYTES: u64 = 16 << 20;
 const SPAN_BYTES: u64 = 4 << 20;
 /// How long the properties of a member are used without asking again.
 const PROPERTIES_AGE: Duration = Duration::from_secs(5);
-
-/// The most ends of extents that are kept, and the age at which they are dropped.
-const ENDS_MAX: usize = 64;
-const END_AGE: Duration = Duration::from_secs(10);
 
 /// A put in progress: the bytes, and the thread that waits for its answer.
 type Sending = (Bytes, JoinHandle<Result<()>>);
@@ -63,15 +59,6 @@ struct Inner {
     has_deleted: AtomicBool,
     /// Puts that were begun before the calls that wait for them.
     puts: Mutex<HashMap<ExtentName, Sending>>,
-    /// The ends of extents whose length was asked for, until they are read.
-    ends: Mutex<HashMap<ExtentName, ExtentEnd>>,
-}
-
-/// The end of an extent of a stripe set: who asks for the length reads the end next.
-struct ExtentEnd {
-    when: Instant,
-    length: u64,
-    bytes: Vec<u8>,
 }
 
 impl ServedMember {
@@ -79,8 +66,7 @@ impl ServedMember {
         let base = format!("{}/{}", place.volume, place.member);
         let (number, place) = (place.member, place.path());
         let (has_deleted, puts) = (AtomicBool::new(false), Mutex::default());
-        let ends = Mutex::default();
-        ServedMember(Arc::new(Inner { client, number, base, place, has_deleted, puts, ends }))
+        ServedMember(Arc::new(Inner { client, number, base, place, has_deleted, puts }))
     }
 
     fn read_many(&self, wanted: &[WantedRange]) -> Result<Vec<Result<Vec<u8>>>> {
@@ -114,59 +100,36 @@ impl Inner {
         if let Some(length) = looks.length(self.number, name, |request| self.client.look(request)) {
             return Ok(length);
         }
-        if let Some((length, bytes)) = self.client.looks.take_end(self.number, name) {
-            self.keep_end(name, length, bytes);
+        if let Some((length, end)) = self.client.looks.take_end(self.number, name) {
+            let extent = OpenedExtent { name, length, head: Vec::new(), end };
+            self.client.ends.keep(self.number, extent);
             return Ok(length);
         }
-        if name.is_of_set() {
-            match self.ask_end(name) {
-                // An empty extent has no end.
-                Err(error) if error.kind() == Kind::Corrupt => {}
-                length => return length,
-            }
+        if name.is_of_set()
+            && let Some(length) = self.open(name)?
+        {
+            return Ok(length);
         }
         let answer = self.client.send(Method::HEAD, &self.url(name), 0, |request| request)?;
         let length = answer.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-        length.and_then(|text| text.parse().ok()).ok_or_else(|| self.without_length(name))
+        length.and_then(|text| text.parse().ok()).ok_or_else(|| {
+            Error::corrupt("the server gave no length", self.place.join(name.path()))
+        })
     }
 
-    fn without_length(&self, name: ExtentName) -> Error {
-        Error::corrupt("the server gave no length", self.place.join(name.path()))
-    }
-
-    /// Requests the end of an extent, and returns the length of the extent.
-    fn ask_end(&self, name: ExtentName) -> Result<u64> {
-        let range = format!("bytes=-{LOOK_END_BYTES}");
-        let answer = self.client.send(Method::GET, &self.url(name), LOOK_END_BYTES, |request| {
-            request.header(RANGE, &range)
-        })?;
-        let range = answer.headers.get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
-        let length = range.and_then(|text| text.rsplit_once('/')?.1.parse().ok());
-        let length: u64 = length.ok_or_else(|| self.without_length(name))?;
-        if answer.body.len() as u64 != length.min(LOOK_END_BYTES) {
-            return Err(self.without_length(name));
+    /// Requests the parts of an extent that a reader needs, from all members of the volume. Returns
+    /// the length of the extent on this member, if it has the extent.
+    fn open(&self, name: ExtentName) -> Result<Option<u64>> {
+        let (members, kinds) = (Vec::new(), Vec::new());
+        let request = LookRequest { members, kinds, labels: false, opened: vec![name] };
+        let mut length = None;
+        for MemberLook { member, opened, .. } in self.client.look(&request)? {
+            for extent in opened.into_iter().filter(|extent| extent.name == name) {
+                length = length.or((member == self.number).then_some(extent.length));
+                self.client.ends.keep(member, extent);
+            }
         }
-        self.keep_end(name, length, answer.body);
         Ok(length)
-    }
-
-    fn keep_end(&self, name: ExtentName, length: u64, bytes: Vec<u8>) {
-        let mut ends = lock(&self.ends);
-        ends.retain(|_, end| clock::since(end.when) < END_AGE);
-        if ends.len() < ENDS_MAX {
-            ends.insert(name, ExtentEnd { when: clock::monotonic(), length, bytes });
-        }
-    }
-
-    /// Reads from the end of an extent, once, if the end was requested and has these bytes.
-    fn read_end(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
-        let Some(end) = lock(&self.ends).remove(&name) else { return false };
-        let start = end.length.saturating_sub(end.bytes.len() as u64);
-        let from = offset.checked_sub(start).and_then(|from| usize::try_from(from).ok());
-        let part = from.and_then(|from| end.bytes.get(from..from.checked_add(buf.len())?));
-        let Some(part) = part.filter(|_| clock::since(end.when) < END_AGE) else { return false };
-        buf.copy_from_slice(part);
-        true
     }
 
     /// Sends a complete extent; durable when this returns.
@@ -178,7 +141,7 @@ impl Inner {
                 .expected(format!("at most {EXTENT_MAX_BYTES} bytes"), length));
         }
         let _ = self.client.looks.discard();
-        lock(&self.ends).remove(&name);
+        self.client.ends.forget(self.number, name);
         let sum = sum_of(bytes);
         let sent = self.client.send_counted(Method::PUT, &self.url(name), length, |request| {
             // An empty body would be sent without a length.
@@ -303,7 +266,7 @@ impl Member for ServedMember {
             buf.copy_from_slice(part);
             return Ok(());
         }
-        if self.0.read_end(name, offset, buf) {
+        if self.0.client.ends.read(self.0.number, name, offset, buf) {
             return Ok(());
         }
         let range = format!("bytes={offset}-{}", end - 1);
@@ -335,7 +298,7 @@ impl Member for ServedMember {
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
-        lock(&self.0.ends).remove(&name);
+        self.0.client.ends.forget(self.0.number, name);
         let deleted = self.0.planned(&ObjectStep::Delete(name)).unwrap_or_else(|| {
             let _ = self.0.client.looks.discard();
             let url = self.0.url(name);

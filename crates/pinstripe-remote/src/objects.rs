@@ -189,7 +189,12 @@ mod tests {
         ObjectsRequest {
             members: vec![2, 0, 1],
             steps: vec![ObjectStep::Put(name(1), b"one".to_vec()), ObjectStep::Delete(name(2))],
-            look: Some(LookRequest { members: Vec::new(), kinds, labels: true }),
+            look: Some(LookRequest {
+                members: Vec::new(),
+                kinds,
+                labels: true,
+                opened: Vec::new(),
+            }),
         }
     }
 

@@ -225,6 +225,10 @@ pub const LOOK_EXTENT_BYTES: u64 = 64 << 10;
 pub const LOOK_ENDS: usize = 16;
 /// The length of an end in the answer to a look: readers of an extent read this much first.
 pub const LOOK_END_BYTES: u64 = 16 << 10;
+/// The length of the head of an extent that is being opened: its header.
+pub const LOOK_HEAD_BYTES: u64 = 4 << 10;
+/// The most extents that are opened by one look.
+const OPENED_MAX: usize = 16;
 /// The most bytes of an answer to a look.
 pub const LOOK_MAX_BYTES: usize = 32 << 20;
 
@@ -237,6 +241,21 @@ pub struct LookRequest {
     pub kinds: Vec<WantedKind>,
     /// Whether the labels are wanted too.
     pub labels: bool,
+    /// Extents of stripe sets that are being opened.
+    pub opened: Vec<ExtentName>,
+}
+
+/// The parts of an extent that a reader needs to open it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenedExtent {
+    /// The extent.
+    pub name: ExtentName,
+    /// Its length.
+    pub length: u64,
+    /// Its first [`LOOK_HEAD_BYTES`] bytes.
+    pub head: Vec<u8>,
+    /// Its last [`LOOK_END_BYTES`] bytes.
+    pub end: Vec<u8>,
 }
 
 /// A kind that a look lists.
@@ -282,6 +301,8 @@ pub struct MemberLook {
     pub properties: Option<MemberProperties>,
     /// By kind.
     pub kinds: Vec<(ExtentKind, KindLook)>,
+    /// The extents that are being opened, as far as they can be read.
+    pub opened: Vec<OpenedExtent>,
 }
 
 impl LookRequest {
@@ -296,6 +317,10 @@ impl LookRequest {
         writer.varint(self.kinds.len() as u64);
         for WantedKind { kind, again, content } in &self.kinds {
             writer.u8(kind_number(*kind)).u8(u8::from(*again) | u8::from(*content) << 1);
+        }
+        writer.varint(self.opened.len() as u64);
+        for name in &self.opened {
+            write_name(&mut writer, *name);
         }
         out
     }
@@ -317,9 +342,29 @@ impl LookRequest {
             }
             kinds.push(WantedKind { kind, again: flags & 1 > 0, content: flags & 2 > 0 });
         }
+        let count = reader.count(17)?;
+        if count > OPENED_MAX {
+            return Err(reader.corrupt("the request opens too many extents"));
+        }
+        let opened = (0..count).map(|_| read_set_name(&mut reader)).collect::<Result<_>>()?;
         reader.finish()?;
-        Ok(LookRequest { members, kinds, labels })
+        Ok(LookRequest { members, kinds, labels, opened })
     }
+}
+
+fn write_name(writer: &mut Writer<'_>, name: ExtentName) {
+    let (kind, id) = match name {
+        ExtentName::Label => (LABEL_BYTE, [0; 16]),
+        ExtentName::In(kind, id) => (kind_number(kind), id),
+    };
+    writer.u8(kind).raw(&id);
+}
+
+/// The name of an extent of a stripe set.
+fn read_set_name(reader: &mut Reader<'_>) -> Result<ExtentName> {
+    let name = ExtentName::In(read_kind(reader)?, reader.array()?);
+    let other = || reader.corrupt("the message names no extent of a stripe set");
+    name.is_of_set().then_some(name).ok_or_else(other)
 }
 
 pub(crate) fn read_kind(reader: &mut Reader<'_>) -> Result<ExtentKind> {
@@ -349,6 +394,11 @@ impl MemberLook {
             if let Some(again) = again {
                 write_listing(&mut writer, again);
             }
+        }
+        writer.varint(self.opened.len() as u64);
+        for OpenedExtent { name, length, head, end } in &self.opened {
+            write_name(&mut writer, *name);
+            writer.u64(*length).bytes(head).bytes(end);
         }
     }
 
@@ -382,7 +432,16 @@ impl MemberLook {
             look.again = (reader.u8()? == 1).then(|| read_listing(reader)).transpose()?;
             kinds.push((kind, look));
         }
-        Ok(MemberLook { member, label, properties, kinds })
+        let mut opened = Vec::new();
+        for _ in 0..reader.count(27)? {
+            let (name, length) = (read_set_name(reader)?, reader.u64()?);
+            let (head, end) = (reader.bytes()?.to_vec(), reader.bytes()?.to_vec());
+            if end.len() as u64 != length.min(LOOK_END_BYTES) {
+                return Err(reader.corrupt("the end of an extent has another length than asked"));
+            }
+            opened.push(OpenedExtent { name, length, head, end });
+        }
+        Ok(MemberLook { member, label, properties, kinds, opened })
     }
 }
 
@@ -534,6 +593,7 @@ mod tests {
                 WantedKind { kind: ExtentKind::Gc, again: true, content: false },
             ],
             labels: true,
+            opened: vec![ExtentName::In(ExtentKind::Packs, [3; 16])],
         };
         assert_eq!(LookRequest::decode(&request.encode()).unwrap(), request);
         let keys = KindLook {
@@ -544,11 +604,23 @@ mod tests {
         };
         let looks = vec![
             MemberLook { kinds: vec![(ExtentKind::Keys, keys)], ..MemberLook::default() },
-            MemberLook { member: 7, label: Some(b"label".to_vec()), ..MemberLook::default() },
+            MemberLook {
+                member: 7,
+                label: Some(b"label".to_vec()),
+                opened: vec![OpenedExtent {
+                    name: ExtentName::In(ExtentKind::Packs, [3; 16]),
+                    length: 3,
+                    head: b"abc".to_vec(),
+                    end: b"abc".to_vec(),
+                }],
+                ..MemberLook::default()
+            },
         ];
         let mut bytes = Vec::new();
         looks.iter().for_each(|look| look.encode(&mut bytes));
         assert_eq!(MemberLook::decode_all(&bytes).unwrap(), looks);
+        let label = LookRequest { opened: vec![ExtentName::Label], ..request };
+        assert_eq!(LookRequest::decode(&label.encode()).unwrap_err().kind(), Kind::Corrupt);
         for cut in 1..bytes.len() {
             let cut = MemberLook::decode_all(&bytes[..cut]);
             assert!(cut.is_err() || cut.unwrap().len() < looks.len());

@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::{ExtentKind, ExtentName, SharedMember};
 use pinstripe_remote::{
-    KindLook, LOOK_END_BYTES, LOOK_ENDS, LOOK_EXTENT_BYTES, LOOK_EXTENTS, LOOK_MAX_BYTES,
-    LOOK_NAMES, LookRequest, MemberLook, WantedKind,
+    KindLook, LOOK_END_BYTES, LOOK_ENDS, LOOK_EXTENT_BYTES, LOOK_EXTENTS, LOOK_HEAD_BYTES,
+    LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook, OpenedExtent, WantedKind,
 };
 
 use crate::answer::bytes;
@@ -95,7 +95,8 @@ impl OneLook {
         }
         let properties =
             self.wanted.labels.then(|| properties_for(&self.token, self.member.caps()));
-        MemberLook { member: self.number, label, properties, kinds }
+        let opened = self.wanted.opened.iter().filter_map(|name| self.open(*name)).collect();
+        MemberLook { member: self.number, label, properties, kinds, opened }
     }
 
     fn names(&self, kind: ExtentKind) -> Option<Vec<([u8; 16], u64)>> {
@@ -122,6 +123,15 @@ impl OneLook {
         };
         let ends = long.take(LOOK_ENDS).filter_map(end).collect();
         Some(KindLook { names, extents, ends, again: None })
+    }
+
+    fn open(&self, name: ExtentName) -> Option<OpenedExtent> {
+        self.app.require_of(&self.token, self.served, Deed::Read, name).ok()?;
+        let length = self.member.len(name).ok()?;
+        let (of_head, of_end) = (length.min(LOOK_HEAD_BYTES), length.min(LOOK_END_BYTES));
+        let head = self.read_part(name, 0, of_head)?;
+        let end = self.read_part(name, length - of_end, of_end)?;
+        Some(OpenedExtent { name, length, head, end })
     }
 
     fn read(&self, name: ExtentName) -> Option<Vec<u8>> {

@@ -318,7 +318,7 @@ pub const ROOMS: &[Rooms] = &[
             &["member"],
             &["client"],
             &["batches"],
-            &["answer", "looks", "tls"],
+            &["answer", "ends", "looks", "tls"],
             &["objects"],
             &["place", "protocol"],
             &["join_string"],

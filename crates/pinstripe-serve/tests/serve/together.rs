@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::error::{Kind, Result};
-use pinstripe_member::{ExtentKind, ExtentName, Member, PlannedStep, PrefetchHint, SharedMember};
+use pinstripe_member::{
+    ExtentKind, ExtentName, Member, PlannedStep, PrefetchHint, Replace, SharedMember,
+};
 use pinstripe_serve::TokenRole;
 
 use crate::setup::{StoreFixture, directory, members_of, store_of};
@@ -201,6 +203,60 @@ fn one_request_lists_a_kind_on_all_members() {
     // Whether an object still exists is another question.
     all.locals[2].delete(name(0)).unwrap();
     assert_eq!(all.members[2].len(name(0)).unwrap_err().kind(), Kind::NotFound);
+}
+
+#[test]
+fn one_request_opens_an_extent_on_all_members() {
+    let all = three();
+    let pack = ExtentName::In(ExtentKind::Packs, [1; 16]);
+    let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
+    let write = |member: &SharedMember, bytes: &[u8]| {
+        member.delete(pack).unwrap();
+        let mut writer = member.create(pack, Replace::Never).unwrap();
+        writer.append(bytes).unwrap();
+        writer.seal().unwrap();
+    };
+    write(&all.locals[0], &bytes);
+    write(&all.locals[2], &bytes);
+    let read = |member: usize, offset: usize, length: usize| {
+        let mut part = vec![0; length];
+        all.members[member].read_at(pack, offset as u64, &mut part).map(|()| part)
+    };
+    let count = all.requests(|| {
+        assert_eq!(all.members[2].len(pack).unwrap(), 100_000);
+        assert_eq!(read(2, 90_000, 10_000).unwrap(), bytes[90_000..]);
+        assert_eq!(read(0, 0, 4096).unwrap(), bytes[..4096]);
+        assert_eq!(read(2, 0, 4096).unwrap(), bytes[..4096]);
+    });
+    assert_eq!(count, 1);
+    // Each part answers one read, and none whether an extent exists.
+    assert_eq!(all.requests(|| assert_eq!(read(0, 0, 4096).unwrap(), bytes[..4096])), 1);
+    assert_eq!(all.members[1].len(pack).unwrap_err().kind(), Kind::NotFound);
+    all.locals[0].delete(pack).unwrap();
+    assert_eq!(all.members[0].len(pack).unwrap_err().kind(), Kind::NotFound);
+    // A short extent, and an empty one.
+    write(&all.locals[1], b"short");
+    assert_eq!((all.members[1].len(pack).unwrap(), read(1, 1, 3).unwrap()), (5, b"hor".to_vec()));
+    write(&all.locals[1], b"");
+    assert_eq!(all.members[1].len(pack).unwrap(), 0);
+    assert_eq!(read(1, 0, 1).unwrap_err().kind(), Kind::Corrupt);
+    // Bytes that this process has removed are not returned.
+    write(&all.locals[1], b"former");
+    assert_eq!(all.members[1].len(pack).unwrap(), 6);
+    all.members[1].delete(pack).unwrap();
+    write(&all.locals[1], b"latter");
+    assert_eq!(read(1, 0, 6).unwrap(), b"latter");
+}
+
+#[test]
+fn what_a_role_may_not_read_is_not_opened() {
+    let server = store_of(1);
+    let pack = ExtentName::In(ExtentKind::Packs, [1; 16]);
+    let local = directory(&server.state.path().join("member0"));
+    local.put(pack, b"of another host").unwrap();
+    let (_, connection) = server.token("ant", TokenRole::Append);
+    let members = members_of(&connection, 1);
+    assert_eq!(members[0].len(pack).unwrap_err().kind(), Kind::NotAllowed);
 }
 
 /// Passes bytes on, and drops the server's answers while `drops` is set.
