@@ -144,8 +144,10 @@ impl StepResult {
 }
 
 /// The answer: the results of each step by member, in the order of the request, and the look.
-pub(crate) struct ObjectsAnswer {
+pub struct ObjectsAnswer {
+    /// By step, and then by member.
     pub results: Vec<Vec<StepResult>>,
+    /// The looks that the request asked for.
     pub looks: Vec<MemberLook>,
 }
 

@@ -406,7 +406,7 @@ impl MemberLook {
     ///
     /// # Errors
     /// Fails with [`Kind::Corrupt`] for bytes that are not such an answer.
-    pub(crate) fn decode_all(bytes: &[u8]) -> Result<Vec<Self>> {
+    pub fn decode_all(bytes: &[u8]) -> Result<Vec<Self>> {
         let mut reader = Reader::new(bytes, "answer to a look");
         let mut looks = Vec::new();
         while !reader.is_empty() {
@@ -479,7 +479,7 @@ pub fn encode_page(page: &[([u8; 16], u64)]) -> Vec<u8> {
 /// # Errors
 /// Fails with [`Kind::Corrupt`] for names that are not ascending, because an endless listing would
 /// look like that.
-pub(crate) fn decode_page(bytes: &[u8], after: Option<[u8; 16]>) -> Result<Vec<([u8; 16], u64)>> {
+pub fn decode_page(bytes: &[u8], after: Option<[u8; 16]>) -> Result<Vec<([u8; 16], u64)>> {
     let mut reader = Reader::new(bytes, "page of a listing");
     let mut page = Vec::with_capacity(bytes.len() / 24);
     let mut last = after;
@@ -511,7 +511,7 @@ pub fn encode_result(out: &mut Vec<u8>, result: &Result<Vec<u8>>) {
 ///
 /// # Errors
 /// Fails with [`Kind::Corrupt`] for bytes that do not answer this request.
-pub(crate) fn decode_results(bytes: &[u8], wanted: &[WantedRange]) -> Result<Vec<Result<Vec<u8>>>> {
+pub fn decode_results(bytes: &[u8], wanted: &[WantedRange]) -> Result<Vec<Result<Vec<u8>>>> {
     let mut reader = Reader::new(bytes, "answer to a request for ranges");
     let mut results = Vec::with_capacity(wanted.len());
     for it in wanted {

@@ -16,7 +16,7 @@ struct Clocked {
 }
 
 /// The library, in the directory of this architecture.
-fn library() -> Option<PathBuf> {
+pub fn library() -> Option<PathBuf> {
     let folders = fs::read_dir("/usr/lib").ok()?.flatten().map(|it| it.path());
     let below = |folder: PathBuf| folder.join("faketime/libfaketimeMT.so.1");
     folders.chain([Path::new("/usr/lib").to_path_buf()]).map(below).find(|it| it.exists())

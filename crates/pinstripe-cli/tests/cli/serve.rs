@@ -550,3 +550,44 @@ fn a_server_that_is_killed_amid_a_backup_loses_no_acknowledged_snapshot() {
     done(&stand, "server", "repair --store m0");
     done(&stand, "server", "check --read-data --store m0");
 }
+
+#[test]
+fn a_port_in_use_and_an_odd_address_are_named() {
+    let stand = Stand::with_store();
+    let server = Serving::start(&stand, LISTEN);
+    let line = format!("serve --store m0 --state {{}}/other --listen {}", server.address);
+    let refused = run(&stand, "server", &line);
+    assert_eq!(refused.code, 1, "{}", refused.err);
+    assert!(refused.err.contains("another program uses this port"), "{}", refused.err);
+    let odd = run(&stand, "server", "serve --store m0 --listen nowhere");
+    assert_eq!(odd.code, 2, "{}", odd.err);
+}
+
+/// Neither a host whose clock is years ahead nor one whose clock is years behind loses anything,
+/// and the server's own clock decides what is overdue.
+#[test]
+fn hosts_with_wrong_clocks_back_up_through_a_server() {
+    let test = "hosts_with_wrong_clocks_back_up_through_a_server";
+    let Some(library) = crate::clocks::library() else {
+        return pinstripe_testing::not_installed(test, "libfaketime");
+    };
+    let stand = Stand::with_store();
+    let _server = Serving::start(&stand, LISTEN);
+    for (host, time) in [("ant", "@2039-01-01 00:00:00"), ("bee", "@2003-01-01 00:00:00")] {
+        let wrong = |line: &str| {
+            let mut command = as_host(&stand, host, line);
+            command.env("LD_PRELOAD", &library).env("FAKETIME", time);
+            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("NO_FAKE_STAT", "1");
+            let ran = ran(&mut command);
+            assert_eq!(ran.code, 0, "{host} {line}: {}", ran.err);
+        };
+        wrong(&format!("connect {}", join(&stand, host, "append-restore")));
+        wrong("backup src");
+        wrong("backup src");
+        wrong(&format!("restore latest --to out-{host}"));
+        stand.assert_source_is_at(&format!("out-{host}"));
+    }
+    done(&stand, "server", "gc --store m0");
+    assert_eq!(snapshots(&stand, "server", "--store m0"), 4);
+    done(&stand, "server", "check --read-data --store m0");
+}

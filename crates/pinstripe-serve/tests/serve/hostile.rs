@@ -5,14 +5,17 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pinstripe_base::error::Kind;
 use pinstripe_base::id::{SetId, random};
-use pinstripe_member::{ExtentKind, ExtentName, Member};
+use pinstripe_member::session::Work;
+use pinstripe_member::{ExtentKind, ExtentName, Member, Places};
 use pinstripe_remote::Connection;
-use pinstripe_serve::TokenRole;
+use pinstripe_serve::{ServerKey, TokenRole};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use crate::setup::{StoreFixture, directory, exported};
+use crate::roles::{name, session, snapshot};
+use crate::setup::{StoreFixture, directory, exported, start, start_as, volume};
 
 /// Accepts every server: what these requests get is the server's matter.
 #[derive(Debug)]
@@ -346,4 +349,57 @@ fn a_revoked_token_ends_at_once() {
     target.server.tokens().revoke("ant", 1_700_000_000).unwrap();
     let error = member.list(ExtentKind::Packs).unwrap_err();
     assert_eq!(error.kind(), pinstripe_base::error::Kind::NotAllowed);
+}
+
+/// Hosts recognize the key of a server, whatever the dates in its certificate.
+#[test]
+fn an_expired_certificate_with_the_right_key_is_accepted() {
+    let state = tempfile::tempdir().unwrap();
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+    params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2002, 1, 1);
+    let expired = params.self_signed(&pair).unwrap();
+    let (key, certificate) = (state.path().join("key.pem"), state.path().join("cert.pem"));
+    std::fs::write(&key, pair.serialize_pem()).unwrap();
+    std::fs::write(&certificate, expired.pem()).unwrap();
+    let identity = ServerKey::from_files(&certificate, &key).unwrap();
+    let member = Places::default().create(&state.path().join("member")).unwrap().member;
+    let served = volume(false, vec![member]);
+    let server = start_as(state, served, identity);
+    let (_, connection) = server.token("ant", TokenRole::Admin);
+    let name = ExtentName::In(ExtentKind::Scrub, [1; 16]);
+    server.member(&connection, 0).put(name, b"well").unwrap();
+}
+
+/// Without room for its own records, a server acknowledges nothing, and it recovers.
+#[test]
+fn a_full_disk_of_the_state_refuses_puts() {
+    let test = "a_full_disk_of_the_state_refuses_puts";
+    pinstripe_testing::in_own_mounts(test, || {
+        let outer = tempfile::tempdir().unwrap();
+        if !pinstripe_testing::mount("tmpfs", "size=512k", "none".as_ref(), outer.path()) {
+            return pinstripe_testing::skipped(test, "no tmpfs can be mounted");
+        }
+        {
+            let state = tempfile::tempdir_in(outer.path()).unwrap();
+            let place = tempfile::tempdir().unwrap();
+            let member = Places::default().create(&place.path().join("member")).unwrap().member;
+            let server = start(state, volume(true, vec![member]), "127.0.0.1:0".parse().unwrap());
+            let (_, connection) = server.token("ant", TokenRole::Append);
+            let client = server.member(&connection, 0);
+            let filler = outer.path().join("filler");
+            let fill = std::fs::write(&filler, vec![1; 1 << 20]);
+            assert_eq!(fill.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+            let (at, object) = session(9, 1, Work::Backup);
+            assert_eq!(client.put(at, &object).unwrap_err().kind(), Kind::NoSpace);
+            let local = directory(&place.path().join("member"));
+            assert_eq!(local.len(at).unwrap_err().kind(), Kind::NotFound);
+            assert_eq!(client.list(ExtentKind::Sessions).unwrap(), []);
+            std::fs::remove_file(&filler).unwrap();
+            client.put(at, &object).unwrap();
+            client.put(name(ExtentKind::Snapshots, 1), &snapshot()).unwrap();
+        }
+        pinstripe_testing::unmount(outer.path());
+    });
 }

@@ -86,9 +86,24 @@ pub fn start_with(
     address: SocketAddr,
     alarms: AlarmTargets,
 ) -> StoreFixture {
-    let id = volume.id;
     let identity = ServerKey::open(state.path()).unwrap();
-    let pin = identity.pin;
+    begin(state, volume, address, alarms, identity)
+}
+
+/// A server with a key of its own.
+pub fn start_as(state: TempDir, volume: ServedVolume, identity: ServerKey) -> StoreFixture {
+    let address = "127.0.0.1:0".parse().unwrap();
+    begin(state, volume, address, AlarmTargets::default(), identity)
+}
+
+fn begin(
+    state: TempDir,
+    volume: ServedVolume,
+    address: SocketAddr,
+    alarms: AlarmTargets,
+    identity: ServerKey,
+) -> StoreFixture {
+    let (id, pin) = (volume.id, identity.pin);
     let options = ServerOptions {
         volumes: vec![volume],
         state: state.path().to_path_buf(),
