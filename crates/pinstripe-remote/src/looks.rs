@@ -39,6 +39,8 @@ struct LookState {
     /// The listings that were announced and not requested yet.
     announced: HashMap<(u16, ExtentKind), Announced>,
     labels: bool,
+    /// Whether labels were announced by a call of `prefetch`.
+    is_open: bool,
     /// The members whose label was announced by a call of `prefetch` and not read since.
     promised_labels: BTreeSet<u16>,
     /// The members of the volume that are known.
@@ -91,11 +93,14 @@ impl Looks {
         if opens {
             state.promised_labels.insert(member);
         }
-        // The first member's announcement of opening has requested the same for this one.
-        if (is_ahead || opens && !state.labels) && state.satisfies(member, wanted) {
+        // The first member's announcement of opening has requested the same for this one, and a store
+        // is searched for again when its keys are known.
+        let is_open = opens && state.is_open && state.has_answers(member, wanted);
+        if is_open || is_ahead && state.satisfies(member, wanted) {
             return;
         }
         state.labels |= opens;
+        state.is_open |= opens;
         for hint in wanted {
             state.announce(member, Announced::of(hint, true, false), hint.kind);
         }
@@ -225,6 +230,17 @@ impl Looks {
         self.read(member, name, send).map(|bytes| bytes.len() as u64)
     }
 
+    /// Whether a prefetched listing shows that a member lacks an object of the store's keys: who opens
+    /// a store tries a name that most stores do not have.
+    pub(crate) fn lacks_key(&self, member: u16, name: ExtentName) -> bool {
+        let ExtentName::In(ExtentKind::Keys, id) = name else { return false };
+        let state = lock(&self.0);
+        let answered = state.answers.get(&(member, ExtentKind::Keys));
+        answered
+            .filter(|it| it.is_fresh() && !it.left.is_next)
+            .is_some_and(|it| it.look.names.binary_search_by(|(there, _)| there.cmp(&id)).is_err())
+    }
+
     /// The end of an extent that a listing showed, with the extent's length. An end is handed out
     /// once: when an extent is opened again, it is requested again.
     pub(crate) fn take_end(&self, member: u16, name: ExtentName) -> Option<(u64, Vec<u8>)> {
@@ -263,6 +279,15 @@ impl LookState {
 
     fn has_label(&self, member: u16) -> bool {
         self.found_labels.get(&member).is_some_and(|(began, _)| clock::since(*began) < FRESH)
+    }
+
+    /// Whether there are answers for all of these listings, used up or not.
+    fn has_answers(&self, member: u16, wanted: &[PrefetchHint]) -> bool {
+        let is_fresh = |hint: &PrefetchHint| {
+            let answered = self.answers.get(&(member, hint.kind));
+            hint.maybe || answered.is_some_and(|it| !it.left.is_next && it.is_fresh())
+        };
+        self.has_label(member) && wanted.iter().all(is_fresh)
     }
 
     /// Whether the present answers answer these listings.

@@ -401,6 +401,12 @@ impl BatchedMember for ServedMember {
             bytes: most_bytes.min(RANGES_MAX_BYTES),
             is_whole: true,
         };
+        if let [name] = names
+            && self.0.client.looks.lacks_key(self.0.number, *name)
+        {
+            let missing = Error::new(Kind::NotFound, "no such extent");
+            return vec![Err(missing.at(self.0.place.join(name.path())))];
+        }
         // If all are prefetched, no request is needed.
         let known: Option<Vec<_>> = names.iter().map(|name| self.0.prefetched(*name)).collect();
         if let Some(known) = known.filter(|all| all.iter().all(|it| it.len() as u64 <= most_bytes))

@@ -259,6 +259,30 @@ fn what_a_role_may_not_read_is_not_opened() {
     assert_eq!(members[0].len(pack).unwrap_err().kind(), Kind::NotAllowed);
 }
 
+#[test]
+fn a_key_that_a_prefetched_listing_lacks_takes_no_request() {
+    let all = three();
+    let key = |byte| ExtentName::In(ExtentKind::Keys, [byte; 16]);
+    all.locals.iter().for_each(|member| member.put(key(1), b"ring").unwrap());
+    let wanted = [PrefetchHint { label: true, ..PrefetchHint::new(ExtentKind::Keys, 1) }];
+    let read = |member: &SharedMember, byte| {
+        member.read_whole(&[key(byte)], 100).pop().unwrap().map_err(|error| error.kind())
+    };
+    let count = all.requests(|| {
+        for member in &all.members {
+            member.prefetch(&wanted);
+            assert_eq!(member.list(ExtentKind::Keys).unwrap().len(), 1);
+            assert_eq!(read(member, 1), Ok(b"ring".to_vec()));
+            assert_eq!(read(member, 2), Err(Kind::NotFound));
+        }
+    });
+    assert!(count <= 3, "{count}");
+    // After a change by this process, the member is asked again.
+    all.locals[0].put(key(2), b"next").unwrap();
+    all.members[0].put(name(1), &object(b"x")).unwrap();
+    assert_eq!(read(&all.members[0], 2), Ok(b"next".to_vec()));
+}
+
 /// Passes bytes on, and drops the server's answers while `drops` is set.
 fn proxy(to: SocketAddr, drops: &Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
