@@ -24,6 +24,8 @@ pub(super) struct Copies<'a> {
     /// Intact copies exist, but on fewer members than must agree.
     pub are_too_few: bool,
     name: ExtentName,
+    /// The number of members that must have an object before it counts as damaged.
+    votes_on_damage: usize,
 }
 
 impl<'a> Copies<'a> {
@@ -92,20 +94,25 @@ impl<'a> Copies<'a> {
             unsound.extend(holders.into_iter().map(differs));
         }
         unsound.sort_by_key(|(number, ..)| *number);
-        Ok(Copies { are_too_few: good.is_none() && is_any_sound, good, unsound, name })
+        let are_too_few = good.is_none() && is_any_sound;
+        let votes_on_damage = store.votes_on_damage();
+        Ok(Copies { are_too_few, good, unsound, name, votes_on_damage })
     }
 
-    /// Whether no member has the object any more: it was removed during the read. An object of the
-    /// stored keys that some members lack and no member can read was also removed, by a rotation: a
-    /// failing disk would keep its copy.
+    /// Whether no member has the object any more: it was removed during the read. So was an object
+    /// that some members lack, if the other members cannot read it and are too few to report damage:
+    /// a failing disk keeps its copy. An object of the stored keys that some members lack and no
+    /// member can read was removed by a rotation.
     pub fn is_gone(&self) -> bool {
         let is_key = matches!(self.name, ExtentName::In(ExtentKind::Keys, _));
         let kinds = || self.unsound.iter().map(|(_, _, error)| error.kind());
-        let is_lacking = |kind| kind == Kind::NotFound || (is_key && kind == Kind::Io);
         let is_anywhere = self.good.is_some() || self.are_too_few;
-        !is_anywhere
-            && kinds().all(is_lacking)
-            && (kinds().next().is_none() || kinds().any(|it| it == Kind::NotFound))
+        let (lacking, all) = (kinds().filter(|it| *it == Kind::NotFound).count(), kinds().count());
+        let is_removed = match is_key {
+            true => kinds().all(|it| matches!(it, Kind::NotFound | Kind::Io)),
+            false => all - lacking < self.votes_on_damage,
+        };
+        !is_anywhere && (all == 0 || lacking == all || lacking > 0 && is_removed)
     }
 }
 

@@ -35,6 +35,7 @@ pub mod seen;
 pub mod select;
 pub mod snapshots;
 mod stale;
+mod standing;
 pub mod stats;
 mod strays;
 pub mod upgrade;

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::copies::Copies;
 use super::mender::{Done, Mender};
+use super::standing::{Standing, Standings, is_object_wanted};
 use super::strays;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
@@ -122,6 +123,7 @@ pub(super) fn small_objects(
                 monitor.warning(name.path(), Error::new(Kind::Corrupt, what).advice(advice));
                 continue;
             }
+            (_, None) if !is_object_wanted(store, name)? => continue,
             (_, None) => {
                 monitor.loss(
                     name.path(),
@@ -149,7 +151,7 @@ fn stripe_sets(
     let (mut unmended, mut full) = (Vec::new(), None);
     let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let indexed_before = indexed.clone();
-    let readers = limits.set_readers(store, COLLECTED_BYTES);
+    let (readers, standings) = (limits.set_readers(store, COLLECTED_BYTES), Standings::default());
     for kind in [ExtentKind::Packs, ExtentKind::Index] {
         let there = index::standing_sets(store, kind)?;
         // A short index run may be readable from fewer: it is tried, and rebuilt if it is not.
@@ -173,8 +175,10 @@ fn stripe_sets(
             outcome.repaired_extents += done.repaired;
             outcome.homeless_extents += done.homeless;
             full = full.or(done.full);
-            if !done.lost.is_empty() {
-                let is_known = indexed_before.contains(&set);
+            let is_known = indexed_before.contains(&set);
+            // A gc may have deleted the pack since the index was read.
+            let is_wanted = || Ok(standings.of_pack(store, set, is_known)? != Standing::Gone);
+            if !done.lost.is_empty() && is_wanted()? {
                 unmended.push(Unmended { set, is_known, damage: done.lost });
             }
         }
@@ -225,12 +229,6 @@ fn repair_set(
         // Not damaged, and nothing to be written over.
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
         Err(_) if deletion::is_going(store, name)? => return Ok(done),
-        // A deletion has ended since the index was read: no index run names the pack any more.
-        Err(error)
-            if error.kind() == Kind::NotFound && !indexed_sets(store)?.contains(&SetId(set)) =>
-        {
-            return Ok(done);
-        }
         Err(error) => {
             lost(&mut done, name.path().into(), error);
             return Ok(done);

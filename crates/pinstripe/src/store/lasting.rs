@@ -1,13 +1,22 @@
-//! The permanent small objects.
+//! The permanent small objects, and the members that may have an object.
 
 use std::collections::BTreeSet;
 
 use super::{Store, deletion, forgotten, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::{ExtentKind, ExtentName};
+use pinstripe_member::{ExtentKind, ExtentName, SharedMember};
 
 impl Store {
+    /// Returns the present members that have an object or an extent, or that do not report that they
+    /// lack it.
+    pub(crate) fn may_have(&self, name: ExtentName) -> Vec<usize> {
+        let lacks = |member: &SharedMember| {
+            member.len(name).is_err_and(|error| error.kind() == Kind::NotFound)
+        };
+        self.present().filter(|(_, member)| !lacks(member)).map(|(number, _)| number).collect()
+    }
+
     /// Returns the small objects that every member should have: keys, snapshots, marks and
     /// tombstones. Objects that exist only while a process runs are not included.
     ///

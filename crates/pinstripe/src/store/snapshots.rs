@@ -70,8 +70,11 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     // deleted meanwhile still has its mark and is not reported as a loss.
     let marks = forgotten::load(store, Quorum::Backup)?;
     for (id, error) in lost {
-        if !marks.is_forgotten(id) {
-            monitor.loss(ExtentName::snapshot(id).path(), error);
+        // After a later gc the mark is gone too, and only a member that fails may still have a copy.
+        let name = ExtentName::snapshot(id);
+        let is_there = || store.may_have(name).len() >= store.votes_on_damage();
+        if !marks.is_forgotten(id) && is_there() {
+            monitor.loss(name.path(), error);
         }
     }
     known.iter_mut().for_each(|it| it.is_forgotten = marks.is_forgotten(it.snapshot.id));

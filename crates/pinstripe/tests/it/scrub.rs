@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
+use std::time::Duration;
 
+use pinstripe::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::scrub::{Budget, Fate, Finding, ScrubOutcome};
-use pinstripe::{Store, scrub};
+use pinstripe::{Store, forget, gc, scrub};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::snapshot::Snapshot;
@@ -371,4 +373,51 @@ fn a_member_that_cannot_be_written_is_named_and_the_rest_goes_on() {
     ledger.assert_no_losses();
     assert_eq!((outcome.mended_extents, outcome.repairable), (1, 1), "{:#?}", ledger.seen());
     assert!(!packs[0].exists() && packs[1].exists());
+}
+
+/// Forgets all snapshots but the last one, and deletes them and the records of the deletion.
+fn delete_all_but_the_last(bench: &Bench) {
+    let (site, ledger) = (&bench.site, Ledger::new());
+    let listed = pinstripe::snapshots::run(&site.store(), &ledger.monitor).unwrap();
+    let names: Vec<_> = listed.iter().map(|it| it.id).filter(|id| *id != bench.last.0.id).collect();
+    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+    let choice = ForgetChoice::Named(&names);
+    let options = ForgetOptions { choice, dry_run: false, allow_empty: false };
+    forget::run(&site.store(), &options, &ledger.monitor).unwrap();
+    for _ in 0..3 {
+        let options = gc::GcOptions {
+            max_waste: 0.0,
+            dry_run: false,
+            wait: Duration::ZERO,
+            limits: limits(),
+            detector: Arc::default(),
+        };
+        gc::run(&site.store(), &options, &ledger.monitor).unwrap();
+    }
+}
+
+/// A member keeps its extents of packs that a gc deletes during the scrub, as a disk that fails: no step
+/// of the deletion is left, so only the index says that nobody needs the packs.
+#[test]
+fn packs_that_are_deleted_during_a_scrub_are_not_lost() {
+    let bench = Bench::new(3, 1);
+    let store = bench.site.store();
+    let (ledger, once) = (Ledger::new(), Once::new());
+    let mut packs = bench.files(2, "packs");
+    packs.sort_by_key(|path| path.file_name().map(ToOwned::to_owned));
+    let mut damaged = bench.image.0[&packs[0]].clone();
+    damaged[HEADER_BYTES + 5] ^= 1;
+    fs::write(&packs[0], damaged).unwrap();
+    let report = |_: &Finding| {
+        once.call_once(|| {
+            delete_all_but_the_last(&bench);
+            let deleted: Vec<_> = packs.iter().filter(|path| !path.exists()).collect();
+            assert!(deleted.len() > 1, "{deleted:?}");
+            deleted.iter().for_each(|path| fs::write(path, &bench.image.0[*path]).unwrap());
+        });
+    };
+    let outcome = scrub::run(&store, &options(""), &ledger.monitor, &report).unwrap();
+    assert!(once.is_completed());
+    ledger.assert_no_losses();
+    assert_eq!(outcome.lost, 0);
 }

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::copies::{AHEAD_OBJECTS, Copies, ReadAhead};
 pub use super::judge::judge;
+use super::standing::is_object_wanted;
 use super::strays;
 use sets::{lost_chunks, stripe_sets};
 use survey::survey;
@@ -249,7 +250,7 @@ fn small_object(
         }
         return Ok(());
     }
-    if copies.is_gone() {
+    if !is_object_wanted(store, name)? {
         return Ok(());
     }
     let are_too_few = copies.are_too_few;

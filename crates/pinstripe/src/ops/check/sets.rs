@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::records::{Records, overlaps};
 use super::{CheckOptions, CheckOutcome};
+use crate::ops::standing::{Standing::Gone, Standings};
 use crate::store::index::{self, Index, Place, indexed_sets};
 use crate::store::packs::{ChunkReader, RecordPlace};
 use crate::store::{Store, deletion, newcomers};
@@ -61,7 +62,7 @@ pub(super) fn stripe_sets(
     outcome: &mut CheckOutcome,
 ) -> Result<Vec<BadPack>> {
     let indexed: HashSet<SetId> = indexed_sets(store)?.into_iter().collect();
-    let mut bad = Vec::new();
+    let (mut bad, standings) = (Vec::new(), Standings::default());
     for kind in [ExtentKind::Packs, ExtentKind::Index] {
         let mut sets = index::standing_sets(store, kind)?;
         if kind == ExtentKind::Packs {
@@ -116,7 +117,10 @@ pub(super) fn stripe_sets(
             outcome.packs += u64::from(kind == ExtentKind::Packs);
             let is_known = store.is_locked() || indexed.contains(&set);
             let (lost, damage) = tally(store, name, examined, monitor, outcome);
-            if kind == ExtentKind::Packs && !(lost.is_empty() && damage.is_empty()) {
+            // A later gc may have removed the record of the deletion too.
+            let is_wanted = || Ok(standings.of_pack(store, set, indexed.contains(&set))? != Gone);
+            let is_damaged = !(lost.is_empty() && damage.is_empty());
+            if kind == ExtentKind::Packs && is_damaged && is_wanted()? {
                 bad.push(BadPack { set, is_known, lost, damage });
             }
         }

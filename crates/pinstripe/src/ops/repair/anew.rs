@@ -22,6 +22,7 @@ use crate::ops::check::{
     sets::{BadPack, lost_chunks},
 };
 use crate::ops::gc;
+use crate::ops::standing::{Standing, Standings};
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, Pack};
 use crate::store::packs::{ChunkReader, PackReader};
@@ -65,8 +66,13 @@ pub(in crate::ops) fn settle(
     }
     settled.relaid_packs = (relaid.len() + given_up.packs.len()) as u64;
     settled.given_up_chunks = given_up.chunks;
-    for Unmended { set, damage, .. } in unmended {
-        if relaid.contains(&set) {
+    let standings = Standings::default();
+    for Unmended { set, is_known, damage } in unmended {
+        let is_named = is_known && !store.is_locked();
+        if relaid.contains(&set)
+            || !given_up.packs.contains(&set)
+                && standings.of_pack(store, set, is_named)? == Standing::Gone
+        {
             continue;
         }
         settled.lost_extents += damage.len() as u64;

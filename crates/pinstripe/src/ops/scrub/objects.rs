@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use super::finding::{Fate, Ledger};
 use crate::ops::copies::Copies;
 use crate::ops::judge::judge;
+use crate::ops::standing::is_object_wanted;
 use crate::store::{Store, read_small, replace_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::{ExtentKind, ExtentName, SharedMember};
@@ -80,6 +81,9 @@ fn object(store: &Store, name: ExtentName, ledger: &Ledger<'_>) -> Result<()> {
         return Ok(());
     }
     let Some(good) = copies.good else {
+        if !is_object_wanted(store, name)? {
+            return Ok(());
+        }
         ledger.set(
             name,
             Error::new(Kind::TooManyLosses, "no member has an intact copy of this object"),

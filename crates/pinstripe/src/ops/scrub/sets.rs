@@ -7,6 +7,7 @@ use super::budget::Throttle;
 use super::finding::{Fate, Finding, Ledger};
 use super::took;
 use crate::ops::mender::{Done, Mender};
+use crate::ops::standing::{Standing, Standings};
 use crate::store::index::indexed_sets;
 use crate::store::objects::Quorum;
 use crate::store::{Store, deletion, sessions};
@@ -32,6 +33,8 @@ pub(super) struct Survey {
     pub(super) sets: Vec<Item>,
     /// Packs that an index run lists: their writers have ended.
     indexed: HashSet<SetId>,
+    /// Decides whether a pack is still wanted.
+    standings: Standings,
     /// Writers are running: a set that no index run names may be unfinished.
     writers: bool,
 }
@@ -77,7 +80,25 @@ pub(super) fn survey(
         // When in doubt, a writer is assumed.
         writers: sessions::at_work(store, None, Quorum::Backup).map_or(true, |it| !it.is_empty()),
         indexed: indexed_sets(store)?.into_iter().collect(),
+        standings: Standings::default(),
     })
+}
+
+impl Survey {
+    /// Returns what to report about damage that parity cannot repair, and `None` for a pack that is
+    /// not wanted any more. The caller calls this after the read that failed.
+    fn beyond_parity(&self, store: &Store, name: ExtentName) -> Result<Option<Fate>> {
+        let ExtentName::In(ExtentKind::Packs, id) = name else { return Ok(Some(Fate::Repairable)) };
+        let set = SetId(id);
+        Ok(match self.standings.of_pack(store, set, self.indexed.contains(&set))? {
+            Standing::Gone => None,
+            // Without the key no run can be read.
+            Standing::Unnamed if store.is_locked() => Some(Fate::Lost),
+            // A leftover of an interrupted backup: repair can find out.
+            Standing::Unnamed => Some(Fate::Repairable),
+            Standing::Named => Some(Fate::Lost),
+        })
+    }
 }
 
 /// Verifies one set and rewrites its damaged parts.
@@ -91,10 +112,6 @@ pub(super) fn verify(
     let name = ExtentName::In(item.kind, item.set.0);
     let derived = item.kind == ExtentKind::Index;
     let finished = !survey.writers || (!derived && survey.indexed.contains(&item.set));
-    // A pack that no run lists may be a leftover of an interrupted backup: repair can find out.
-    // Without the key no run can be read.
-    let may_be_left = derived || !(store.is_locked() || survey.indexed.contains(&item.set));
-    let beyond_parity = if may_be_left { Fate::Repairable } else { Fate::Lost };
     // Too few parts to read it, and no run names it: a leftover of an interrupted backup.
     let is_leftover =
         |needed: usize| !derived && item.extents < needed && !survey.indexed.contains(&item.set);
@@ -108,9 +125,10 @@ pub(super) fn verify(
         Err(_) if is_leftover(store.member_slots.iter().filter(|it| it.row.is_some()).count()) => {
             return Ok(());
         }
-        Err(_) if deletion::is_going(store, name)? => return Ok(()),
         Err(error) => {
-            ledger.set(name, error, beyond_parity);
+            if let Some(fate) = survey.beyond_parity(store, name)? {
+                ledger.set(name, error, fate);
+            }
             return Ok(());
         }
     };
@@ -142,29 +160,31 @@ pub(super) fn verify(
     if !verification.damage.is_empty() && deletion::is_going(store, name)? {
         return Ok(());
     }
-    repair_damage(store, &reader, name, &verification, finished, beyond_parity, ledger)?;
-    if !verification.lost_ranges.is_empty() && !derived {
-        let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();
-        let what = format!(
-            "lost data of the pack: {}",
-            pinstripe_base::units::counted(lost, "byte", "bytes")
-        );
-        let error = Error::new(Kind::TooManyLosses, what);
-        let advice =
-            "run 'pinstripe check --read-data' to see which snapshots and paths are affected";
-        ledger.set(name, error.advice(advice), beyond_parity);
+    repair_damage(store, survey, &reader, name, &verification, finished, ledger)?;
+    if verification.lost_ranges.is_empty() || derived {
+        return Ok(());
+    }
+    if let Some(fate) = survey.beyond_parity(store, name)? {
+        ledger.set(name, lost_data(&verification), fate);
     }
     Ok(())
+}
+
+fn lost_data(verification: &Verification) -> Error {
+    let lost: u64 = verification.lost_ranges.iter().map(|range| range.end - range.start).sum();
+    let lost = pinstripe_base::units::counted(lost, "byte", "bytes");
+    Error::new(Kind::TooManyLosses, format!("lost data of the pack: {lost}"))
+        .advice("run 'pinstripe check --read-data' to see which snapshots and paths are affected")
 }
 
 /// Rewrites every damaged slot. Extents that an absent member may have are left for `repair`.
 fn repair_damage(
     store: &Store,
+    survey: &Survey,
     reader: &SetReader,
     name: ExtentName,
     verification: &Verification,
     finished: bool,
-    beyond_parity: Fate,
     ledger: &Ledger<'_>,
 ) -> Result<()> {
     let derived = matches!(name, ExtentName::In(ExtentKind::Index, _));
@@ -184,7 +204,12 @@ fn repair_damage(
         let fate = match became {
             Done::Written => Fate::Mended,
             Done::Homeless | Done::Full(_) => Fate::Repairable,
-            Done::Failed(error) if error.kind() == Kind::TooManyLosses && !derived => beyond_parity,
+            Done::Failed(error) if error.kind() == Kind::TooManyLosses && !derived => {
+                match survey.beyond_parity(store, name)? {
+                    Some(fate) => fate,
+                    None => return Ok(()),
+                }
+            }
             Done::Failed(error) => {
                 let place = job.to.map(|number| store.member_slots[number].place.as_path());
                 let advice = "this extent is damaged and could not be rewritten";

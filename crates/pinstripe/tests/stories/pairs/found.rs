@@ -677,3 +677,11 @@ fn a_backup_finishes_a_replacement_that_was_cut_off_amid_the_labels() {
     holds(8361012, shape, vec![cut_off.clone()]);
     holds(8361012, shape, vec![cut_off, scene(Trouble::Nothing, &[backup])]);
 }
+
+/// A gc deleted a snapshot while a scrub read its copies, and the third member failed.
+#[test]
+fn a_scrub_reports_no_loss_of_a_snapshot_that_is_deleted_meanwhile() {
+    let acts = [act(Verb::Gc, 14131048168632541886, 0), act(Verb::Scrub, 3651942655734971506, 487)];
+    let fails = Trouble::Fails { member: 2, after: 34 };
+    holds(8357213, shape(3, 1, false), vec![scene(fails, &acts)]);
+}

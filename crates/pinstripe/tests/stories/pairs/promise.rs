@@ -283,10 +283,18 @@ impl World {
                 );
             }
             Ok(Done::Scrubbed(scrubbed)) => {
-                assert!(scrubbed.lost == 0 || self.is_disorderly(), "{scrubbed:?}");
+                assert!(
+                    scrubbed.lost == 0 || self.is_disorderly(),
+                    "{scrubbed:?} {:#?}",
+                    outcome.ledger.seen()
+                );
             }
             Ok(Done::Repaired(repaired)) => {
-                assert!(repaired.lost_extents == 0 || self.is_disorderly(), "{repaired:?}");
+                assert!(
+                    repaired.lost_extents == 0 || self.is_disorderly(),
+                    "{repaired:?} {:#?}",
+                    outcome.ledger.seen()
+                );
             }
             Ok(Done::Restored(id, tree)) => {
                 let kept = self.kept(*id).expect("a snapshot that is known");
