@@ -339,3 +339,14 @@ fn a_password_of_a_rotation_that_changed_nothing_is_named_as_such() {
     key::rotate(&mut site.store(), &later_slot()).unwrap();
     open(&site, &later());
 }
+
+/// A member fails when the rotation has begun, and parity would replace it.
+#[test]
+fn a_rotation_changes_nothing_if_a_member_fails_before_its_ring() {
+    let site = Site::new(3, 1);
+    let mut store = site.store_with_faults("op=put,member=2,error=EIO");
+    assert_eq!(key::rotate(&mut store, &later_slot()).unwrap_err().kind(), Kind::Refused);
+    drop(store);
+    open(&site, &credential());
+    assert_eq!(site.locked_store().unlock(&later()).unwrap_err().kind(), Kind::WrongKey);
+}
