@@ -10,6 +10,11 @@ use crate::operation::{End, KeyWork};
 use crate::process::under;
 use crate::world::World;
 
+/// Whether a key opens nothing: it is another one, or only absent members have its ring.
+fn opens_nothing(error: &Error) -> bool {
+    matches!(error.kind(), Kind::WrongKey | Kind::TooManyLosses)
+}
+
 /// A key file.
 #[derive(Clone)]
 pub struct Key {
@@ -45,7 +50,7 @@ impl World {
         for key in &self.keys {
             match store.unlock(&key.credential()) {
                 Ok(_) => return Ok(()),
-                Err(error) if error.kind() == Kind::WrongKey => wrong = Some(error),
+                Err(error) if opens_nothing(&error) => wrong = Some(error),
                 Err(error) => return Err(error),
             }
         }
@@ -62,7 +67,7 @@ impl World {
         let mut store = self.store();
         match store.unlock(&key.credential()) {
             Ok(_) => true,
-            Err(error) if error.kind() == Kind::WrongKey => false,
+            Err(error) if opens_nothing(&error) => false,
             Err(error) => panic!("{error}"),
         }
     }

@@ -202,6 +202,9 @@ impl Store {
                 put => put?,
             }
         }
+        self.require_answers().map_err(|error| {
+            error.advice("the key slot is removed from the other members; run 'pinstripe repair'")
+        })?;
         self.confirm_keys()?;
         self.refuse_running_upgrade()?;
         // Only now: a copy of the slot that turns up later meets the removal on every member.
@@ -243,6 +246,8 @@ impl Store {
         let name = ExtentName::In(ExtentKind::Keys, KeyRing::name(ring.store, ring.generation));
         let bytes = ring.encode();
         let bytes = voucher.as_ref().map_or(bytes.clone(), |it| it.vouch(name, &bytes));
+        // A member may have failed since the first test: it was left out of the last puts.
+        self.refuse_absent("the old keys on the member would not be replaced")?;
         // Concurrent rotations use the same name: the first member decides between them.
         let (_, first) = self.present().next().ok_or_else(locked_error)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
@@ -259,7 +264,7 @@ impl Store {
         self.voucher = voucher;
         self.keys = Some(keys.clone());
         self.unlocked = Some(Unlocked::new(keys, root, ring.generation));
-        let spread = self.put_everywhere(name, &bytes);
+        let spread = self.put_everywhere(name, &bytes).and_then(|()| self.require_answers());
         spread.and_then(|()| self.remove_stale_keys()).map_err(|error| {
             error.advice(
                 "the new password or key file is in effect; 'pinstripe repair' completes \
@@ -342,6 +347,14 @@ impl Store {
                     .advice(super::attach_or_replace(number)))
             }
         }
+    }
+
+    /// Fails if a member failed or fell silent during the verb: it was left out of the last puts.
+    fn require_answers(&self) -> Result<()> {
+        self.absent().next().map_or(Ok(()), |number| {
+            let what = format!("member {number} failed, and may lack the change of the keys");
+            Err(Error::new(Kind::Unanswered, what).at(&self.member_slots[number].place))
+        })
     }
 
     /// Puts a key object on every present member. A copy that another process has put there already

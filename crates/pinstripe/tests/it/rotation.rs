@@ -282,3 +282,71 @@ fn a_member_that_returns_from_before_a_rotation_revives_nothing() {
     assert_whole(&store);
     site.assert_restores(&store, &saved, &look(&site.source()));
 }
+
+/// Moves a member's directory out of the way, or back.
+fn without_first<T>(site: &Site, work: impl FnOnce() -> T) -> T {
+    let aside = site.members[0].with_extension("aside");
+    std::fs::rename(&site.members[0], &aside).unwrap();
+    let done = work();
+    std::fs::rename(&aside, &site.members[0]).unwrap();
+    done
+}
+
+/// The ring of a rotation is on the first member, the second one was full. Without the first one the new
+/// password is not called wrong, and the old one does not count as the newest.
+#[test]
+fn a_rotation_that_reached_one_member_is_named_when_only_the_other_one_is_there() {
+    let site = Site::new(2, 1);
+    small_tree(&site.source(), 1);
+    let saved = site.save();
+    let mut store = site.store_with_faults("op=put,member=1,room=keys,after=1,error=ENOSPC");
+    let error = key::rotate(&mut store, &later_slot()).unwrap_err();
+    assert_eq!(error.kind(), Kind::NoSpace);
+    assert!(error.advice_text().unwrap().contains("is in effect"), "{error}");
+    drop(store);
+    without_first(&site, || {
+        let error = site.locked_store_through(1).unlock(&later()).unwrap_err();
+        assert_eq!(error.kind(), Kind::TooManyLosses, "{error}");
+        assert!(error.advice_text().unwrap().contains("attach member 0"), "{error}");
+        let told = site.locked_store_through(1).unlock(&credential()).unwrap();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].what().contains("member 0 may have newer keys"), "{told:?}");
+        let other = Credential::password("of nobody").unwrap();
+        let error = site.locked_store_through(1).unlock(&other).unwrap_err();
+        assert_eq!(error.kind(), Kind::WrongKey);
+    });
+    assert_eq!(site.locked_store().unlock(&credential()).unwrap_err().kind(), Kind::WrongKey);
+    repair(&mut open(&site, &later()), &Ledger::new());
+    without_first(&site, || {
+        let mut store = site.locked_store_through(1);
+        assert_eq!(store.unlock(&credential()).unwrap_err().kind(), Kind::WrongKey);
+        assert!(store.unlock(&later()).unwrap().is_empty());
+        site.assert_restores(&store, &saved, &look(&site.source()));
+    });
+}
+
+/// The rotation ended between its slot and its ring: the earlier keys are in force.
+#[test]
+fn a_password_of_a_rotation_that_changed_nothing_is_named_as_such() {
+    let site = Site::new(2, 1);
+    let mut store = site.store_with_faults("op=put,member=0,room=keys,after=1,error=ENOSPC");
+    assert_eq!(key::rotate(&mut store, &later_slot()).unwrap_err().kind(), Kind::NoSpace);
+    drop(store);
+    let error = site.locked_store().unlock(&later()).unwrap_err();
+    assert_eq!(error.kind(), Kind::WrongKey);
+    assert!(error.advice_text().unwrap().contains("from before the rotation"), "{error}");
+    assert!(site.locked_store().unlock(&credential()).unwrap().is_empty());
+    key::rotate(&mut site.store(), &later_slot()).unwrap();
+    open(&site, &later());
+}
+
+/// A member fails when the rotation has begun, and parity would replace it.
+#[test]
+fn a_rotation_changes_nothing_if_a_member_fails_before_its_ring() {
+    let site = Site::new(3, 1);
+    let mut store = site.store_with_faults("op=put,member=2,error=EIO");
+    assert_eq!(key::rotate(&mut store, &later_slot()).unwrap_err().kind(), Kind::Refused);
+    drop(store);
+    open(&site, &credential());
+    assert_eq!(site.locked_store().unlock(&later()).unwrap_err().kind(), Kind::WrongKey);
+}

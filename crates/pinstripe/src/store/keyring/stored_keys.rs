@@ -7,7 +7,7 @@
 //! nothing, wherever it reappears. A ring, slot or removal that a single member forged never
 //! counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{Store, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -43,6 +43,8 @@ pub struct StoredKeys {
     pub damaged: Vec<(ExtentName, Error)>,
     /// Objects that no holder of the keys made, or that too few members have, each with the defect.
     pub strays: Vec<(ExtentName, Error)>,
+    /// Members that may have more: they are absent, or could not be read.
+    pub(super) unread: BTreeSet<usize>,
     /// The commitment to the root key of the ring through which the store was opened.
     opened: Option<[u8; 32]>,
     /// The number of members that must have an object without a verified MAC.
@@ -93,7 +95,8 @@ impl Store {
         let votes_on_damage = self.votes_on_damage();
         let mut stored =
             StoredKeys { votes: self.votes(), opened, is_verified, ..StoredKeys::default() };
-        for (id, holders) in self.key_holders()? {
+        let listed = self.key_holders(&mut stored.unread)?;
+        for (id, holders) in listed {
             let name = ExtentName::In(ExtentKind::Keys, id);
             let (mut worst, mut is_sound, mut is_forged) = (None, false, is_verified);
             for number in &holders {
@@ -103,6 +106,9 @@ impl Store {
                     Ok(bytes) => bytes,
                     Err(error) => {
                         is_changed |= error.kind() == Kind::NotFound;
+                        if matches!(error.kind(), Kind::Io | Kind::Unanswered) {
+                            stored.unread.insert(*number);
+                        }
                         (worst, is_forged) = (Some(at_place(error)), false);
                         continue;
                     }
@@ -132,12 +138,13 @@ impl Store {
                 _ => {}
             }
         }
+        stored.unread.extend(self.absent());
         Ok((stored, is_changed))
     }
 
-    /// Returns the present members that have each key object. Every member has all key objects, so
-    /// one member that can be listed is enough.
-    fn key_holders(&self) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
+    /// Returns the present members that have each key object, and adds those that cannot be listed to
+    /// `unread`. Every member has all key objects, so one member that can be listed is enough.
+    fn key_holders(&self, unread: &mut BTreeSet<usize>) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
         let mut holders: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let (mut is_listed, mut last) = (false, None);
         for (number, member) in self.present() {
@@ -148,7 +155,10 @@ impl Store {
                         .into_iter()
                         .for_each(|(id, _)| holders.entry(id).or_default().push(number));
                 }
-                Err(error) => last = Some(error),
+                Err(error) => {
+                    unread.insert(number);
+                    last = Some(error);
+                }
             }
         }
         match last {
@@ -219,6 +229,17 @@ impl StoredKeys {
             may_be_removed: self.removed.iter().any(|it| removes(&it.object, &slot.object)),
         });
         tries.filter(|it| !it.rings.is_empty()).collect()
+    }
+
+    /// Returns the slots without a ring on any member that was read, those on most members first. A
+    /// rotation puts the slot first: it was interrupted then, or its ring is on other members.
+    pub(super) fn without_ring(&self) -> Vec<&KeySlot> {
+        let has_ring = |slot: &KeySlot| {
+            self.rings.iter().any(|ring| ring.object.commitment == slot.ring_commitment)
+        };
+        let mut slots: Vec<_> = self.slots.iter().filter(|it| !has_ring(&it.object)).collect();
+        slots.sort_by_key(|slot| (std::cmp::Reverse(slot.holders), slot.object.id));
+        slots.into_iter().map(|slot| &slot.object).collect()
     }
 
     /// Returns the rings of a later generation than this one, and for each whether as many members

@@ -43,6 +43,16 @@ impl Default for UnlockLimits {
     }
 }
 
+impl UnlockLimits {
+    /// Whether the slot may be tried: it has the given name, or no name was given.
+    fn names(&self, slot: &KeySlot) -> bool {
+        self.only.as_ref().is_none_or(|name| {
+            let is_id = name.len() >= NAME_MIN_DIGITS && hex(&slot.id).starts_with(&**name);
+            slot.label == *name || is_id
+        })
+    }
+}
+
 /// The slot that opened a store, and the number of tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
@@ -116,9 +126,9 @@ impl Store {
         }
         let Some((opened, keys, root, generation, format)) = found else {
             let untried = skipped.len() + failed;
-            return Err(
-                refused.unwrap_or_else(|| wrong_key(untried, stored.damaged.first(), limits))
-            );
+            let spent = tries.iter().map(|it| cost_kib(it.slot)).sum();
+            let error = refused.or_else(|| without_ring(&stored, credential, limits, spent));
+            return Err(error.unwrap_or_else(|| wrong_key(untried, stored.damaged.first(), limits)));
         };
         // Before the members are settled: verifying their labels takes the voucher.
         self.format = format;
@@ -128,7 +138,9 @@ impl Store {
         self.unlocked = Some(Unlocked::new(keys, root, generation));
         self.settle_members()?.into_iter().for_each(&mut *tell);
         // Read again with the keys, which distinguish forged objects from damaged ones.
-        self.stored_keys()?.damaged.into_iter().for_each(|(_, error)| tell(error));
+        let stored = self.stored_keys()?;
+        later_rotation(&stored, generation).into_iter().for_each(&mut *tell);
+        stored.damaged.into_iter().for_each(|(_, error)| tell(error));
         Ok(Some(opened))
     }
 
@@ -169,14 +181,7 @@ impl Store {
         credential: &Credential,
         limits: &UnlockLimits,
     ) -> (Vec<Try<'a>>, Vec<Skipped<'a>>) {
-        let is_named = |slot: &KeySlot| match &limits.only {
-            Some(name) => {
-                let is_id = name.len() >= NAME_MIN_DIGITS && hex(&slot.id).starts_with(&**name);
-                slot.label == *name || is_id
-            }
-            None => true,
-        };
-        let fits = |it: &Try<'_>| credential.fits(it.slot.way) && is_named(it.slot);
+        let fits = |it: &Try<'_>| credential.fits(it.slot.way) && limits.names(it.slot);
         let mut tries: Vec<_> = tries.into_iter().filter(fits).collect();
         tries.sort_by_key(|it| {
             let is_known = limits.known == Some(it.slot.id);
@@ -272,6 +277,66 @@ fn no_ring(damaged: Option<&(ExtentName, Error)>) -> Error {
         "attach the absent members, or restore a copy of a member's keys/ directory; without the \
          keys nothing can be read",
     )
+}
+
+/// Returns the error for a credential that opens a slot whose ring no member has that was read: the
+/// credential is not wrong. `spent` is the cost of the tries so far.
+fn without_ring(
+    stored: &StoredKeys,
+    credential: &Credential,
+    limits: &UnlockLimits,
+    mut spent: u64,
+) -> Option<Error> {
+    let opens = |slot: &&KeySlot| {
+        let cost = cost_kib(slot);
+        let is_cheap = limits.only.is_some() || cost <= limits.cost_kib.saturating_sub(spent);
+        if !is_cheap || memory_bytes(slot) > limits.memory_bytes {
+            return false;
+        }
+        spent = spent.saturating_add(cost);
+        matches!(unwrap_key(slot, credential), Ok(Some(_)))
+    };
+    let slots = stored.without_ring().into_iter();
+    let slots = slots.filter(|slot| credential.fits(slot.way) && limits.names(slot));
+    let slot = slots.into_iter().find(opens)?;
+    let what = "the password or key file opens a key slot, but no member that was read has the key \
+                ring of this slot";
+    let (kind, advice) = match unread(stored) {
+        Some(members) => (
+            Kind::TooManyLosses,
+            format!(
+                "'pinstripe key rotate' did not reach every member: attach {members}, which may have \
+                 the key ring, then run 'pinstripe repair'"
+            ),
+        ),
+        None => (
+            Kind::WrongKey,
+            "'pinstripe key rotate' was interrupted, or the member with the key ring was replaced: \
+             give a password or key file from before the rotation"
+                .to_owned(),
+        ),
+    };
+    Some(Error::new(kind, what).at(slot_name(slot).path()).advice(advice))
+}
+
+/// Returns a warning if a rotation after this generation began, and its ring may be on members that
+/// could not be read: the keys that were opened may not be the newest.
+fn later_rotation(stored: &StoredKeys, generation: u32) -> Option<Error> {
+    let members = unread(stored)?;
+    let slots = stored.without_ring();
+    let slot = slots.into_iter().find(|slot| slot.generation > generation)?;
+    let what = format!(
+        "'pinstripe key rotate' began after the keys that were opened, and {members} may have newer \
+         keys"
+    );
+    let advice = format!("attach {members}, then run 'pinstripe repair'");
+    Some(Error::new(Kind::KeysChanged, what).at(slot_name(slot).path()).advice(advice))
+}
+
+/// Names the members that may have keys that could not be read.
+fn unread(stored: &StoredKeys) -> Option<String> {
+    let members: Vec<_> = stored.unread.iter().map(|number| format!("member {number}")).collect();
+    (!members.is_empty()).then(|| members.join(", "))
 }
 
 fn wrong_key(

@@ -685,3 +685,16 @@ fn a_scrub_reports_no_loss_of_a_snapshot_that_is_deleted_meanwhile() {
     let fails = Trouble::Fails { member: 2, after: 34 };
     holds(8357213, shape(3, 1, false), vec![scene(fails, &acts)]);
 }
+
+/// A rotation put its ring on one of two members, the other one was full. Then the first one fell silent,
+/// and the new key was called wrong.
+#[test]
+fn a_key_whose_ring_is_on_a_member_that_hangs_is_not_called_wrong() {
+    let full = Trouble::Full { member: 1, bytes: 560 };
+    let hangs = Trouble::Hangs { member: 2, after: 21 };
+    let scenes = vec![
+        scene(full, &[act(Verb::KeyRotate, 2655648974650142170, 0)]),
+        scene(hangs, &[act(Verb::Repair, 9246160388749798859, 0)]),
+    ];
+    holds(8202542, shape(2, 1, true), scenes);
+}

@@ -12,7 +12,7 @@ use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::snapshot::Snapshot;
 
-use super::keys::Opens;
+use super::keys::{Opens, opens_nothing};
 use super::stage::Outcome;
 use super::template::options_of;
 use super::verb::Verb;
@@ -238,7 +238,7 @@ impl World {
             let mut store = self.opened("for its keys");
             let opens = match store.unlock(&key.credential()) {
                 Ok(_) => true,
-                Err(error) if error.kind() == Kind::WrongKey => false,
+                Err(error) if opens_nothing(&error) => false,
                 Err(error) => panic!("{error}"),
             };
             assert!(opens || key.opens != Opens::Yes, "'{}' opens no more", key.label);

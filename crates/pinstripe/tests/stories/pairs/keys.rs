@@ -47,13 +47,20 @@ impl Key {
     }
 }
 
-/// Unlocks with the first key that opens.
+/// Whether a key opens nothing: it is another one, or only members that cannot be read have its ring.
+pub fn opens_nothing(error: &Error) -> bool {
+    matches!(error.kind(), Kind::WrongKey | Kind::TooManyLosses)
+}
+
+/// Unlocks with the first key that opens. If none does, the error says that a ring is missing, if one
+/// of them did.
 pub fn unlock(store: &mut Store, keys: &[Key]) -> Result<()> {
     let mut wrong = None;
     for key in keys.iter().filter(|key| key.opens != Opens::No) {
         match store.unlock(&key.credential()) {
             Ok(_) => return Ok(()),
-            Err(error) if error.kind() == Kind::WrongKey => wrong = Some(error),
+            Err(error) if error.kind() == Kind::WrongKey => wrong = wrong.or(Some(error)),
+            Err(error) if opens_nothing(&error) => wrong = Some(error),
             Err(error) => return Err(error),
         }
     }

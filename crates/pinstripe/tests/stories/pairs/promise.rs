@@ -36,6 +36,8 @@ pub struct Facts<'a> {
     is_infirm: bool,
     /// An upgrade began that has not come to its end.
     is_half_upgraded: bool,
+    /// A rotation ended without success.
+    is_half_rotated: bool,
     /// Members with limited room.
     full: usize,
     /// Members on their way out.
@@ -125,7 +127,9 @@ impl Facts<'_> {
                     || self.verb == Verb::Merge
             }
             Kind::TooManyLosses => {
+                // The ring of the newest keys may be only on a member that cannot be read.
                 self.may_lose
+                    || (self.is_half_rotated && self.unfit() > 0)
                     || (self.needs_everybody() && self.unfit() > 0)
                     || self.unfit() > self.parity
                     || !self.can_write()
@@ -216,6 +220,7 @@ impl Facts<'_> {
 impl World {
     /// Holds the verbs of a scene to what they reported, and takes note of it.
     pub fn settle(&mut self, scene: &Scene, absent: usize, outcomes: Vec<Outcome>) {
+        let is_half_rotated = self.keys.lock().unwrap().iter().any(|it| it.opens == Opens::Unsure);
         let facts = |at: usize, verb: Verb| Facts {
             scene,
             at,
@@ -228,6 +233,7 @@ impl World {
             is_untidy: self.is_untidy,
             may_lose: self.may_lose,
             is_half_upgraded: self.is_half_upgraded,
+            is_half_rotated,
             full: self.limited(),
             leaving: self.leaving,
             may_meet_old_claims: self.has_stale || self.is_untidy,
