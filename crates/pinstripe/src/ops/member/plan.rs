@@ -85,12 +85,17 @@ impl Takers {
     /// Returns the free bytes of a member; of a file system with several members its equal share,
     /// which is negative if it uses more. `None` if they are unknown.
     fn share(&self, member: usize, load: u64, loads: &BTreeMap<usize, u64>) -> Option<i128> {
-        let room = i128::from(*self.room_bytes.get(&member)?);
-        let Some(device) = self.devices.get(&member) else { return Some(room) };
-        let on_it = loads.iter().filter(|(other, _)| self.devices.get(other) == Some(device));
-        let (sum, count) =
-            on_it.fold((0, 0), |(sum, count), (_, load)| (sum + i128::from(*load), count + 1));
-        Some((sum + room) / count - i128::from(load))
+        let mut room = *self.room_bytes.get(&member)?;
+        let Some(device) = self.devices.get(&member) else { return Some(i128::from(room)) };
+        let (mut sum, mut count) = (0, 0);
+        for (other, load) in loads {
+            if self.devices.get(other) == Some(device) {
+                (sum, count) = (sum + i128::from(*load), count + 1);
+                // Each member was asked at another moment: other programs write to the same disk.
+                room = room.min(self.room_bytes.get(other).copied().unwrap_or(room));
+            }
+        }
+        Some((sum + i128::from(room)) / count - i128::from(load))
     }
 }
 
