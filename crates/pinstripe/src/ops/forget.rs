@@ -10,6 +10,8 @@ use crate::store::{Store, deletion, forgotten, sessions};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{NAME_MIN_DIGITS, SnapshotId};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::ExtentKind;
+use pinstripe_member::forgotten::Mark;
 use pinstripe_member::session::Work;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::{Candidate, KeepReason, Policy, keep_reasons, retention_groups};
@@ -175,7 +177,7 @@ fn named(
 /// # Errors
 /// Fails with [`Kind::NotFound`] when no member has an object of this name.
 pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
-    let listed = store.list(pinstripe_member::ExtentKind::Snapshots)?;
+    let listed = store.list(ExtentKind::Snapshots)?;
     if !listed.contains_key(&id.0) {
         return Err(Error::new(Kind::NotFound, format!("there is no snapshot '{id}'"))
             .advice("'pinstripe snapshots' lists the snapshots"));
@@ -183,25 +185,32 @@ pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
     mark_all(store, std::iter::once(id))
 }
 
-/// The number of times that marks are put. A repair sets aside a mark that it finds on too few
-/// members, and restores it if it counts later: so the mark is read again after it was put.
+/// The number of times that marks are put. A repair sets aside the copies of a mark that it finds on
+/// too few members, and restores them if the mark counts by then: so the copies are counted after
+/// the mark was put, and put again if some are missing.
 const MARK_TRIES: usize = 3;
 
 /// Marks snapshots as forgotten.
 fn mark_all(store: &Store, ids: impl Iterator<Item = SnapshotId>) -> Result<()> {
     store.confirm_keys()?;
-    let mut ids: Vec<SnapshotId> = ids.collect();
+    let marks = forgotten::load(store, Quorum::Backup)?;
+    let ids = ids.filter(|id| !marks.is_forgotten(*id));
+    let put = ids.map(|id| mark(store, &marks, id));
+    let mut put = put.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
     for _ in 0..MARK_TRIES {
-        let marks = forgotten::load(store, Quorum::Backup)?;
-        ids.retain(|id| !marks.is_forgotten(*id));
-        if ids.is_empty() {
+        if put.is_empty() {
             return Ok(());
         }
-        ids.iter().try_for_each(|id| mark(store, &marks, *id, true))?;
         confirm_members(store)?;
         // A mark with a MAC counts on any member.
         if store.has_macs() {
             return Ok(());
+        }
+        let (holders, unlisted) = store.list_by_members(ExtentKind::Forgotten)?;
+        let count = |mark: &Mark| holders.get(&mark.name()).map_or(0, Vec::len);
+        put.retain(|(mark, took)| count(mark) + unlisted.len() < *took);
+        for (mark, took) in &mut put {
+            *took = forgotten::put(store, mark)?;
         }
     }
     Err(Error::new(
@@ -220,25 +229,24 @@ fn confirm_members(store: &Store) -> Result<()> {
     store.confirm_table()
 }
 
-/// Puts marks of rising generations until one has the wanted effect. A generation may be in use
-/// already ([`is_taken`]).
+/// Puts marks of rising generations until one is accepted; returns it with the number of members
+/// that have it, or `None` if the snapshot is forgotten already. A generation may be in use
+/// ([`is_taken`]).
 fn mark(
     store: &Store,
     marks: &forgotten::Marks,
     snapshot: SnapshotId,
-    is_forgotten: bool,
-) -> Result<()> {
+) -> Result<Option<(Mark, usize)>> {
     let mut mark = forgotten::next_mark(store, marks, snapshot);
-    if mark.is_forgotten() != is_forgotten {
-        return Ok(());
+    if !mark.is_forgotten() {
+        return Ok(None);
     }
-    while let Err(error) = forgotten::put(store, &mark) {
-        if !is_taken(&error) {
-            return Err(error);
+    loop {
+        match forgotten::put(store, &mark) {
+            Err(error) if is_taken(&error) => mark.generation = mark.generation.saturating_add(2),
+            put => return put.map(|took| Some((mark, took))),
         }
-        mark.generation = mark.generation.saturating_add(2);
     }
-    Ok(())
 }
 
 /// Whether the name of a mark is in use: by the same mark of another process, by the void of a
@@ -267,7 +275,7 @@ pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot
             Kind::NotFound => gone(id),
             _ => error,
         })?;
-        let put = if next.is_forgotten() { Ok(()) } else { forgotten::put(store, &next) };
+        let put = if next.is_forgotten() { Ok(()) } else { forgotten::put(store, &next).map(drop) };
         if put.is_ok() {
             session.confirm_commit()?;
         }

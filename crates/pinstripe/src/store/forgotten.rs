@@ -140,16 +140,13 @@ pub(crate) fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> M
     Mark { store: store.config.store, snapshot, generation }
 }
 
-/// Puts a mark.
+/// Puts a mark. Returns the number of members that have it.
 ///
 /// # Errors
 /// Fails with [`Kind::Exists`] when the session of the mark's writer was ended from outside, with
 /// [`Kind::Corrupt`] when too many members have something else under the mark's name, or with the
 /// errors of the members.
-pub fn put(store: &Store, mark: &Mark) -> Result<()> {
-    store.put_all(
-        ExtentName::In(ExtentKind::Forgotten, mark.name()),
-        &mark.encode(),
-        Quorum::Backup,
-    )
+pub fn put(store: &Store, mark: &Mark) -> Result<usize> {
+    let name = ExtentName::In(ExtentKind::Forgotten, mark.name());
+    store.put_all_then(name, &mark.encode(), Quorum::Backup, None)
 }

@@ -129,11 +129,11 @@ impl Store {
     /// the object is put on no member), with [`Kind::KeysChanged`] when a process with newer keys
     /// put it, or with a member's own error when too few members accepted the object.
     pub fn put_all(&self, name: ExtentName, framed: &[u8], quorum: Quorum) -> Result<()> {
-        self.put_all_then(name, framed, quorum, None)
+        self.put_all_then(name, framed, quorum, None).map(drop)
     }
 
-    /// Puts an object as [`put_all`](Self::put_all) does. The caller then prefetches the listings of
-    /// `then`, or some of them.
+    /// Puts an object as [`put_all`](Self::put_all) does, and returns the number of members that have
+    /// it. The caller then prefetches the listings of `then`, or some of them.
     ///
     /// # Errors
     /// Fails with the errors of [`put_all`](Self::put_all).
@@ -143,7 +143,7 @@ impl Store {
         framed: &[u8],
         quorum: Quorum,
         then: Option<&[PrefetchHint]>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         // Steps of deletion decide: none is put with keys that are not the newest.
         if matches!(name, ExtentName::In(ExtentKind::Gc, _)) {
             self.confirm_keys()?;
@@ -180,7 +180,7 @@ impl Store {
             }
         }
         if took >= self.least_members(quorum) {
-            return Ok(());
+            return Ok(took);
         }
         Err(failed.unwrap_or_else(|| {
             Error::new(Kind::TooManyLosses, format!("too few members are present to write {name}"))

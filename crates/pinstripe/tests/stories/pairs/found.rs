@@ -698,3 +698,17 @@ fn a_key_whose_ring_is_on_a_member_that_hangs_is_not_called_wrong() {
     ];
     holds(8202542, shape(2, 1, true), scenes);
 }
+
+/// A repair set aside two copies of a mark that a forget was putting; the forget saw that the mark
+/// counted, and ended well with the mark on three of five members.
+#[test]
+fn a_forget_puts_the_copies_of_its_mark_again_that_a_repair_set_aside() {
+    let acts = [
+        act(Verb::Repair, 8124384817387942991, 0),
+        act(Verb::Forget, 2372301548408484922, 18),
+        act(Verb::Scrub, 8288506076417434075, 0),
+    ];
+    let backup = [act(Verb::Backup, 11207381825798024864, 0)];
+    let scenes = vec![scene(Trouble::Nothing, &backup), scene(Trouble::Nothing, &acts)];
+    holds(8400128, shape(5, 2, false), scenes);
+}
