@@ -3,15 +3,14 @@
 #![allow(clippy::disallowed_methods, reason = "starts the commands of channels")]
 
 use std::ffi::OsString;
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
-use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
+use pinstripe_io::process::{self, ProgramLimits};
 use serde::Serialize;
 
 use crate::alarms::{AlarmChange, AlarmMessage, Alarms};
@@ -22,7 +21,7 @@ const ATTEMPT: Duration = Duration::from_secs(30);
 /// The time to the next attempt after the first failure; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// How often a channel looks for messages, and a command is asked whether it has ended.
+/// How often a channel checks for messages.
 const POLL: Duration = Duration::from_millis(200);
 
 /// Where alarms are sent.
@@ -83,8 +82,7 @@ pub(crate) enum Channel {
 impl AlarmTargets {
     /// The number of channels.
     #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "only the number is shown")]
-    pub fn len(&self) -> usize {
+    pub fn channel_count(&self) -> usize {
         self.channels().len()
     }
 
@@ -180,27 +178,14 @@ async fn run(command: &[OsString], input: Vec<u8>) -> Result<()> {
 }
 
 fn run_to_end(command: &[OsString], input: &[u8]) -> Result<()> {
-    let failed = |error| Error::io("cannot run", command[0].clone(), error);
-    let mut process = Command::new(&command[0]);
-    process.args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = process.spawn().map_err(failed)?;
-    if let Some(mut pipe) = child.stdin.take() {
-        // A command may end without reading: its exit code decides. A message fits into the pipe.
-        let _ = pipe.write_all(input);
+    let mut program = Command::new(&command[0]);
+    let limits = ProgramLimits { deadline: Some(ATTEMPT), ..ProgramLimits::default() };
+    let ran = process::run(program.args(&command[1..]), input, &limits)?;
+    match ran.status {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(Error::new(Kind::Io, format!("the command ended with {status}"))),
+        None => Err(Error::new(Kind::Io, "the command did not end in time")),
     }
-    let began = clock::monotonic();
-    while clock::since(began) < ATTEMPT {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            return match status.success() {
-                true => Ok(()),
-                false => Err(Error::new(Kind::Io, format!("the command ended with {status}"))),
-            };
-        }
-        clock::sleep(POLL);
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-    Err(Error::new(Kind::Io, "the command did not end in time"))
 }
 
 /// Sends the messages of alarms through one channel, each until it is taken.

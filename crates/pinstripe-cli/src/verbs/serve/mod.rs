@@ -313,7 +313,7 @@ fn check_config(run: &Run) -> Result<Ending> {
     };
     let jobs = counted(entry.jobs.len() as u64, "job");
     let spares = entry.replace.as_ref().map_or(0, |it| it.spares.len());
-    let channels = plan::alarms(entry.alarm.as_ref())?.len();
+    let channels = plan::alarms(entry.alarm.as_ref())?.channel_count();
     run.screen.say(&format!(
         "the table [serve] of {} is valid; it has {jobs}, {}, {}",
         escape::path(&file),
