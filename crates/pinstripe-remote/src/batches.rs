@@ -17,9 +17,9 @@ use pinstripe_base::sync::lock;
 use pinstripe_member::{ExtentName, PlannedStep, PrefetchHint};
 
 use crate::answer::Unsure;
+use crate::look_messages::{LookRequest, WantedKind};
 use crate::looks::Looks;
 use crate::objects::{ObjectStep, ObjectsAnswer, ObjectsRequest, StepResult};
-use crate::protocol::{LookRequest, WantedKind};
 
 /// The most plans that are kept; the oldest is dropped, and its steps are then requested one by one.
 const PLANS_MAX: usize = 16;

@@ -20,11 +20,10 @@ use crate::answer::{HttpAnswer, RequestFault, Unsure};
 use crate::batches::{Batches, too_long};
 use crate::ends::Ends;
 use crate::join_string::{JoinString, KeyPin, TokenId};
+use crate::look_messages::{LOOK_MAX_BYTES, LookRequest, MemberLook};
 use crate::looks::Looks;
 use crate::objects::{ObjectsAnswer, ObjectsRequest};
-use crate::protocol::{
-    ANSWER_MAX_BYTES, Hello, LOOK_MAX_BYTES, LookRequest, MemberLook, SUM_HEADER, sum_of,
-};
+use crate::protocol::{ANSWER_MAX_BYTES, Hello, SUM_HEADER, sum_of};
 use crate::tls;
 
 const CONNECT: Duration = Duration::from_secs(5);

@@ -16,7 +16,7 @@ use pinstripe_base::clock;
 use pinstripe_base::sync::lock;
 use pinstripe_member::ExtentName;
 
-use crate::protocol::OpenedExtent;
+use crate::look_messages::OpenedExtent;
 
 const FRESH: Duration = Duration::from_secs(10);
 /// The most extents that are kept.

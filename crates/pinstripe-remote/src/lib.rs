@@ -17,6 +17,7 @@ mod batches;
 mod client;
 mod ends;
 mod join_string;
+mod look_messages;
 mod looks;
 mod member;
 mod objects;
@@ -27,14 +28,16 @@ mod volumes;
 
 pub use client::{Connection, RemoteClient};
 pub use join_string::{JoinString, KeyPin, TokenId, looks_like_join_string};
+pub use look_messages::{
+    KindLook, LOOK_END_BYTES, LOOK_ENDS, LOOK_EXTENT_BYTES, LOOK_EXTENTS, LOOK_HEAD_BYTES,
+    LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook, OpenedExtent, WantedKind,
+};
 pub use objects::{OBJECTS_MAX_BYTES, ObjectStep, ObjectsAnswer, ObjectsRequest, StepResult};
 pub use place::{ServedPlace, is_served};
 pub use protocol::{
-    EXTENT_MAX_BYTES, Hello, KindLook, LAST_HEADER, LOOK_END_BYTES, LOOK_ENDS, LOOK_EXTENT_BYTES,
-    LOOK_EXTENTS, LOOK_HEAD_BYTES, LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook,
-    MemberProperties, OpenedExtent, PAGE_NAMES, PROTOCOL, RANGES_MAX, RANGES_MAX_BYTES, SUM_HEADER,
-    SentError, VolumeFacts, WantedKind, WantedRange, decode_page, decode_ranges, decode_results,
-    encode_page, encode_result, kind_from, sum_of,
+    EXTENT_MAX_BYTES, Hello, LAST_HEADER, MemberProperties, PAGE_NAMES, PROTOCOL, RANGES_MAX,
+    RANGES_MAX_BYTES, SUM_HEADER, SentError, VolumeFacts, WantedRange, decode_page, decode_ranges,
+    decode_results, encode_page, encode_result, kind_from, sum_of,
 };
 pub use tls::pin_of_certificate;
 pub use volumes::ServedVolumes;

@@ -20,7 +20,8 @@ use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
 use pinstripe_member::{ExtentKind, ExtentName, PrefetchHint};
 
-use crate::protocol::{KindLook, LookRequest, MemberLook, MemberProperties, WantedKind};
+use crate::look_messages::{KindLook, LookRequest, MemberLook, WantedKind};
+use crate::protocol::MemberProperties;
 
 /// The age at which an answer is discarded.
 const FRESH: Duration = Duration::from_secs(10);
@@ -215,7 +216,7 @@ impl Looks {
     }
 
     /// The length of a small extent that a prefetched listing showed, or of a label. A listing for
-    /// one step does not answer: who asks for a length often asks whether the extent still exists.
+    /// one step does not answer: a request for a length often tests whether the extent still exists.
     pub(crate) fn length(
         &self,
         member: u16,
@@ -230,8 +231,8 @@ impl Looks {
         self.read(member, name, send).map(|bytes| bytes.len() as u64)
     }
 
-    /// Whether a prefetched listing shows that a member lacks an object of the store's keys: who opens
-    /// a store tries a name that most stores do not have.
+    /// Whether a prefetched listing shows that a member lacks an object of the store's keys: a
+    /// verb that opens a store tries a name that most stores do not have.
     pub(crate) fn lacks_key(&self, member: u16, name: ExtentName) -> bool {
         let ExtentName::In(ExtentKind::Keys, id) = name else { return false };
         let state = lock(&self.0);

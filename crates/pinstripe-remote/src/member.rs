@@ -24,13 +24,13 @@ use reqwest::header::{CONTENT_LENGTH, IF_NONE_MATCH, RANGE};
 use crate::answer::Unsure;
 use crate::batches::{Planned, put_of};
 use crate::client::RemoteClient;
+use crate::look_messages::{LookRequest, MemberLook, OpenedExtent};
 use crate::looks::Listing;
 use crate::objects::ObjectStep;
 use crate::place::ServedPlace;
 use crate::protocol::{
-    EXTENT_MAX_BYTES, LAST_HEADER, LookRequest, MemberLook, MemberProperties, OpenedExtent,
-    PAGE_NAMES, RANGES_MAX, RANGES_MAX_BYTES, SUM_HEADER, WantedRange, decode_page, decode_results,
-    encode_ranges, extent_path, sum_of,
+    EXTENT_MAX_BYTES, LAST_HEADER, MemberProperties, PAGE_NAMES, RANGES_MAX, RANGES_MAX_BYTES,
+    SUM_HEADER, WantedRange, decode_page, decode_results, encode_ranges, extent_path, sum_of,
 };
 
 /// The number of extents that are sealed, and of reads that are requested, in parallel: each has a

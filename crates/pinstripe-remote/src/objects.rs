@@ -15,7 +15,8 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::wire::{Reader, Writer};
 use pinstripe_member::ExtentName;
 
-use crate::protocol::{LookRequest, MemberLook, SentError, error_from, kind_number, read_kind};
+use crate::look_messages::{LookRequest, MemberLook};
+use crate::protocol::{SentError, error_from, kind_number, read_kind};
 
 /// The most bytes of such a request.
 pub const OBJECTS_MAX_BYTES: usize = 1 << 20;
@@ -183,7 +184,7 @@ mod tests {
     use pinstripe_member::ExtentKind;
 
     use super::*;
-    use crate::protocol::WantedKind;
+    use crate::look_messages::WantedKind;
 
     fn request() -> ObjectsRequest {
         let name = |byte| ExtentName::In(ExtentKind::Sessions, [byte; 16]);

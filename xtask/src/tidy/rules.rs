@@ -320,6 +320,7 @@ pub const ROOMS: &[Rooms] = &[
             &["batches"],
             &["answer", "ends", "looks", "tls"],
             &["objects"],
+            &["look_messages"],
             &["place", "protocol"],
             &["join_string"],
         ],
