@@ -185,7 +185,7 @@ impl Alarms {
         state_file::replace_json(&self.path, &state.file)
     }
 
-    /// Drops all messages: there is no channel that could take them.
+    /// Drops all messages, because the configuration names no channel.
     pub(crate) fn drop_unsent(&self) {
         lock(&self.state).file.unsent.clear();
     }

@@ -269,7 +269,7 @@ fn write_config(stand: &Stand, text: &str) {
 }
 
 /// Jobs run beside a host, a member that is lost is replaced by the spare, and each alarm is sent
-/// once. Nobody touches the server.
+/// once. The server needs no command meanwhile.
 #[test]
 fn the_server_scrubs_and_replaces_a_lost_member_and_sends_alarms() {
     let stand = Stand::with_store();
@@ -442,7 +442,7 @@ fn three_hosts_in_networks_of_their_own_survive_a_lost_disk() {
     });
 }
 
-/// Nobody waits long for connections that do nothing, they need little memory, and each ends.
+/// Idle connections delay no other client, use little memory, and are closed after a deadline.
 #[test]
 fn ten_thousand_idle_connections_do_not_stop_the_server() {
     const IDLE: u64 = 10_000;

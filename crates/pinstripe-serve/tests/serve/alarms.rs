@@ -76,7 +76,7 @@ fn a_webhook_receives_each_change_signed_until_it_has_taken_it() {
     assert_eq!((&first["change"], &first["subject"]), (&"raised".into(), &"host ant".into()));
     assert_eq!(first["server"], "server.example.org:7473");
     assert_eq!(message(), first);
-    // Nobody expects the host any more.
+    // A revoked token ends the expectation.
     let state = server.stop();
     TokenStore::new(state.path()).revoke("ant", 1_800_000_000).unwrap();
     let _server = begin(state);

@@ -397,7 +397,7 @@ fn delete_all_but_the_last(bench: &Bench) {
 }
 
 /// A member keeps its extents of packs that a gc deletes during the scrub, as a disk that fails: no step
-/// of the deletion is left, so only the index says that nobody needs the packs.
+/// of the deletion is left, so only the index shows that no snapshot needs the packs.
 #[test]
 fn packs_that_are_deleted_during_a_scrub_are_not_lost() {
     let bench = Bench::new(3, 1);
