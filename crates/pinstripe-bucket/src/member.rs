@@ -18,7 +18,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PlannedStep, PrefetchHint, Replace, goes_on,
+    PlannedStep, PrefetchHint, Replace, Served, goes_on,
 };
 use tokio::runtime::Runtime;
 
@@ -339,5 +339,9 @@ impl BatchedMember for BucketMember {
 
     fn latency(&self) -> Option<Duration> {
         self.0.session.endpoint.latency.mean()
+    }
+
+    fn served(&self) -> Option<Served> {
+        None
     }
 }

@@ -23,6 +23,7 @@ mod memory;
 mod places;
 mod planned;
 mod sealed_cache;
+mod set_server;
 mod shared;
 mod stat;
 mod steps;
@@ -48,6 +49,7 @@ pub use planned::PlannedStep;
 pub use process::{is_gone as process_is_gone, is_of_an_earlier_boot, own as own_process};
 pub use sealed_cache::{CacheCounts, CacheKey, SealedCache};
 pub use secret::{SecretBytes, SecretKey};
+pub use set_server::{FetchedPart, RunPart, RunToLay, Served, SetServer, server_of};
 pub use stat::stat_of;
 pub use steps::{DiskStep, Steps};
 pub use timed::{MemberReads, ReadMeter, TimedMember};
@@ -336,6 +338,9 @@ pub trait BatchedMember: Send + Sync {
     fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger>;
     /// The measured latency of short requests; `None` if it is negligible.
     fn latency(&self) -> Option<Duration>;
+    /// The server that lays and reads stripe sets over this member and others; `None` if there is
+    /// no such server.
+    fn served(&self) -> Option<Served>;
 }
 
 /// The batched calls for any member: the member's own, or one simple call after the other.
@@ -416,6 +421,11 @@ impl dyn Member + '_ {
     /// See [`BatchedMember::latency`].
     pub fn latency(&self) -> Option<Duration> {
         self.batched()?.latency()
+    }
+
+    /// See [`BatchedMember::served`].
+    pub fn served(&self) -> Option<Served> {
+        self.batched()?.served()
     }
 }
 

@@ -11,7 +11,7 @@ use pinstripe_prefetch::Latencies;
 
 use super::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PlannedStep,
-    PrefetchHint, Replace, SharedMember, batched_of,
+    PrefetchHint, Replace, Served, SharedMember, batched_of,
 };
 use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::Result;
@@ -201,6 +201,10 @@ impl BatchedMember for TimedMember {
 
     fn latency(&self) -> Option<Duration> {
         batched_of(&self.inner).latency()
+    }
+
+    fn served(&self) -> Option<Served> {
+        batched_of(&self.inner).served()
     }
 }
 

@@ -28,8 +28,8 @@ pub use calls::goes_on;
 use calls::{MemberCalls, MemberCallsLock};
 
 use super::{
-    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PlannedStep,
-    PrefetchHint, Replace, batched_of,
+    BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, FetchedPart, KeptLonger, Member,
+    PlannedStep, PrefetchHint, Replace, RunPart, RunToLay, Served, SetServer, batched_of,
 };
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::ranked::RankedMutex;
@@ -317,6 +317,34 @@ impl<M: Member + 'static> BatchedMember for WatchedMember<M> {
 
     fn latency(&self) -> Option<Duration> {
         batched_of(&*self.inner).latency()
+    }
+
+    fn served(&self) -> Option<Served> {
+        let Served { server, member } = batched_of(&*self.inner).served()?;
+        let calls = Arc::clone(&self.calls);
+        Some(Served { server: Arc::new(WatchedServer { inner: server, calls }), member })
+    }
+}
+
+/// A server whose calls have the deadlines of one of its members.
+struct WatchedServer {
+    inner: Arc<dyn SetServer>,
+    calls: Arc<MemberCalls>,
+}
+
+impl SetServer for WatchedServer {
+    fn id(&self) -> usize {
+        self.inner.id()
+    }
+
+    fn lay(&self, run: &Arc<RunToLay>) -> Result<Vec<Result<()>>> {
+        let (inner, own) = (Arc::clone(&self.inner), Arc::clone(run));
+        self.calls.call(run.bytes.len() as u64, move || inner.lay(&own))
+    }
+
+    fn fetch(&self, part: RunPart) -> Result<FetchedPart> {
+        let inner = Arc::clone(&self.inner);
+        self.calls.call(part.bytes.into(), move || inner.fetch(part))
     }
 }
 

@@ -23,7 +23,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, random};
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PlannedStep, PrefetchHint, Replace, span_of,
+    PlannedStep, PrefetchHint, Replace, Served, span_of,
 };
 
 use crate::cluster::{Cluster, PIECE_BYTES, Pool, WhenFull};
@@ -343,6 +343,10 @@ impl BatchedMember for RadosMember {
     }
 
     fn latency(&self) -> Option<Duration> {
+        None
+    }
+
+    fn served(&self) -> Option<Served> {
         None
     }
 }

@@ -2,16 +2,20 @@
 
 #![allow(clippy::disallowed_methods, reason = "waits before a request is sent again")]
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::StoreId;
+use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_base::units::MIB;
-use pinstripe_member::{SecretBytes, goes_on};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use pinstripe_member::{
+    ExtentName, FetchedPart, RunPart, RunToLay, SecretBytes, SetServer, goes_on,
+};
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder};
 use tokio::runtime::Runtime;
@@ -23,7 +27,9 @@ use crate::join_string::{JoinString, KeyPin, TokenId};
 use crate::look_messages::{LOOK_MAX_BYTES, LookRequest, MemberLook};
 use crate::looks::Looks;
 use crate::objects::{ObjectsAnswer, ObjectsRequest};
+use crate::place::ServedPlace;
 use crate::protocol::{ANSWER_MAX_BYTES, Hello, SUM_HEADER, sum_of};
+use crate::sets::{SET_HEADER, SetHead, decode_fetched, decode_laid, encode_parts};
 use crate::tls;
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -169,6 +175,12 @@ impl RemoteClient {
         Ok((answer, is_unsure))
     }
 
+    /// The path of a member, for messages.
+    fn member_place(&self, member: u16) -> PathBuf {
+        let Connection { address, volume, .. } = &self.connection;
+        ServedPlace { address: address.clone(), volume: *volume, member }.path()
+    }
+
     /// Sends a request, and again while that can help. `bytes` is the number of body bytes in both
     /// directions.
     pub(crate) fn send(
@@ -269,6 +281,57 @@ impl RemoteClient {
         RequestFault::Silent(
             error.at(address).advice("is 'pinstripe serve' running at this address?"),
         )
+    }
+}
+
+impl SetServer for RemoteClient {
+    fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn lay(&self, run: &Arc<RunToLay>) -> Result<Vec<Result<()>>> {
+        let ExtentName::In(kind, id) = run.name else {
+            return Err(Error::new(Kind::Usage, "a label is no stripe set"));
+        };
+        let _ = self.looks.discard();
+        run.members.iter().for_each(|member| self.ends.forget(*member, run.name));
+        let path = format!("{}/pack/{}/{}", self.connection.volume, kind.dir(), SetId(id));
+        let (sum, head) = (sum_of(&run.bytes), SetHead::of(run).encode());
+        let body = Bytes::from_owner(RunBody(Arc::clone(run)));
+        let length = body.len() as u64;
+        let sent = self.send(Method::POST, &path, length, |request| {
+            let request = request.header(SUM_HEADER, &sum).header(SET_HEADER, &head);
+            request.header(CONTENT_LENGTH, length).body(body.clone())
+        });
+        // A listing that was requested meanwhile may lack the extents.
+        let _ = self.looks.discard();
+        let laid = decode_laid(&sent?.body, run.members.len())
+            .map_err(|error| error.at(&self.connection.address))?;
+        let at = |(result, member): (Result<()>, &u16)| {
+            let place = || self.member_place(*member).join(run.name.path());
+            result.map_err(|error| error.at_instead(place()))
+        };
+        Ok(laid.into_iter().zip(&run.members).map(at).collect())
+    }
+
+    fn fetch(&self, part: RunPart) -> Result<FetchedPart> {
+        let (path, parts) = (format!("{}/fetch", self.connection.volume), [part]);
+        let body = encode_parts(&parts);
+        let bytes = body.len() as u64 + u64::from(part.bytes);
+        let answer = self.send(Method::POST, &path, bytes, |request| request.body(body.clone()))?;
+        let fetched = decode_fetched(&answer.body, &parts)
+            .map_err(|error| error.at(&self.connection.address))?;
+        let none = || Error::corrupt("the answer has no part", &self.connection.address);
+        fetched.into_iter().next().ok_or_else(none)?
+    }
+}
+
+/// The body of a request that sends a run.
+struct RunBody(Arc<RunToLay>);
+
+impl AsRef<[u8]> for RunBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.bytes
     }
 }
 

@@ -23,6 +23,7 @@ mod member;
 mod objects;
 mod place;
 mod protocol;
+mod sets;
 mod tls;
 mod volumes;
 
@@ -38,6 +39,9 @@ pub use protocol::{
     EXTENT_MAX_BYTES, Hello, LAST_HEADER, MemberProperties, PAGE_NAMES, PROTOCOL, RANGES_MAX,
     RANGES_MAX_BYTES, SUM_HEADER, SentError, VolumeFacts, WantedRange, decode_page, decode_ranges,
     decode_results, encode_page, encode_result, kind_from, sum_of,
+};
+pub use sets::{
+    PARTS_MAX_BYTES, RUN_MAX_BYTES, SET_HEADER, SetHead, decode_parts, encode_laid, encode_part,
 };
 pub use tls::pin_of_certificate;
 pub use volumes::ServedVolumes;

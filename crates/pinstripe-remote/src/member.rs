@@ -16,7 +16,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PlannedStep, PrefetchHint, Replace,
+    PlannedStep, PrefetchHint, Replace, Served, SetServer,
 };
 use reqwest::Method;
 use reqwest::header::{CONTENT_LENGTH, IF_NONE_MATCH, RANGE};
@@ -448,6 +448,11 @@ impl BatchedMember for ServedMember {
 
     fn latency(&self) -> Option<Duration> {
         None
+    }
+
+    fn served(&self) -> Option<Served> {
+        let server: Arc<dyn SetServer> = Arc::<RemoteClient>::clone(&self.0.client);
+        Some(Served { server, member: self.0.number })
     }
 }
 

@@ -12,6 +12,8 @@
 //! POST   /v1/VOLUME/MEMBER/read                  several ranges or complete extents, in one answer
 //! POST   /v1/VOLUME/look                         listings of several members, with small extents
 //! POST   /v1/VOLUME/objects                      puts and removes small objects on several members
+//! POST   /v1/VOLUME/pack/KIND/NAME               a stripe set; the server lays strips and parity
+//! POST   /v1/VOLUME/fetch                        parts of stripe sets, rebuilt from parity
 //! POST   /v1/VOLUME/MEMBER/sync                  makes deletions durable
 //! POST   /v1/VOLUME/MEMBER/sweep                 removes unsealed data of writers that have died
 //! ```

@@ -11,7 +11,7 @@ use pinstripe_base::id::StoreId;
 use pinstripe_base::sync::{self, lock};
 use pinstripe_member::{Caps, ExtentKind, ExtentName, SharedMember};
 use pinstripe_remote::{MemberProperties, PAGE_NAMES};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::alarms::Alarms;
 use crate::auth::Gate;
@@ -21,12 +21,16 @@ use crate::ledger::Ledger;
 use crate::logins::Logins;
 use crate::metrics::RequestMetrics;
 use crate::role::{Deed, Ownership, TokenRole};
+use crate::sets::OpenSets;
 use crate::status::MemberState;
 use crate::tokens::HostToken;
 use crate::volume::ServedVolume;
 
 /// The most calls of members that run at once; others wait.
 const CALLS_MAX: usize = 128;
+/// The most requests with much data that are carried out at once; others wait. Each has about a
+/// row of strips in memory.
+const BULK_MAX: usize = 32;
 /// The most listings that are kept for the requests of their next pages.
 const LISTINGS_MAX: usize = 32;
 /// How long a listing is kept.
@@ -38,6 +42,7 @@ pub(crate) struct App {
     pub volumes: Vec<VolumeState>,
     pub pins: Vec<String>,
     pub calls: Arc<Semaphore>,
+    bulk: Arc<Semaphore>,
     pub logins: Logins,
     pub metrics: RequestMetrics,
     pub events: Arc<EventLog>,
@@ -59,6 +64,8 @@ pub(crate) struct VolumeState {
     pub ledger: Ledger,
     /// The state of the members at the last check.
     pub members: Mutex<Vec<MemberState>>,
+    /// The sets that are open for reading.
+    pub sets: OpenSets,
 }
 
 type ListingKey = (String, StoreId, u16, ExtentKind);
@@ -84,6 +91,7 @@ impl App {
         Records { events, alarms, jobs }: Records,
     ) -> Arc<App> {
         let calls = Arc::new(Semaphore::new(CALLS_MAX));
+        let bulk = Arc::new(Semaphore::new(BULK_MAX));
         let (logins, metrics) = (Logins::default(), RequestMetrics::new());
         let listings = Mutex::default();
         Arc::new(App {
@@ -91,6 +99,7 @@ impl App {
             volumes,
             pins,
             calls,
+            bulk,
             logins,
             metrics,
             events: Arc::new(events),
@@ -141,6 +150,13 @@ impl App {
         worked.await.map_err(|_| Error::new(Kind::Io, "the server failed to carry this out"))?
     }
 
+    /// Waits until another request with much data may be carried out: memory is bounded, and short
+    /// requests find a free thread.
+    pub async fn bulk(&self) -> Result<OwnedSemaphorePermit> {
+        let permit = Arc::clone(&self.bulk).acquire_owned().await;
+        permit.map_err(|_| Error::new(Kind::Io, "the server is ending"))
+    }
+
     /// Refuses what the token's role does not allow.
     pub fn require(&self, admitted: &Admitted, deed: Deed, name: ExtentName) -> Result<()> {
         self.require_of(&admitted.token, admitted.served, deed, name)
@@ -186,7 +202,8 @@ pub(crate) fn properties_for(token: &HostToken, caps: Caps) -> MemberProperties 
 impl VolumeState {
     pub fn new(volume: ServedVolume, ledger: Ledger) -> Self {
         let volume = RwLock::new(Arc::new(volume));
-        VolumeState { volume, ledger, members: Mutex::default() }
+        let (members, sets) = (Mutex::default(), OpenSets::default());
+        VolumeState { volume, ledger, members, sets }
     }
 
     /// The volume as it is now.
@@ -198,6 +215,7 @@ impl VolumeState {
     pub fn set_volume(&self, volume: ServedVolume) {
         debug_assert_eq!(self.volume().id, volume.id, "a volume keeps its id");
         *sync::write(&self.volume) = Arc::new(volume);
+        self.sets.discard();
     }
 
     pub(crate) fn ownership(&self, name: ExtentName, host: &str) -> Ownership {

@@ -9,10 +9,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
 use pinstripe_member::envelope::{self, OBJECT_MAX_BYTES, Object};
 use pinstripe_member::gc::{DeletionStep, GcObject};
 use pinstripe_member::session::{Session, Work};
-use pinstripe_member::stripe_set::{HEADER_BYTES, Header};
+use pinstripe_member::stripe_set::HEADER_BYTES;
 use pinstripe_member::{ExtentKind, ExtentName, Member, Replace, SharedMember};
 use pinstripe_remote::{
     EXTENT_MAX_BYTES, RANGES_MAX, RANGES_MAX_BYTES, SUM_HEADER, WantedRange, decode_ranges,
@@ -24,6 +25,7 @@ use twox_hash::XxHash3_128;
 use crate::answer::bytes;
 use crate::app::{Admitted, App, VolumeState};
 use crate::body::{PIECES, Pieces, from_pieces};
+use crate::checks::ExtentCheck;
 use crate::ledger::Owned;
 use crate::role::{Deed, TokenRole};
 use crate::tokens::HostToken;
@@ -219,30 +221,30 @@ async fn put_set(
     mut pieces: Pieces,
 ) -> Result<()> {
     let Incoming { name, length, .. } = incoming;
-    let served = &app.volumes[admitted.served];
+    let volume = app.volumes[admitted.served].volume();
     let token = &admitted.token;
-    if let Some(quota) = token.quota_bytes
-        && !served.ledger.is_of(name, &token.host)
-        && served.ledger.used_bytes(&token.host).saturating_add(length) > quota
-    {
-        return Err(Error::new(
-            Kind::NoSpace,
-            format!("the quota of host '{}' is used up", token.host),
-        )
-        .advice("the server's administrator can give the host a larger quota"));
-    }
     let mut first = Vec::new();
     while first.len() < HEADER_BYTES
         && let Some(piece) = pieces.next().await?
     {
         first.extend_from_slice(&piece);
     }
-    if served.volume().is_store {
-        judge_set(served, name, &first)?;
+    let (mut check, mut stored) = (None, length);
+    if let ExtentName::In(_, id) = name
+        && volume.is_store
+    {
+        let header = first.get(..HEADER_BYTES).unwrap_or_default();
+        let begun = ExtentCheck::begin(volume.id, SetId(id), header, length)?;
+        // The other extents of the set have about the same length.
+        stored = length.saturating_mul(begun.slots().min(volume.members.len()) as u64);
+        // A move of an extent with damage that cannot be repaired must not fail.
+        check = Some(begun).filter(|_| token.role != TokenRole::Admin);
     }
-    own(app, token, admitted.served, name, (length, [0; 16])).await?;
+    judge_quota(app, token, admitted.served, name, stored)?;
+    own(app, token, admitted.served, name, (stored, [0; 16])).await?;
+    let _bulk = app.bulk().await?;
     let (sender, receiver) = mpsc::channel(PIECES);
-    let written = app.call(move || write(&incoming, Bytes::from(first), receiver));
+    let written = app.call(move || write(&incoming, check, Bytes::from(first), receiver));
     let fed = async {
         while let Some(piece) = pieces.next().await? {
             if sender.send(piece).await.is_err() {
@@ -256,13 +258,44 @@ async fn put_set(
     fed.and(written)
 }
 
-fn write(incoming: &Incoming, first: Bytes, mut pieces: mpsc::Receiver<Bytes>) -> Result<()> {
+/// Refuses what would exceed the quota of the token's host.
+pub(crate) fn judge_quota(
+    app: &App,
+    token: &HostToken,
+    served: usize,
+    name: ExtentName,
+    bytes: u64,
+) -> Result<()> {
+    let ledger = &app.volumes[served].ledger;
+    let is_exceeded = token.quota_bytes.is_some_and(|quota| {
+        !ledger.is_of(name, &token.host)
+            && ledger.used_bytes(&token.host).saturating_add(bytes) > quota
+    });
+    if !is_exceeded {
+        return Ok(());
+    }
+    let what = format!("the quota of host '{}' is used up", token.host);
+    Err(Error::new(Kind::NoSpace, what)
+        .advice("the server's administrator can give the host a larger quota"))
+}
+
+fn write(
+    incoming: &Incoming,
+    mut check: Option<ExtentCheck>,
+    first: Bytes,
+    mut pieces: mpsc::Receiver<Bytes>,
+) -> Result<()> {
     let Incoming { member, name, replace, length, sum } = incoming;
     let mut writer = member.create(*name, *replace)?;
     let (mut hasher, mut moved) = (XxHash3_128::new(), 0);
     let mut next = Some(first);
     while let Some(piece) = next {
         hasher.write(&piece);
+        if let Some(check) = &mut check {
+            // The header was checked before.
+            let header_left = (HEADER_BYTES as u64).saturating_sub(moved) as usize;
+            check.append(piece.get(header_left..).unwrap_or_default());
+        }
         moved += piece.len() as u64;
         writer.append(&piece)?;
         next = pieces.blocking_recv();
@@ -273,6 +306,7 @@ fn write(incoming: &Incoming, first: Bytes, mut pieces: mpsc::Receiver<Bytes>) -
     if sum.as_ref().is_some_and(|sum| *sum != format!("{:032x}", hasher.finish_128())) {
         return Err(wrong_sum());
     }
+    check.map_or(Ok(()), ExtentCheck::finish)?;
     writer.seal()
 }
 
@@ -319,7 +353,7 @@ pub(crate) async fn accept_object(
 
 /// Records that the token's host puts an object with this length and commit. An existing object
 /// without an owner does not become the host's.
-async fn own(
+pub(crate) async fn own(
     app: &Arc<App>,
     token: &HostToken,
     served: usize,
@@ -336,17 +370,6 @@ async fn own(
     if !is_there {
         let host = token.host.clone();
         served.ledger.record(name, Owned { host, commit, bytes, seconds: clock::now().0 })?;
-    }
-    Ok(())
-}
-
-/// Refuses an extent of a stripe set if its header names another store or set.
-fn judge_set(served: &VolumeState, name: ExtentName, first: &[u8]) -> Result<()> {
-    let head = first.get(..HEADER_BYTES).unwrap_or_default();
-    let header = Header::decode(head).map_err(|error| Error::new(Kind::Usage, error.what()))?;
-    let ExtentName::In(_, id) = name else { return Ok(()) };
-    if header.store != served.volume().id || header.set.0 != id {
-        return Err(Error::new(Kind::Usage, "the extent belongs to another store or set"));
     }
     Ok(())
 }

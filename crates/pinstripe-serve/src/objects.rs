@@ -57,7 +57,10 @@ pub(crate) async fn objects(
     Ok(bytes(out))
 }
 
-fn members_of(there: &BTreeMap<u16, SharedMember>, wanted: &[u16]) -> Result<Vec<SharedMember>> {
+pub(crate) fn members_of(
+    there: &BTreeMap<u16, SharedMember>,
+    wanted: &[u16],
+) -> Result<Vec<SharedMember>> {
     let member = |number| {
         let unknown = || Error::new(Kind::NotFound, "this server has no such member");
         there.get(number).cloned().ok_or_else(unknown)

@@ -21,6 +21,7 @@ use crate::extent;
 use crate::metrics::MEDIA_TYPE;
 use crate::page;
 use crate::role::{Deed, TokenRole};
+use crate::sets;
 
 /// The routes of the protocol.
 pub(crate) fn router(app: &Arc<App>) -> Router {
@@ -37,6 +38,8 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/v1/hello", get(hello))
         .route("/v1/{volume}/look", post(look))
         .route("/v1/{volume}/objects", post(objects))
+        .route("/v1/{volume}/pack/{kind}/{name}", post(pack))
+        .route("/v1/{volume}/fetch", post(fetch))
         .route("/v1/{volume}/{member}/properties", get(properties))
         .route("/v1/{volume}/{member}/list/{kind}", get(list))
         .route("/v1/{volume}/{member}/extent/{kind}", any(label))
@@ -230,6 +233,26 @@ async fn objects(State(app): Shared, Path(volume): Path<String>, request: Reques
     let done = async {
         let (token, served) = app.admit_to_volume(request.headers(), &volume)?;
         crate::objects::objects(&app, &token, served, request).await
+    };
+    answer(done.await)
+}
+
+async fn pack(
+    State(app): Shared,
+    Path((volume, kind, name)): Path<(String, String, String)>,
+    request: Request,
+) -> Response {
+    let done = async {
+        let (token, served) = app.admit_to_volume(request.headers(), &volume)?;
+        sets::pack(&app, &token, served, name_from(&kind, &name)?, request).await
+    };
+    answer(done.await)
+}
+
+async fn fetch(State(app): Shared, Path(volume): Path<String>, request: Request) -> Response {
+    let done = async {
+        let (token, served) = app.admit_to_volume(request.headers(), &volume)?;
+        sets::fetch(&app, &token, served, request).await
     };
     answer(done.await)
 }

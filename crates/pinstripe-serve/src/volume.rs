@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pinstripe_base::id::StoreId;
 use pinstripe_member::SharedMember;
@@ -23,6 +24,16 @@ pub struct ServedVolume {
 }
 
 impl ServedVolume {
+    /// The members by number, as a reader of stripe sets takes them.
+    pub(crate) fn by_number(&self) -> Vec<Option<SharedMember>> {
+        let count = self.members.keys().last().map_or(0, |last| usize::from(*last) + 1);
+        let mut all = vec![None; count];
+        for (number, member) in &self.members {
+            all[usize::from(*number)] = Some(Arc::clone(member));
+        }
+        all
+    }
+
     pub(crate) fn facts(&self) -> VolumeFacts {
         VolumeFacts {
             id: self.id.to_string(),

@@ -36,6 +36,6 @@ pub use seal::{
 };
 pub use stripe::geometry::Permutation;
 pub use stripe::{
-    ExtentDamage, ExtentPart, Geometry, ReadReport, SetLayout, SetReader, SetWriter, StripSink,
-    Verification, WINDOW_BYTES, distance, sound_end,
+    ExtentDamage, ExtentPart, Geometry, ReadReport, RunSink, SetLayout, SetReader, SetWriter,
+    StripSink, Verification, WINDOW_BYTES, distance, sound_end,
 };

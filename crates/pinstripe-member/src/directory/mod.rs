@@ -43,7 +43,7 @@ use self::writer::DirectoryWriter;
 use crate::watched::goes_on;
 use crate::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PlannedStep,
-    PrefetchHint, Replace, Steps, expect_short, span_of,
+    PrefetchHint, Replace, Served, Steps, expect_short, span_of,
 };
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
@@ -439,6 +439,10 @@ impl BatchedMember for DirectoryMember {
     }
 
     fn latency(&self) -> Option<Duration> {
+        None
+    }
+
+    fn served(&self) -> Option<Served> {
         None
     }
 }

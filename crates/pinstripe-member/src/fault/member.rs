@@ -12,7 +12,7 @@ use pinstripe_io::fault::{Faults, Operation, Plan, Statistics, Target, Verdict};
 
 use crate::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PlannedStep,
-    PrefetchHint, Replace, batched_of,
+    PrefetchHint, Replace, Served, batched_of,
 };
 
 /// A member with faults.
@@ -218,6 +218,11 @@ impl<M: Member> BatchedMember for FaultMember<M> {
 
     fn latency(&self) -> Option<Duration> {
         batched_of(&self.inner).latency()
+    }
+
+    /// Only with an empty plan of faults: the extents of a set are calls of this member otherwise.
+    fn served(&self) -> Option<Served> {
+        self.faults.is_empty().then(|| batched_of(&self.inner).served())?
     }
 }
 

@@ -9,5 +9,6 @@ mod hostile;
 mod page;
 mod roles;
 mod seam;
+mod sets;
 mod setup;
 mod together;

@@ -1,7 +1,7 @@
 //! What each role may do, over the wire.
 
 use pinstripe_base::error::{Kind, Result};
-use pinstripe_base::id::{CondemnationId, SessionId, SetId, StoreId};
+use pinstripe_base::id::{CondemnationId, SessionId, StoreId};
 use pinstripe_base::random::Noise;
 use pinstripe_member::gc::{DeletionStep, GcObject, Lists};
 use pinstripe_member::session::{Process, Session, Work};
@@ -9,6 +9,7 @@ use pinstripe_member::{ExtentKind, ExtentName, Member, PlannedStep, Replace};
 use pinstripe_member::{SharedMember, envelope};
 use pinstripe_serve::{NewToken, TokenRole};
 
+use crate::sets::{extents, run};
 use crate::setup::{directory, store};
 
 pub fn name(kind: ExtentKind, byte: u8) -> ExtentName {
@@ -90,30 +91,17 @@ fn a_quota_ends_the_packs_of_one_host_only() {
         all_hosts: false,
         expires_seconds: None,
     };
-    let (_, small) = server.token_with(quota("ant", Some(5000)));
+    let (_, small) = server.token_with(quota("ant", Some(200_000)));
     let (_, large) = server.token_with(quota("bee", None));
     let (small, large) = (server.member(&small, 0), server.member(&large, 0));
     let put = |member: &SharedMember, byte: u8| {
         let mut writer = member.create(name(ExtentKind::Packs, byte), Replace::Never)?;
-        writer.append(&set(byte))?;
+        writer.append(&extents(&run(byte, 1))[0])?;
         writer.seal()
     };
     put(&small, 1).unwrap();
     assert_eq!(kind(put(&small, 2)), Some(Kind::NoSpace));
     put(&large, 3).unwrap();
-}
-
-/// The first bytes of an extent of a set.
-fn set(byte: u8) -> Vec<u8> {
-    use pinstripe_member::stripe_set::{Geometry, Header, SetKind};
-    let header = Header {
-        store: StoreId([7; 16]),
-        set: SetId([byte; 16]),
-        kind: SetKind::Pack,
-        geometry: Geometry::new(1, 0, 4096).unwrap(),
-        slot: 0,
-    };
-    header.encode()
 }
 
 /// Whatever a token that is not an admin's tries, everything that was there is still there.
@@ -211,7 +199,7 @@ fn object(random: &mut Noise) -> Vec<u8> {
         envelope::Object::Heartbeat,
     ];
     match random.below(10) {
-        0 => set(1),
+        0 => extents(&run(1, 1)).swap_remove(0),
         1 => session(1, 2, Work::Backup).1,
         2 => session(1, 2, Work::Collect).1,
         3 => gc(DeletionStep::Void { session: ids }).encode(),

@@ -38,7 +38,7 @@ pub use reader::SetReader;
 pub use report::{ExtentDamage, ExtentPart, ReadReport, Verification};
 pub use trailer::sound_end;
 pub use windows::WINDOW_BYTES;
-pub use writer::{SetWriter, StripSink};
+pub use writer::{RunSink, SetWriter, StripSink};
 
 #[cfg(test)]
 mod properties;

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use pinstripe_kernel::parity;
 
-use super::geometry::{Permutation, RowShape};
+use super::geometry::{Permutation, RowShape, SetLayout};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_member::stripe_set::{
@@ -31,6 +31,21 @@ pub trait StripSink {
     fn buffer(&mut self, capacity: usize) -> Vec<u8> {
         Vec::with_capacity(capacity)
     }
+
+    /// Returns the receiver of the logical run, if a server lays the strips of this set; the sink
+    /// gets no strips then. The answer is the same for all parts of one set.
+    fn run(&mut self) -> Option<&mut dyn RunSink> {
+        None
+    }
+}
+
+/// Receives the logical run of a set whose strips a server lays.
+pub trait RunSink {
+    /// Takes the next bytes of the run.
+    fn append(&mut self, bytes: &[u8]);
+
+    /// Takes the range of the record index, at the end of the run.
+    fn finish(&mut self, index: Range<u64>);
 }
 
 /// The lengths of a finished set.
@@ -89,6 +104,11 @@ impl SetWriter {
         if bytes.len() as u64 > LOGICAL_BYTES_MAX - self.position {
             return Err(Error::new(Kind::Usage, "a stripe set can contain at most 64 PiB"));
         }
+        if let Some(run) = sink.run() {
+            run.append(bytes);
+            self.position += bytes.len() as u64;
+            return Ok(());
+        }
         let strip_bytes = self.geometry.strip_bytes() as usize;
         while !bytes.is_empty() {
             if self.strips.last().is_none_or(|strip| strip.len() == strip_bytes) {
@@ -124,6 +144,14 @@ impl SetWriter {
                 "the index of the records is outside of the stripe set",
             ));
         }
+        let index = if index.is_empty() { 0..0 } else { index };
+        if let Some(run) = sink.run() {
+            run.finish(index);
+            let layout = SetLayout::new(self.geometry, self.set, self.position)?;
+            let extent_bytes = (0..self.geometry.members()).map(|it| layout.extent_bytes(it));
+            let extent_bytes = extent_bytes.collect();
+            return Ok(Summary { logical_bytes: self.position, extent_bytes });
+        }
         if !self.strips.is_empty() {
             let strips = self.cut_short_row(sink);
             self.write_row(strips, sink)?;
@@ -138,7 +166,7 @@ impl SetWriter {
             kind: self.kind,
             geometry: self.geometry,
             logical_bytes: self.position,
-            index: if index.is_empty() { 0..0 } else { index },
+            index,
             checksums: std::mem::take(&mut self.checksums),
         };
         debug_assert!(self.strips.is_empty(), "every row was written");

@@ -13,6 +13,7 @@
 //! be written again before anything refers to it.
 
 mod free_space;
+mod runs;
 mod seal_threads;
 mod writer;
 
@@ -24,6 +25,7 @@ use std::thread::Scope;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use self::free_space::FreeSpace;
+use self::runs::{OpenRun, RunFiller, RunRoom, RunThreads};
 use self::seal_threads::SealThreads;
 use self::writer::Writer;
 use super::limits::{EXTENT_ROOM_BYTES, FAR_STRIPS_QUEUED, LANE_SHARE, PACK_BYTES};
@@ -33,8 +35,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_member::label::StoreConfig;
-use pinstripe_member::{ExtentName, Far, PlannedStep, SharedMember};
-use pinstripe_stripe::{Abort, Geometry, StripSink};
+use pinstripe_member::{ExtentName, Far, PlannedStep, SharedMember, server_of};
+use pinstripe_stripe::{Abort, Geometry, RunSink, StripSink};
 
 /// The advice for a full member.
 fn free_space(number: usize) -> String {
@@ -53,6 +55,8 @@ pub struct SetMembers {
     /// The length of the logical run of a pack on these members.
     pub pack_bytes: u64,
     members: Arc<Vec<usize>>,
+    /// The logical run, if a server lays the set.
+    run: Option<Arc<OpenRun>>,
 }
 
 enum WriterCommand {
@@ -83,6 +87,8 @@ pub struct MemberWriters<'a> {
     takes: Vec<bool>,
     /// By member number.
     rooms: Vec<Option<FreeSpace>>,
+    /// The threads that send complete sets, if one server has all members that get sets.
+    runs: Option<RunThreads>,
     config: &'a StoreConfig,
     shared: WritersShared<'a>,
     has_written: AtomicBool,
@@ -158,11 +164,19 @@ impl<'a> MemberWriters<'a> {
             Some(sender)
         };
         let queues = members.iter().enumerate().map(start).collect();
-        let takes = store.takers().iter().map(Option::is_some).collect();
+        let takers = store.takers();
+        let takes = takers.iter().map(Option::is_some).collect();
+        let queues_bytes = members.len() as u64 * strips_queued as u64;
+        let queues_bytes = queues_bytes * u64::from(store.config.strip_bytes);
+        let first_far = far.iter().flatten().next();
+        let runs = first_far
+            .filter(|_| server_of(takers.iter().flatten().map(|it| &**it)).is_some())
+            .map(|far| RunThreads::start(scope, *far, queues_bytes, &shared));
         let writers = MemberWriters {
             queues,
             takes,
             rooms,
+            runs,
             config: &store.config,
             shared,
             has_written: AtomicBool::new(false),
@@ -253,20 +267,29 @@ impl<'a> MemberWriters<'a> {
 
     fn set_members(&self, name: ExtentName, geometry: Geometry, members: Vec<usize>) -> SetMembers {
         let rooms = || members.iter().filter_map(|number| self.rooms[*number].as_ref());
+        let server = server_of(rooms().map(|room| &*room.member));
+        let sent = self.runs.as_ref().zip(server);
         // Short extents, if all must be held until they are sealed, or if room is short.
         let longest = rooms().filter_map(FreeSpace::extent_bytes).min();
         let content = |bytes: u64| bytes.saturating_sub(EXTENT_ROOM_BYTES).max(bytes / 2);
         let most = longest.map_or(PACK_BYTES, |bytes| content(bytes) * geometry.data() as u64);
-        let pack_bytes = most.min(PACK_BYTES);
+        let run_bytes = sent.as_ref().map_or(PACK_BYTES, |(runs, _)| content(runs.run_bytes));
+        let pack_bytes = most.min(PACK_BYTES).min(run_bytes);
         let extent_bytes = pack_bytes.div_ceil(geometry.data() as u64) + EXTENT_ROOM_BYTES;
         let extent_bytes = longest.map_or(extent_bytes, |longest| longest.min(extent_bytes));
-        for &member in &members {
-            if let Some(room) = &self.rooms[member] {
-                room.set_aside(extent_bytes);
-            }
-            self.send(member, WriterCommand::Begin(name, extent_bytes));
+        rooms().for_each(|room| room.set_aside(extent_bytes));
+        let run = sent.map(|(_, server)| {
+            let members = members.iter().copied().zip(rooms().cloned()).collect();
+            let room = RunRoom { members, bytes: extent_bytes };
+            OpenRun::begin(server, name, geometry, room)
+        });
+        if run.is_none() {
+            let begin = |&member: &usize| {
+                self.send(member, WriterCommand::Begin(name, extent_bytes));
+            };
+            members.iter().for_each(begin);
         }
-        SetMembers { geometry, pack_bytes, members: Arc::new(members) }
+        SetMembers { geometry, pack_bytes, members: Arc::new(members), run }
     }
 
     /// Whether a set lacks an extent on a member that should have one, because that member failed
@@ -291,6 +314,11 @@ impl<'a> MemberWriters<'a> {
 
     /// Seals a stripe set on all members that hold it.
     pub fn seal(&self, name: ExtentName, set_members: &SetMembers) {
+        if let Some((runs, run)) = self.runs.as_ref().zip(set_members.run.as_ref()) {
+            self.has_written.store(true, Ordering::Relaxed);
+            runs.seal(run);
+            return;
+        }
         set_members.members.iter().for_each(|&member| self.send(member, WriterCommand::Seal(name)));
     }
 
@@ -378,6 +406,7 @@ impl<'a> MemberWriters<'a> {
     /// Marks this point in the sequence of commands, so that the caller can wait for it later.
     pub fn begin_barrier(&self) -> Barrier {
         let (sender, receiver) = bounded(self.queues.len());
+        self.runs.iter().for_each(|runs| runs.hold(&sender));
         for member in 0..self.queues.len() {
             self.send(member, WriterCommand::Barrier(sender.clone()));
         }
@@ -395,7 +424,8 @@ impl<'a> MemberWriters<'a> {
 
     /// Returns a sink that writes one stripe set's strips to the members that hold it.
     pub fn sink(&self, name: ExtentName, set_members: &SetMembers) -> MemberSink<'_, 'a> {
-        MemberSink { writers: self, name, members: Arc::clone(&set_members.members) }
+        let run = set_members.run.as_ref().map(|run| RunFiller(Arc::clone(run)));
+        MemberSink { writers: self, name, members: Arc::clone(&set_members.members), run }
     }
 }
 
@@ -404,9 +434,14 @@ pub struct MemberSink<'f, 'a> {
     writers: &'f MemberWriters<'a>,
     name: ExtentName,
     members: Arc<Vec<usize>>,
+    run: Option<RunFiller>,
 }
 
 impl StripSink for MemberSink<'_, '_> {
+    fn run(&mut self) -> Option<&mut dyn RunSink> {
+        self.run.as_mut().map(|run| run as &mut dyn RunSink)
+    }
+
     fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()> {
         self.writers.send(self.members[slot], WriterCommand::Append(self.name, bytes));
         Ok(())

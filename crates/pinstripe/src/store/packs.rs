@@ -19,7 +19,9 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::record::{RecordHead, RecordKind};
-use pinstripe_member::{CacheKey, ExtentName, SharedMember};
+use pinstripe_member::{
+    CacheKey, ExtentName, FetchedPart, RunPart, SetServer, SharedMember, server_of,
+};
 use pinstripe_stripe::{Decoder, ReadReport, SetReader};
 
 pub use super::index::RecordPlace;
@@ -58,6 +60,8 @@ pub struct PackReader<'a> {
     monitor: &'a Monitor,
     open: RankedMutex<HashMap<SetId, Opening>>,
     reach: OnceLock<Option<Reach>>,
+    /// The server that reads sets over all members.
+    server: Option<Arc<dyn SetServer>>,
 }
 
 /// A set that is open, or is being opened by the thread that holds the lock.
@@ -66,8 +70,11 @@ type Opening = Arc<RankedMutex<Option<Arc<SetReader>>>>;
 impl<'a> PackReader<'a> {
     /// Makes a reader over the store's members.
     pub fn new(store: &'a Store, monitor: &'a Monitor) -> Self {
+        let members = store.members_to_read();
+        let server = server_of(members.iter().flatten().map(|member| &**member));
         PackReader {
-            members: store.members_to_read(),
+            members,
+            server: server.map(|(server, _)| server),
             store,
             monitor,
             open: RankedMutex::new(StoreLock::OpenPacks, HashMap::new()),
@@ -126,6 +133,9 @@ impl<'a> PackReader<'a> {
         bytes: u32,
         mut sealed: Option<&mut Vec<u8>>,
     ) -> Result<FetchedRecord> {
+        if let Some(record) = self.fetch_served(set, offset, bytes, sealed.as_deref_mut()) {
+            return Ok(record);
+        }
         match self.fetch_once(set, offset, bytes, sealed.as_deref_mut()) {
             // Extents may have moved to other members since the set was opened. Or the trailer that
             // was used to open it differs from that of the others.
@@ -144,6 +154,31 @@ impl<'a> PackReader<'a> {
             }
             fetched => fetched,
         }
+    }
+
+    /// Fetches a record from a server that has all members. `None` if there is no such server, or
+    /// it does not return a sound record: the members are read then.
+    fn fetch_served(
+        &self,
+        set: SetId,
+        offset: u64,
+        bytes: u32,
+        sealed: Option<&mut Vec<u8>>,
+    ) -> Option<FetchedRecord> {
+        let stored = self.read_served(set, offset, bytes)?;
+        if let Some(sealed) = sealed {
+            sealed.clone_from(&stored);
+        }
+        self.verified(stored).ok()
+    }
+
+    /// Reads a part of a pack from a server that has all members.
+    fn read_served(&self, set: SetId, offset: u64, bytes: u32) -> Option<Vec<u8>> {
+        let part = RunPart { name: ExtentName::pack(set), offset, bytes };
+        let FetchedPart { bytes: stored, rebuilt } = self.server.as_ref()?.fetch(part).ok()?;
+        self.monitor.add(Counter::FetchedBytes, u64::from(bytes));
+        self.monitor.add(Counter::RebuiltStrips, rebuilt);
+        Some(stored)
     }
 
     fn fetch_once(

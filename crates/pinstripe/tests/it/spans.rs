@@ -11,7 +11,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PlannedStep, PrefetchHint, Replace, SharedMember, batched_of,
+    PlannedStep, PrefetchHint, Replace, Served, SharedMember, batched_of,
 };
 
 use crate::look::{assert_same, look};
@@ -129,6 +129,10 @@ impl BatchedMember for Distant {
 
     fn latency(&self) -> Option<Duration> {
         batched_of(&self.inner).latency()
+    }
+
+    fn served(&self) -> Option<Served> {
+        None
     }
 }
 

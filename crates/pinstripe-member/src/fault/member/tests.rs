@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::{MemoryMember, PlannedStep, TimedMember, conformance, each_whole, span_of};
+use crate::{MemoryMember, PlannedStep, Served, TimedMember, conformance, each_whole, span_of};
 use pinstripe_base::error::Kind;
 
 fn with(plan: &str) -> FaultMember<MemoryMember> {
@@ -271,6 +271,10 @@ impl BatchedMember for Recorded {
     fn latency(&self) -> Option<Duration> {
         self.note("latency");
         Some(Duration::from_millis(80))
+    }
+
+    fn served(&self) -> Option<Served> {
+        None
     }
 }
 

@@ -126,6 +126,9 @@ impl PackReader<'_> {
 
     fn read_span(&self, index: &Index<'_>, place: RecordPlace) -> Result<Vec<u8>> {
         let set = index.set_of(place.pack).ok_or_else(|| unknown_pack(place))?;
+        if let Some(stored) = self.read_served(set, place.offset, place.bytes) {
+            return Ok(stored);
+        }
         let range = place.offset..place.offset + u64::from(place.bytes);
         let (stored, report) = self.set(set)?.read_span(range)?;
         self.count(&report, place.bytes);

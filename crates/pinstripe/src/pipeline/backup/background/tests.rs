@@ -16,7 +16,7 @@ use pinstripe_member::gc::{DeletionStep, Lists};
 use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentName, ExtentWriter, KeptLonger, Member, MemoryMember, NewMember,
-    Places, PlannedStep, RemoteMembers, Replace, SharedMember, each_whole, span_of,
+    Places, PlannedStep, RemoteMembers, Replace, Served, SharedMember, each_whole, span_of,
 };
 
 /// A member that counts listings as a bucket is asked for them: one for all that is foreseen.
@@ -134,6 +134,10 @@ impl BatchedMember for Far {
     }
 
     fn latency(&self) -> Option<Duration> {
+        None
+    }
+
+    fn served(&self) -> Option<Served> {
         None
     }
 }

@@ -1,0 +1,297 @@
+//! Complete stripe sets: the server lays strips and parity of a set that a host sends once, and
+//! reads parts of sets, rebuilt from parity.
+//!
+//! Invariants: a set is acknowledged for a slot when its extent is durable on the slot's member. A
+//! name is never given to another set: an extent that exists counts as laid only if its header and
+//! its trailer, which has the checksums of all strips, are those of this set.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::future::{join, join_all};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SetId, StoreId};
+use pinstripe_base::sync::lock;
+use pinstripe_member::stripe_set::{HEADER_BYTES, SetKind};
+use pinstripe_member::{
+    ExtentKind, ExtentName, ExtentWriter, FetchedPart, Member, Replace, RunPart, SharedMember,
+    record,
+};
+use pinstripe_remote::{
+    PARTS_MAX_BYTES, RUN_MAX_BYTES, SET_HEADER, SUM_HEADER, SetHead, decode_parts, encode_laid,
+    encode_part,
+};
+use pinstripe_stripe::{SetLayout, SetReader, SetWriter, StripSink};
+use tokio::sync::mpsc;
+use twox_hash::XxHash3_128;
+
+use crate::answer::bytes;
+use crate::app::App;
+use crate::body::{PIECES, Pieces};
+use crate::checks::RunCheck;
+use crate::extent::{judge_quota, length_of, own, wrong_sum};
+use crate::objects::members_of;
+use crate::role::Deed;
+use crate::tokens::HostToken;
+use crate::volume::ServedVolume;
+
+/// The longest request for parts: 29 bytes each.
+const PARTS_BODY_MAX_BYTES: u64 = 128 << 10;
+/// A request for at most this many bytes does not wait for others.
+const SHORT_BYTES: u64 = 1 << 20;
+/// The number of sets that stay open for reading; each has 16 bytes per strip.
+const OPEN_MAX: usize = 256;
+
+/// A set that is being received.
+struct IncomingSet {
+    store: StoreId,
+    name: ExtentName,
+    set: SetId,
+    kind: SetKind,
+    head: SetHead,
+    members: Vec<SharedMember>,
+    sum: Option<String>,
+    length: u64,
+}
+
+/// Lays a set; answers with the result of each slot.
+pub(crate) async fn pack(
+    app: &Arc<App>,
+    token: &HostToken,
+    served: usize,
+    name: ExtentName,
+    request: Request,
+) -> Result<Response> {
+    let (parts, body) = request.into_parts();
+    app.require_of(token, served, Deed::Create, name)?;
+    let length = length_of(&parts.headers, RUN_MAX_BYTES)?;
+    let text = |header: &str| parts.headers.get(header).and_then(|value| value.to_str().ok());
+    let head = SetHead::decode(text(SET_HEADER).unwrap_or_default())?;
+    let volume = app.volumes[served].volume();
+    let (kind, set) = match name {
+        ExtentName::In(ExtentKind::Packs, id) if volume.is_store => (SetKind::Pack, SetId(id)),
+        ExtentName::In(ExtentKind::Index, id) if volume.is_store => (SetKind::IndexRun, SetId(id)),
+        _ => return Err(Error::new(Kind::Usage, "this name or volume has no stripe sets")),
+    };
+    let members = members_of(&volume.members, &head.members)?;
+    let layout = SetLayout::new(head.geometry, set, length)?;
+    let stored: u64 = (0..members.len()).map(|slot| layout.extent_bytes(slot)).sum();
+    judge_quota(app, token, served, name, stored)?;
+    own(app, token, served, name, (stored, [0; 16])).await?;
+    let sum = text(SUM_HEADER).map(str::to_owned);
+    let incoming = IncomingSet { store: volume.id, name, set, kind, head, members, sum, length };
+    let _bulk = app.bulk().await?;
+    let laid = receive(app, incoming, Pieces::new(body, length)).await?;
+    let seal = |extent: LaidExtent| app.call(move || extent.seal());
+    let results = join_all(laid.into_iter().map(seal)).await;
+    Ok(bytes(encode_laid(results)))
+}
+
+/// Receives a run, and lays it as it arrives. Nothing is sealed if the run is not complete.
+async fn receive(
+    app: &Arc<App>,
+    incoming: IncomingSet,
+    mut pieces: Pieces,
+) -> Result<Vec<LaidExtent>> {
+    let (sender, receiver) = mpsc::channel(PIECES);
+    let laying = app.call(move || lay(incoming, receiver));
+    let feeding = async {
+        while let Some(piece) = pieces.next().await? {
+            if sender.send(piece).await.is_err() {
+                break; // Laying failed, and says why.
+            }
+        }
+        drop(sender);
+        Ok(())
+    };
+    let (laid, fed): (Result<Vec<LaidExtent>>, Result<()>) = join(laying, feeding).await;
+    fed.and(laid)
+}
+
+fn lay(incoming: IncomingSet, mut pieces: mpsc::Receiver<Bytes>) -> Result<Vec<LaidExtent>> {
+    let IncomingSet { store, name, set, kind, head, members, sum, length } = incoming;
+    let begin = |member: SharedMember| LaidExtent::begin(member, name);
+    let mut extents = LaidExtents(members.into_iter().map(begin).collect());
+    let mut writer = SetWriter::new(store, set, kind, head.geometry);
+    let (mut check, mut hasher) = (RunCheck::default(), XxHash3_128::new());
+    while let Some(piece) = pieces.blocking_recv() {
+        hasher.write(&piece);
+        check.append(&piece)?;
+        writer.append(&piece, &mut extents)?;
+    }
+    if writer.position() != length {
+        return Err(Error::new(Kind::Corrupt, "the body has another length than announced"));
+    }
+    if sum.is_some_and(|sum| sum != format!("{:032x}", hasher.finish_128())) {
+        return Err(wrong_sum());
+    }
+    check.finish()?;
+    let (start, bytes) = head.index;
+    let outside = || Error::new(Kind::Usage, "the index of the records is outside of the run");
+    let end = start.checked_add(bytes).filter(|end| *end <= length).ok_or_else(outside)?;
+    writer.finish(start..end, &mut extents)?;
+    Ok(extents.0)
+}
+
+/// The extent of one slot, unsealed.
+struct LaidExtent {
+    member: SharedMember,
+    name: ExtentName,
+    /// The writer, or the first error of the member.
+    writer: Result<Box<dyn ExtentWriter>>,
+    /// The header, and what was last appended: the trailer at the end.
+    header: Vec<u8>,
+    last: Vec<u8>,
+    length: u64,
+}
+
+impl LaidExtent {
+    fn begin(member: SharedMember, name: ExtentName) -> Self {
+        let writer = member.create(name, Replace::Never);
+        let (header, last) = (Vec::new(), Vec::new());
+        LaidExtent { member, name, writer, header, last, length: 0 }
+    }
+
+    /// A member that fails gets no more bytes; the other members go on.
+    fn append(&mut self, bytes: Vec<u8>) {
+        if let Ok(writer) = &mut self.writer
+            && let Err(error) = writer.append(&bytes)
+        {
+            self.writer = Err(error);
+        }
+        self.length += bytes.len() as u64;
+        if self.header.is_empty() {
+            self.header = bytes;
+        } else {
+            self.last = bytes;
+        }
+    }
+
+    fn seal(self) -> Result<()> {
+        let LaidExtent { member, name, writer, header, last, length } = self;
+        match writer.and_then(|writer| writer.seal()) {
+            // An earlier attempt of this request laid it.
+            Err(error)
+                if error.kind() == Kind::Exists
+                    && has(&*member, name, (&header, &last), length) =>
+            {
+                Ok(())
+            }
+            sealed => sealed,
+        }
+    }
+}
+
+/// Whether a member has an extent with this header and trailer, and this length.
+fn has(
+    member: &dyn Member,
+    name: ExtentName,
+    (header, trailer): (&[u8], &[u8]),
+    length: u64,
+) -> bool {
+    let is_at = |offset: u64, wanted: &[u8]| {
+        let mut there = vec![0; wanted.len()];
+        member.read_at(name, offset, &mut there).is_ok() && there == wanted
+    };
+    debug_assert_eq!(header.len(), HEADER_BYTES);
+    member.len(name).is_ok_and(|there| there == length)
+        && is_at(0, header)
+        && is_at(length - trailer.len() as u64, trailer)
+}
+
+struct LaidExtents(Vec<LaidExtent>);
+
+impl StripSink for LaidExtents {
+    fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()> {
+        self.0[slot].append(bytes);
+        Ok(())
+    }
+}
+
+/// The sets of a volume that are open for reading.
+#[derive(Default)]
+pub(crate) struct OpenSets(Mutex<HashMap<ExtentName, Arc<SetReader>>>);
+
+impl OpenSets {
+    /// Discards the open sets, because the volume has other members now.
+    pub fn discard(&self) {
+        lock(&self.0).clear();
+    }
+
+    fn open(&self, volume: &ServedVolume, name: ExtentName) -> Result<Arc<SetReader>> {
+        if let Some(reader) = lock(&self.0).get(&name) {
+            return Ok(Arc::clone(reader));
+        }
+        let ExtentName::In(_, id) = name else {
+            return Err(Error::new(Kind::Usage, "a label is no stripe set"));
+        };
+        let members = volume.by_number();
+        let reader = Arc::new(SetReader::open(&members, name, volume.id, SetId(id))?);
+        let mut open = lock(&self.0);
+        if open.len() >= OPEN_MAX {
+            open.clear();
+        }
+        open.insert(name, Arc::clone(&reader));
+        Ok(reader)
+    }
+
+    /// Reads a part. A record that does not match its checksums is read again, with each strip
+    /// compared with its checksum.
+    pub fn fetch(&self, volume: &ServedVolume, part: &RunPart) -> Result<FetchedPart> {
+        let read = || read_part(&*self.open(volume, part.name)?, part);
+        read().or_else(|_| {
+            // Extents may have moved since the set was opened.
+            lock(&self.0).remove(&part.name);
+            read()
+        })
+    }
+}
+
+fn read_part(reader: &SetReader, part: &RunPart) -> Result<FetchedPart> {
+    let end = part.offset.checked_add(part.bytes.into());
+    let beyond = || Error::new(Kind::Corrupt, "the range is beyond the end of the stripe set");
+    let range = part.offset..end.ok_or_else(beyond)?;
+    let mut bytes = Vec::with_capacity(part.bytes as usize);
+    let mut report = reader.read(range.clone(), &mut bytes)?;
+    // A part that is one record is checked; the host checks the records in longer parts.
+    let is_record = record::whole_bytes(&bytes).is_ok_and(|length| length == bytes.len() as u64);
+    if is_record && record::parse_clear(&bytes).is_err_and(|it| it.kind() == Kind::Corrupt) {
+        bytes.clear();
+        report = reader.read_verified(range, &mut bytes)?;
+    }
+    Ok(FetchedPart { bytes, rebuilt: report.rebuilt.len() as u64 })
+}
+
+/// Answers with parts of sets, in the order asked.
+pub(crate) async fn fetch(
+    app: &Arc<App>,
+    token: &HostToken,
+    served: usize,
+    request: Request,
+) -> Result<Response> {
+    let length = length_of(request.headers(), PARTS_BODY_MAX_BYTES)?;
+    let body = Pieces::new(request.into_body(), length).whole().await?;
+    let parts = decode_parts(&body).map_err(|error| Error::new(Kind::Usage, error.what()))?;
+    let wanted_bytes: u64 = parts.iter().map(|part| u64::from(part.bytes)).sum();
+    let _bulk = match wanted_bytes > SHORT_BYTES {
+        true => Some(app.bulk().await?),
+        false => None,
+    };
+    let mut out = Vec::new();
+    for part in parts {
+        let fetched = match app.require_of(token, served, Deed::Read, part.name) {
+            Err(error) => Err(error),
+            Ok(()) => {
+                let (app_of_call, volume) = (Arc::clone(app), app.volumes[served].volume());
+                let read = move || app_of_call.volumes[served].sets.fetch(&volume, &part);
+                app.call(read).await
+            }
+        };
+        encode_part(&mut out, &fetched);
+        debug_assert!(out.len() as u64 <= 2 * PARTS_MAX_BYTES, "the parts are bounded");
+    }
+    Ok(bytes(out))
+}
