@@ -18,7 +18,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PlannedStep, PrefetchHint, Replace, Served, goes_on,
+    PlannedStep, PrefetchHint, Replace, ServerOfMember, goes_on,
 };
 use tokio::runtime::Runtime;
 
@@ -341,7 +341,7 @@ impl BatchedMember for BucketMember {
         self.0.session.endpoint.latency.mean()
     }
 
-    fn served(&self) -> Option<Served> {
+    fn served(&self) -> Option<ServerOfMember> {
         None
     }
 }

@@ -49,7 +49,7 @@ pub use planned::PlannedStep;
 pub use process::{is_gone as process_is_gone, is_of_an_earlier_boot, own as own_process};
 pub use sealed_cache::{CacheCounts, CacheKey, SealedCache};
 pub use secret::{SecretBytes, SecretKey};
-pub use set_server::{FetchedPart, RunPart, RunToLay, Served, SetServer, server_of};
+pub use set_server::{FetchedPart, RunPart, RunToLay, ServerOfMember, SetServer, server_of};
 pub use stat::stat_of;
 pub use steps::{DiskStep, Steps};
 pub use timed::{MemberReads, ReadMeter, TimedMember};
@@ -150,12 +150,18 @@ impl ExtentName {
     }
 
     /// Whether the object may use the reserve of a full member: only objects that deleting or adding
-    /// a member needs.
+    /// a member needs, and keys, without which the member's copies of other objects prove nothing.
     pub fn may_use_reserve(self) -> bool {
         match self {
             ExtentName::Label => true,
             ExtentName::In(kind, _) => {
-                matches!(kind, ExtentKind::Sessions | ExtentKind::Forgotten | ExtentKind::Gc)
+                matches!(
+                    kind,
+                    ExtentKind::Sessions
+                        | ExtentKind::Forgotten
+                        | ExtentKind::Gc
+                        | ExtentKind::Keys
+                )
             }
         }
     }
@@ -340,7 +346,7 @@ pub trait BatchedMember: Send + Sync {
     fn latency(&self) -> Option<Duration>;
     /// The server that lays and reads stripe sets over this member and others; `None` if there is
     /// no such server.
-    fn served(&self) -> Option<Served>;
+    fn served(&self) -> Option<ServerOfMember>;
 }
 
 /// The batched calls for any member: the member's own, or one simple call after the other.
@@ -424,7 +430,7 @@ impl dyn Member + '_ {
     }
 
     /// See [`BatchedMember::served`].
-    pub fn served(&self) -> Option<Served> {
+    pub fn served(&self) -> Option<ServerOfMember> {
         self.batched()?.served()
     }
 }

@@ -9,7 +9,7 @@ use pinstripe_base::error::Result;
 use crate::ExtentName;
 use crate::stripe_set::{Geometry, SetKind};
 
-/// A complete stripe set to be laid.
+/// A complete stripe set for which a server computes the strips.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunToLay {
     /// The name of the set's extents.
@@ -53,7 +53,7 @@ pub trait SetServer: Send + Sync {
 
     /// Lays the strips and parity of a set on its members. Returns the result of each slot: its
     /// extent is durable, or the error of its member. An extent that exists already with the same
-    /// content counts as laid.
+    /// content counts as written.
     ///
     /// # Errors
     /// Fails if the server does not answer, or refuses the set.
@@ -68,7 +68,7 @@ pub trait SetServer: Send + Sync {
 
 /// A member's server, and the member's number there.
 #[derive(Clone)]
-pub struct Served {
+pub struct ServerOfMember {
     /// The server.
     pub server: Arc<dyn SetServer>,
     /// The number of the member.
@@ -80,7 +80,8 @@ pub struct Served {
 pub fn server_of<'m>(
     members: impl Iterator<Item = &'m dyn crate::Member>,
 ) -> Option<(Arc<dyn SetServer>, Vec<u16>)> {
-    let served: Vec<Served> = members.map(|member| member.served()).collect::<Option<_>>()?;
+    let served: Vec<ServerOfMember> =
+        members.map(|member| member.served()).collect::<Option<_>>()?;
     let first = Arc::clone(&served.first()?.server);
     let is_one = served.len() > 1 && served.iter().all(|it| it.server.id() == first.id());
     is_one.then(|| (first, served.iter().map(|it| it.member).collect()))

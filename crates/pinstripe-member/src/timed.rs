@@ -11,7 +11,7 @@ use pinstripe_prefetch::Latencies;
 
 use super::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PlannedStep,
-    PrefetchHint, Replace, Served, SharedMember, batched_of,
+    PrefetchHint, Replace, ServerOfMember, SharedMember, batched_of,
 };
 use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::Result;
@@ -203,7 +203,7 @@ impl BatchedMember for TimedMember {
         batched_of(&self.inner).latency()
     }
 
-    fn served(&self) -> Option<Served> {
+    fn served(&self) -> Option<ServerOfMember> {
         batched_of(&self.inner).served()
     }
 }

@@ -29,7 +29,7 @@ use calls::{MemberCalls, MemberCallsLock};
 
 use super::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, FetchedPart, KeptLonger, Member,
-    PlannedStep, PrefetchHint, Replace, RunPart, RunToLay, Served, SetServer, batched_of,
+    PlannedStep, PrefetchHint, Replace, RunPart, RunToLay, ServerOfMember, SetServer, batched_of,
 };
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::ranked::RankedMutex;
@@ -319,10 +319,10 @@ impl<M: Member + 'static> BatchedMember for WatchedMember<M> {
         batched_of(&*self.inner).latency()
     }
 
-    fn served(&self) -> Option<Served> {
-        let Served { server, member } = batched_of(&*self.inner).served()?;
+    fn served(&self) -> Option<ServerOfMember> {
+        let ServerOfMember { server, member } = batched_of(&*self.inner).served()?;
         let calls = Arc::clone(&self.calls);
-        Some(Served { server: Arc::new(WatchedServer { inner: server, calls }), member })
+        Some(ServerOfMember { server: Arc::new(WatchedServer { inner: server, calls }), member })
     }
 }
 

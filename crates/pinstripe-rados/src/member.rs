@@ -23,7 +23,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, random};
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PlannedStep, PrefetchHint, Replace, Served, span_of,
+    PlannedStep, PrefetchHint, Replace, ServerOfMember, span_of,
 };
 
 use crate::cluster::{Cluster, PIECE_BYTES, Pool, WhenFull};
@@ -346,7 +346,7 @@ impl BatchedMember for RadosMember {
         None
     }
 
-    fn served(&self) -> Option<Served> {
+    fn served(&self) -> Option<ServerOfMember> {
         None
     }
 }

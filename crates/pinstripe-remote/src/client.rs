@@ -291,7 +291,7 @@ impl SetServer for RemoteClient {
 
     fn lay(&self, run: &Arc<RunToLay>) -> Result<Vec<Result<()>>> {
         let ExtentName::In(kind, id) = run.name else {
-            return Err(Error::new(Kind::Usage, "a label is no stripe set"));
+            return Err(Error::new(Kind::Usage, "a label is not a stripe set"));
         };
         let _ = self.looks.discard();
         run.members.iter().for_each(|member| self.ends.forget(*member, run.name));

@@ -16,7 +16,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PlannedStep, PrefetchHint, Replace, Served, SetServer,
+    PlannedStep, PrefetchHint, Replace, ServerOfMember, SetServer,
 };
 use reqwest::Method;
 use reqwest::header::{CONTENT_LENGTH, IF_NONE_MATCH, RANGE};
@@ -450,9 +450,9 @@ impl BatchedMember for ServedMember {
         None
     }
 
-    fn served(&self) -> Option<Served> {
+    fn served(&self) -> Option<ServerOfMember> {
         let server: Arc<dyn SetServer> = Arc::<RemoteClient>::clone(&self.0.client);
-        Some(Served { server, member: self.0.number })
+        Some(ServerOfMember { server, member: self.0.number })
     }
 }
 

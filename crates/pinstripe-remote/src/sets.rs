@@ -24,7 +24,7 @@ pub const SET_HEADER: &str = "pinstripe-set";
 /// The longest logical run that a server accepts.
 pub const RUN_MAX_BYTES: u64 = 256 << 20;
 /// The most parts in a request `fetch`.
-pub const PARTS_MAX: usize = 4096;
+pub(crate) const PARTS_MAX: usize = 4096;
 /// The most bytes that a request `fetch` may return.
 pub const PARTS_MAX_BYTES: u64 = 64 << 20;
 
@@ -116,7 +116,7 @@ pub(crate) fn encode_parts(parts: &[RunPart]) -> Vec<u8> {
     let mut writer = Writer::new(&mut out);
     writer.varint(parts.len() as u64);
     for RunPart { name, offset, bytes } in parts {
-        let ExtentName::In(kind, id) = name else { unreachable!("a label is no stripe set") };
+        let ExtentName::In(kind, id) = name else { unreachable!("a label is not a stripe set") };
         writer.u8(kind_number(*kind)).raw(id).u64(*offset).u32(*bytes);
     }
     out

@@ -28,6 +28,7 @@ mod look;
 mod metrics;
 mod notify;
 mod objects;
+mod open_sets;
 mod overview;
 mod page;
 mod role;

@@ -2,11 +2,10 @@
 //! reads parts of sets, rebuilt from parity.
 //!
 //! Invariants: a set is acknowledged for a slot when its extent is durable on the slot's member. A
-//! name is never given to another set: an extent that exists counts as laid only if its header and
+//! name is never given to another set: an extent that exists counts as written only if its header and
 //! its trailer, which has the checksums of all strips, are those of this set.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::response::Response;
@@ -14,17 +13,13 @@ use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
-use pinstripe_base::sync::lock;
 use pinstripe_member::stripe_set::{HEADER_BYTES, SetKind};
-use pinstripe_member::{
-    ExtentKind, ExtentName, ExtentWriter, FetchedPart, Member, Replace, RunPart, SharedMember,
-    record,
-};
+use pinstripe_member::{ExtentKind, ExtentName, ExtentWriter, Member, Replace, SharedMember};
 use pinstripe_remote::{
     PARTS_MAX_BYTES, RUN_MAX_BYTES, SET_HEADER, SUM_HEADER, SetHead, decode_parts, encode_laid,
     encode_part,
 };
-use pinstripe_stripe::{SetLayout, SetReader, SetWriter, StripSink};
+use pinstripe_stripe::{SetLayout, SetWriter, StripSink};
 use tokio::sync::mpsc;
 use twox_hash::XxHash3_128;
 
@@ -36,14 +31,11 @@ use crate::extent::{judge_quota, length_of, own, wrong_sum};
 use crate::objects::members_of;
 use crate::role::Deed;
 use crate::tokens::HostToken;
-use crate::volume::ServedVolume;
 
 /// The longest request for parts: 29 bytes each.
 const PARTS_BODY_MAX_BYTES: u64 = 128 << 10;
 /// A request for at most this many bytes does not wait for others.
 const SHORT_BYTES: u64 = 1 << 20;
-/// The number of sets that stay open for reading; each has 16 bytes per strip.
-const OPEN_MAX: usize = 256;
 
 /// A set that is being received.
 struct IncomingSet {
@@ -155,7 +147,7 @@ impl LaidExtent {
         LaidExtent { member, name, writer, header, last, length: 0 }
     }
 
-    /// A member that fails gets no more bytes; the other members go on.
+    /// A member that fails gets no more bytes; the other members do.
     fn append(&mut self, bytes: Vec<u8>) {
         if let Ok(writer) = &mut self.writer
             && let Err(error) = writer.append(&bytes)
@@ -173,7 +165,7 @@ impl LaidExtent {
     fn seal(self) -> Result<()> {
         let LaidExtent { member, name, writer, header, last, length } = self;
         match writer.and_then(|writer| writer.seal()) {
-            // An earlier attempt of this request laid it.
+            // An earlier attempt of this request wrote it.
             Err(error)
                 if error.kind() == Kind::Exists
                     && has(&*member, name, (&header, &last), length) =>
@@ -209,60 +201,6 @@ impl StripSink for LaidExtents {
         self.0[slot].append(bytes);
         Ok(())
     }
-}
-
-/// The sets of a volume that are open for reading.
-#[derive(Default)]
-pub(crate) struct OpenSets(Mutex<HashMap<ExtentName, Arc<SetReader>>>);
-
-impl OpenSets {
-    /// Discards the open sets, because the volume has other members now.
-    pub fn discard(&self) {
-        lock(&self.0).clear();
-    }
-
-    fn open(&self, volume: &ServedVolume, name: ExtentName) -> Result<Arc<SetReader>> {
-        if let Some(reader) = lock(&self.0).get(&name) {
-            return Ok(Arc::clone(reader));
-        }
-        let ExtentName::In(_, id) = name else {
-            return Err(Error::new(Kind::Usage, "a label is no stripe set"));
-        };
-        let members = volume.by_number();
-        let reader = Arc::new(SetReader::open(&members, name, volume.id, SetId(id))?);
-        let mut open = lock(&self.0);
-        if open.len() >= OPEN_MAX {
-            open.clear();
-        }
-        open.insert(name, Arc::clone(&reader));
-        Ok(reader)
-    }
-
-    /// Reads a part. A record that does not match its checksums is read again, with each strip
-    /// compared with its checksum.
-    pub fn fetch(&self, volume: &ServedVolume, part: &RunPart) -> Result<FetchedPart> {
-        let read = || read_part(&*self.open(volume, part.name)?, part);
-        read().or_else(|_| {
-            // Extents may have moved since the set was opened.
-            lock(&self.0).remove(&part.name);
-            read()
-        })
-    }
-}
-
-fn read_part(reader: &SetReader, part: &RunPart) -> Result<FetchedPart> {
-    let end = part.offset.checked_add(part.bytes.into());
-    let beyond = || Error::new(Kind::Corrupt, "the range is beyond the end of the stripe set");
-    let range = part.offset..end.ok_or_else(beyond)?;
-    let mut bytes = Vec::with_capacity(part.bytes as usize);
-    let mut report = reader.read(range.clone(), &mut bytes)?;
-    // A part that is one record is checked; the host checks the records in longer parts.
-    let is_record = record::whole_bytes(&bytes).is_ok_and(|length| length == bytes.len() as u64);
-    if is_record && record::parse_clear(&bytes).is_err_and(|it| it.kind() == Kind::Corrupt) {
-        bytes.clear();
-        report = reader.read_verified(range, &mut bytes)?;
-    }
-    Ok(FetchedPart { bytes, rebuilt: report.rebuilt.len() as u64 })
 }
 
 /// Answers with parts of sets, in the order asked.

@@ -41,7 +41,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    Served,
+    ServerOfMember,
     /// It never arrives.
     Lost,
     /// It is carried out, and the answer never arrives.
@@ -116,8 +116,8 @@ impl State {
     fn fate(&mut self, key: &str, is_create: bool, is_known: bool) -> Fate {
         let in_a_row = self.in_a_row.entry(key.to_owned()).or_default();
         let fate = match (self.dice.below(FAULT_ONE_OF), *in_a_row) {
-            (1.., _) | (_, 2..) => Fate::Served,
-            _ if self.is_calm => Fate::Served,
+            (1.., _) | (_, 2..) => Fate::ServerOfMember,
+            _ if self.is_calm => Fate::ServerOfMember,
             _ => match self.dice.below(if is_create { 5 } else { 4 }) {
                 0 | 1 => Fate::AnswerLost,
                 2 => Fate::Lost,
@@ -128,7 +128,7 @@ impl State {
             },
         };
         *in_a_row = match fate {
-            Fate::Served => in_a_row.saturating_sub(1),
+            Fate::ServerOfMember => in_a_row.saturating_sub(1),
             // Others may ask for the same meanwhile: what follows is served for a while.
             Fate::Late => 6,
             _ => *in_a_row + 1,
@@ -260,7 +260,7 @@ impl Client {
                 tokio::time::sleep(there + back).await;
                 Err(cut())
             }
-            Some(Fate::Served) => {
+            Some(Fate::ServerOfMember) => {
                 tokio::time::sleep(there).await;
                 let done = carry_out();
                 tokio::time::sleep(back).await;

@@ -180,7 +180,8 @@ pub fn run(seeds: Range<u64>) {
         failed[0]
     );
     if seeds.end - seeds.start >= 20 {
-        let fates = [Fate::Served, Fate::Lost, Fate::AnswerLost, Fate::Late, Fate::Conflict];
+        let fates =
+            [Fate::ServerOfMember, Fate::Lost, Fate::AnswerLost, Fate::Late, Fate::Conflict];
         assert!(fates.iter().all(|fate| met.contains_key(fate)), "of no use without: {met:?}");
     }
 }

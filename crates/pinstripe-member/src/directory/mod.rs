@@ -43,7 +43,7 @@ use self::writer::DirectoryWriter;
 use crate::watched::goes_on;
 use crate::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PlannedStep,
-    PrefetchHint, Replace, Served, Steps, expect_short, span_of,
+    PrefetchHint, Replace, ServerOfMember, Steps, expect_short, span_of,
 };
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
@@ -442,7 +442,7 @@ impl BatchedMember for DirectoryMember {
         None
     }
 
-    fn served(&self) -> Option<Served> {
+    fn served(&self) -> Option<ServerOfMember> {
         None
     }
 }

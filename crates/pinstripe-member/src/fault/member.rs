@@ -12,7 +12,7 @@ use pinstripe_io::fault::{Faults, Operation, Plan, Statistics, Target, Verdict};
 
 use crate::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, KeptLonger, Member, PlannedStep,
-    PrefetchHint, Replace, Served, batched_of,
+    PrefetchHint, Replace, ServerOfMember, batched_of,
 };
 
 /// A member with faults.
@@ -221,7 +221,7 @@ impl<M: Member> BatchedMember for FaultMember<M> {
     }
 
     /// Only with an empty plan of faults: the extents of a set are calls of this member otherwise.
-    fn served(&self) -> Option<Served> {
+    fn served(&self) -> Option<ServerOfMember> {
         self.faults.is_empty().then(|| batched_of(&self.inner).served())?
     }
 }

@@ -84,7 +84,8 @@ impl Store {
     /// as sealed data can be read, it can also be opened.
     ///
     /// # Errors
-    /// Fails with the errors of the members, when more of them fail than parity replaces.
+    /// Fails with the errors of the members, when more of them fail than parity replaces, or with
+    /// [`Kind::NoSpace`] when a member has no space for the keys.
     pub(crate) fn spread_keys(&self) -> Result<()> {
         self.spread_current(true)
     }
@@ -121,7 +122,8 @@ impl Store {
                 match put {
                     Ok(()) => {}
                     Err(error) if error.kind() == Kind::Exists => {}
-                    Err(_) if spare > 0 => {
+                    // A full member still takes marks, which nobody could verify without the keys.
+                    Err(error) if spare > 0 && error.kind() != Kind::NoSpace => {
                         spare -= 1;
                         is_everywhere = false;
                         break;

@@ -11,7 +11,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, Far, KeptLonger, Member,
-    PlannedStep, PrefetchHint, Replace, Served, SharedMember, batched_of,
+    PlannedStep, PrefetchHint, Replace, ServerOfMember, SharedMember, batched_of,
 };
 
 use crate::look::{assert_same, look};
@@ -131,7 +131,7 @@ impl BatchedMember for Distant {
         batched_of(&self.inner).latency()
     }
 
-    fn served(&self) -> Option<Served> {
+    fn served(&self) -> Option<ServerOfMember> {
         None
     }
 }

@@ -1,7 +1,9 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::{MemoryMember, PlannedStep, Served, TimedMember, conformance, each_whole, span_of};
+use crate::{
+    MemoryMember, PlannedStep, ServerOfMember, TimedMember, conformance, each_whole, span_of,
+};
 use pinstripe_base::error::Kind;
 
 fn with(plan: &str) -> FaultMember<MemoryMember> {
@@ -273,7 +275,7 @@ impl BatchedMember for Recorded {
         Some(Duration::from_millis(80))
     }
 
-    fn served(&self) -> Option<Served> {
+    fn served(&self) -> Option<ServerOfMember> {
         None
     }
 }

@@ -712,3 +712,16 @@ fn a_forget_puts_the_copies_of_its_mark_again_that_a_repair_set_aside() {
     let scenes = vec![scene(Trouble::Nothing, &backup), scene(Trouble::Nothing, &acts)];
     holds(8400128, shape(5, 2, false), scenes);
 }
+
+/// A rotation put its ring on one of two members, the other one was full. An undelete put its mark on
+/// both, with the new keys, and ended well; without the first member, nothing could verify the mark.
+#[test]
+fn what_is_done_after_a_rotation_met_a_full_member_survives_its_loss() {
+    let rotate = act(Verb::KeyRotate, 18311954705207386966, 0);
+    let undelete = act(Verb::Undelete, 1613959387293583312, 0);
+    let scenes = vec![
+        scene(Trouble::Full { member: 7, bytes: 681 }, &[rotate]),
+        scene(Trouble::Nothing, &[undelete]),
+    ];
+    holds(8708391, shape(2, 1, true), scenes);
+}

@@ -16,7 +16,7 @@ use pinstripe_member::gc::{DeletionStep, Lists};
 use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentName, ExtentWriter, KeptLonger, Member, MemoryMember, NewMember,
-    Places, PlannedStep, RemoteMembers, Replace, Served, SharedMember, each_whole, span_of,
+    Places, PlannedStep, RemoteMembers, Replace, ServerOfMember, SharedMember, each_whole, span_of,
 };
 
 /// A member that counts listings as a bucket is asked for them: one for all that is foreseen.
@@ -137,7 +137,7 @@ impl BatchedMember for Far {
         None
     }
 
-    fn served(&self) -> Option<Served> {
+    fn served(&self) -> Option<ServerOfMember> {
         None
     }
 }
