@@ -8,8 +8,8 @@ use std::process::Command;
 use crate::workspace::{Result, Workspace, cargo, succeeds};
 
 const CASES: &[&str] = &[
-    "array", "codec", "kernel", "lab", "walk", "read", "record", "seal", "settings", "split",
-    "backup", "bucket", "catalog", "store",
+    "array", "codec", "kernel", "lab", "walk", "read", "record", "seal", "serve", "settings",
+    "split", "backup", "bucket", "catalog", "store",
 ];
 
 /// Runs one case or all cases; returns false if a case failed.

@@ -144,6 +144,11 @@ impl Pinstripe {
         self.folder.join(number.to_string())
     }
 
+    /// The program.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// A verb without a store, a key or a configuration.
     pub fn bare(&self, verb: &str) -> Command {
         let mut command = Command::new(&self.program);

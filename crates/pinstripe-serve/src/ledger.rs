@@ -14,7 +14,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the file of the ledger")]
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -50,6 +50,8 @@ pub(crate) struct Ledger {
 struct LedgerState {
     file: File,
     owned: HashMap<ExtentName, Owned>,
+    /// The objects in `owned` that were deleted.
+    gone: HashSet<ExtentName>,
     hosts: HashMap<String, HostFacts>,
     /// The sessions that were put since the server started and were not deleted.
     sessions: HashMap<ExtentName, SessionFacts>,
@@ -110,6 +112,7 @@ impl Ledger {
         let mut state = LedgerState {
             file,
             owned: HashMap::new(),
+            gone: HashSet::new(),
             hosts: HashMap::new(),
             sessions: HashMap::new(),
             announced: HashMap::new(),
@@ -207,19 +210,39 @@ impl Ledger {
     /// Forgets an object that was deleted. Its record stays in the file, so that the host's own
     /// repeated deletion is still allowed after a restart.
     pub fn forget(&self, name: ExtentName) {
+        lock(&self.state).forget(name);
+    }
+
+    /// Forgets the objects of a kind that no member has, because another process deleted them.
+    /// Objects that were recorded at `since_seconds` or later may not exist yet.
+    pub(crate) fn settle(&self, kind: ExtentKind, there: &HashSet<[u8; 16]>, since_seconds: i64) {
         let mut state = lock(&self.state);
-        state.sessions.remove(&name);
-        let Some(owned) = state.owned.get_mut(&name) else { return };
-        let (host, bytes) = (owned.host.clone(), std::mem::take(&mut owned.bytes));
-        let host = state.hosts.entry(host).or_default();
-        host.used_bytes = host.used_bytes.saturating_sub(bytes);
-        if matches!(name, ExtentName::In(ExtentKind::Snapshots, _)) {
-            host.snapshots = host.snapshots.saturating_sub(1);
-        }
+        let is_missing = |(name, owned): (&ExtentName, &Owned)| match name {
+            ExtentName::In(of, id) if *of == kind && !there.contains(id) => {
+                (owned.seconds < since_seconds).then_some(*name)
+            }
+            _ => None,
+        };
+        let missing: Vec<_> = state.owned.iter().filter_map(is_missing).collect();
+        missing.into_iter().for_each(|name| state.forget(name));
     }
 }
 
 impl LedgerState {
+    /// Subtracts a deleted object from what its host has, once.
+    fn forget(&mut self, name: ExtentName) {
+        self.sessions.remove(&name);
+        let Some(owned) = self.owned.get(&name).filter(|_| !self.gone.contains(&name)) else {
+            return;
+        };
+        let host = self.hosts.entry(owned.host.clone()).or_default();
+        host.used_bytes = host.used_bytes.saturating_sub(owned.bytes);
+        if matches!(name, ExtentName::In(ExtentKind::Snapshots, _)) {
+            host.snapshots = host.snapshots.saturating_sub(1);
+        }
+        self.gone.insert(name);
+    }
+
     /// The sessions that announced an object.
     fn announced(&self, commit: [u8; 16]) -> impl Iterator<Item = &SessionFacts> {
         self.announced.get(&commit).into_iter().flatten()
@@ -322,6 +345,27 @@ mod tests {
         ledger.forget(pack(1));
         assert_eq!(ledger.used_bytes("ant"), 0);
         assert!(ledger.is_of(pack(1), "ant"));
+    }
+
+    #[test]
+    fn a_deletion_counts_once_and_also_if_another_process_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(&dir.path().join("ledger")).unwrap();
+        let snapshot = |byte| ExtentName::In(ExtentKind::Snapshots, [byte; 16]);
+        for byte in 1..4 {
+            assert!(ledger.record(snapshot(byte), owned("ant", 0)).unwrap());
+            assert!(ledger.record(pack(byte), owned("ant", 10)).unwrap());
+        }
+        // Each member is asked to delete the snapshot.
+        (0..3).for_each(|_| ledger.forget(snapshot(1)));
+        assert_eq!(ledger.host("ant").snapshots, 2);
+        let there = HashSet::from([[3; 16]]);
+        // The objects were recorded at 5 seconds.
+        ledger.settle(ExtentKind::Packs, &there, 5);
+        assert_eq!(ledger.used_bytes("ant"), 30);
+        (0..2).for_each(|_| ledger.settle(ExtentKind::Packs, &there, 6));
+        ledger.settle(ExtentKind::Snapshots, &there, 6);
+        assert_eq!((ledger.used_bytes("ant"), ledger.host("ant").snapshots), (10, 1));
     }
 
     #[test]

@@ -47,6 +47,8 @@ use crate::volume::ServedVolume;
 const CONNECTIONS_MAX: u64 = 16 << 10;
 /// The most connections that wait to be accepted, if the system allows as many.
 const QUEUE: i32 = 4096;
+/// The job that deletes objects without a request to the server.
+const GC: &str = "gc";
 /// The deadline of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The longest time that a connection may stay idle or send a header.
@@ -238,10 +240,14 @@ impl StoreServer {
 
     fn run_jobs(&self, ends: &AtomicBool) {
         let events = &self.app.events;
+        self.app.settle_ledgers();
         let ended = |name: &str, result: &Result<JobResult>| match result {
             Ok(result) => {
                 let what = format!("job {name}: {} {}", outcome(result), result.messages);
                 events.add(!result.is_good(), what.trim_end());
+                if name == GC {
+                    self.app.settle_ledgers();
+                }
             }
             Err(error) => events.add(true, format!("the result of job {name} is lost: {error}")),
         };

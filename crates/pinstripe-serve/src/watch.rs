@@ -1,11 +1,13 @@
 //! Checks the members from time to time, collects the state for the page and the metrics, and
 //! raises alarms.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pinstripe_base::clock;
 use pinstripe_base::sync::lock;
+use pinstripe_member::ExtentKind;
 
 use crate::alarms::{AlarmChange, AlarmMessage};
 use crate::app::{App, VolumeState};
@@ -14,7 +16,10 @@ use crate::status::{
     HostStatus, MemberState, VolumeStatus, absent, conditions, conditions_of_jobs, look,
 };
 use crate::tokens::HostToken;
+use crate::volume::ServedVolume;
 
+/// An object that was recorded within this time may not exist yet.
+const RECENT_SECONDS: i64 = 3600;
 /// The interval between two checks.
 const EVERY: Duration = Duration::from_secs(5);
 
@@ -91,6 +96,18 @@ impl App {
         states
     }
 
+    /// Corrects the ledgers after deletions by processes that use the members directly.
+    pub(crate) fn settle_ledgers(&self) {
+        let since_seconds = clock::now().0 - RECENT_SECONDS;
+        for served in self.volumes.iter().filter(|it| it.volume().is_store) {
+            for kind in [ExtentKind::Packs, ExtentKind::Index, ExtentKind::Snapshots] {
+                if let Some(there) = names_of(&served.volume(), kind) {
+                    served.ledger.settle(kind, &there, since_seconds);
+                }
+            }
+        }
+    }
+
     fn log_alarm(&self, message: &AlarmMessage) {
         let AlarmMessage { subject, what, .. } = message;
         match message.change {
@@ -105,4 +122,13 @@ impl App {
         let members = stores.flat_map(|it| lock(&it.members).clone());
         members.filter_map(|it| Some((it.number, clock::since(it.silent_since?)))).collect()
     }
+}
+
+/// The names of a kind on any member; `None` if not all members are present and answer.
+fn names_of(volume: &ServedVolume, kind: ExtentKind) -> Option<HashSet<[u8; 16]>> {
+    let mut names = HashSet::new();
+    for member in volume.members.values().filter(|_| volume.absent.is_empty()) {
+        names.extend(member.names(kind).ok()?);
+    }
+    volume.absent.is_empty().then_some(names)
 }

@@ -13,6 +13,7 @@ mod lab;
 mod read;
 mod record;
 mod seal;
+mod serve;
 mod settings;
 mod split;
 mod store;
@@ -48,6 +49,7 @@ pub const ALL: &[Case] = &[
     Case { name: "record", about: record::ABOUT, run: record::run },
     Case { name: "read", about: read::ABOUT, run: read::run },
     Case { name: "seal", about: seal::ABOUT, run: seal::run },
+    Case { name: "serve", about: serve::ABOUT, run: serve::run },
     Case { name: "settings", about: settings::ABOUT, run: settings::run },
     Case { name: "split", about: split::ABOUT, run: split::run },
     Case { name: "store", about: store::ABOUT, run: store::run },
