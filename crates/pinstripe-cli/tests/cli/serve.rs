@@ -474,6 +474,32 @@ fn ten_thousand_idle_connections_do_not_stop_the_server() {
     }
 }
 
+#[test]
+fn packs_are_sent_once_and_their_parity_is_computed_by_the_server() {
+    let stand = Stand::with_store();
+    std::fs::write(stand.path("src/large"), noise(1, 3_000_000)).unwrap();
+    let server = Serving::start(&stand, &format!("{LISTEN} --access-log {{}}/log"));
+    done(&stand, "ant", &format!("connect {}", join(&stand, "ant", "append-restore")));
+    done(&stand, "ant", "backup src");
+    let count = |method: &str, part: &str| {
+        let log = std::fs::read_to_string(stand.path("log")).unwrap();
+        let is_it = |line: &&str| line.contains(&format!("\"{method}\"")) && line.contains(part);
+        log.lines().filter(is_it).count()
+    };
+    assert!(count("POST", "/pack/packs/") > 0 && count("POST", "/pack/index/") > 0);
+    assert_eq!(count("PUT", "/extent/packs/") + count("PUT", "/extent/index/"), 0);
+    // Content is read back by parts of sets, and rebuilt where the strips are.
+    std::fs::remove_dir_all(stand.path("m1/packs")).unwrap();
+    done(&stand, "bee", &format!("connect {}", join(&stand, "bee", "admin")));
+    done(&stand, "bee", "restore latest --to out");
+    stand.assert_source_is_at("out");
+    assert!(count("POST", "/fetch") > 0);
+    assert_eq!(server.terminate(), 0);
+    // A repair by a process that uses the members finds the sets as if it had written them.
+    done(&stand, "server", "repair --store m0");
+    done(&stand, "server", "check --read-data --store m0");
+}
+
 /// The faults below a server: a disk that fails, lies, is cut short, hangs.
 #[test]
 fn bad_disks_below_a_server_cost_no_data() {
