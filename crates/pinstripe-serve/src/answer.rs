@@ -13,7 +13,7 @@ pub(crate) fn answer(result: Result<Response>) -> Response {
 }
 
 /// The answer that sends an error.
-fn refusal(error: &Error) -> Response {
+pub(crate) fn refusal(error: &Error) -> Response {
     let status = match error.kind() {
         Kind::NotAllowed => StatusCode::FORBIDDEN,
         Kind::NotFound => StatusCode::NOT_FOUND,

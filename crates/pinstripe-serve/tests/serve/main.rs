@@ -4,6 +4,7 @@
 
 mod alarms;
 mod browser;
+mod certificates;
 mod cuts;
 mod hostile;
 mod page;
