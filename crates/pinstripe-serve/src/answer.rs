@@ -21,6 +21,7 @@ pub(crate) fn refusal(error: &Error) -> Response {
         Kind::Usage => StatusCode::BAD_REQUEST,
         Kind::Corrupt => StatusCode::UNPROCESSABLE_ENTITY,
         Kind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+        Kind::WrongMember => StatusCode::MISDIRECTED_REQUEST,
         Kind::Busy => StatusCode::TOO_MANY_REQUESTS,
         Kind::Unanswered => StatusCode::GATEWAY_TIMEOUT,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -109,8 +109,8 @@ impl App {
         let token = self.gate.admit(headers)?;
         let is_it = |it: &VolumeState| it.volume().id.to_string() == volume;
         let served = self.volumes.iter().position(is_it);
-        let served =
-            served.ok_or_else(|| Error::new(Kind::NotFound, "this server has no such volume"))?;
+        let served = served
+            .ok_or_else(|| Error::new(Kind::WrongMember, "this server has no such volume"))?;
         match token.volume == volume {
             true => Ok((token, served)),
             false => Err(Error::new(Kind::NotAllowed, "this token is for another store")),
@@ -120,10 +120,9 @@ impl App {
     /// Admits a request for a member.
     pub fn admit(&self, headers: &HeaderMap, volume: &str, member: &str) -> Result<Admitted> {
         let (token, served) = self.admit_to_volume(headers, volume)?;
-        let unknown = || Error::new(Kind::NotFound, "this server has no such member");
-        let number: u16 = member.parse().map_err(|_| unknown())?;
-        let member =
-            self.volumes[served].volume().members.get(&number).cloned().ok_or_else(unknown)?;
+        let unknown = |_| Error::new(Kind::WrongMember, "this server has no such member");
+        let number: u16 = member.parse().map_err(unknown)?;
+        let member = Arc::clone(self.volumes[served].volume().member(number)?);
         Ok(Admitted { token, served, number, member })
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_member::SharedMember;
 use pinstripe_remote::VolumeFacts;
@@ -23,6 +24,18 @@ pub struct ServedVolume {
 }
 
 impl ServedVolume {
+    /// The member with a number.
+    ///
+    /// # Errors
+    /// The errors never say that something is not found: that would be a statement about an extent
+    /// of the member.
+    pub(crate) fn member(&self, number: u16) -> Result<&SharedMember> {
+        self.members.get(&number).ok_or_else(|| match self.absent.contains_key(&number) {
+            true => Error::new(Kind::Io, format!("member {number} is absent at the server")),
+            false => Error::new(Kind::WrongMember, "this server has no such member"),
+        })
+    }
+
     pub(crate) fn facts(&self) -> VolumeFacts {
         VolumeFacts {
             id: self.id.to_string(),

@@ -25,6 +25,7 @@ pub struct StoreFixture {
     pub address: SocketAddr,
     pub volume: StoreId,
     pub pin: KeyPin,
+    pub server: Arc<StoreServer>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -125,13 +126,13 @@ fn begin(
         jobs: JobPlans::default(),
         alarms,
     };
-    let server =
-        StoreServer::from_socket(StoreServer::listen_at(address).unwrap(), options).unwrap();
+    let socket = StoreServer::listen_at(address).unwrap();
+    let server = Arc::new(StoreServer::from_socket(socket, options).unwrap());
     let address = server.address().unwrap();
     let ends = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&ends);
-    let thread = Some(std::thread::spawn(move || server.run(&flag, &|| ())));
-    StoreFixture { state, address, volume: id, pin, ends, thread }
+    let (flag, running) = (Arc::clone(&ends), Arc::clone(&server));
+    let thread = Some(std::thread::spawn(move || running.run(&flag, &|| ())));
+    StoreFixture { state, address, volume: id, pin, server, ends, thread }
 }
 
 impl StoreFixture {
