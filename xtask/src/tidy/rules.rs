@@ -89,7 +89,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
         "pinstripe-remote",
         &["pinstripe-base", "pinstripe-io", "pinstripe-member", "pinstripe-testing"],
     ),
-    // The server knows members and no store.
+    // The server knows members and no store: `pinstripe` is for its tests alone.
     (
         "pinstripe-serve",
         &[
@@ -97,6 +97,9 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-io",
             "pinstripe-member",
             "pinstripe-remote",
+            "pinstripe-stripe",
+            "pinstripe",
+            "pinstripe-sim",
             "pinstripe-testing",
         ],
     ),

@@ -11,4 +11,6 @@ mod page;
 mod roles;
 mod seam;
 mod setup;
+mod site;
+mod stores;
 mod together;

@@ -2,34 +2,28 @@
 //! makes the store whole; where it does not, everything earlier is untouched.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
 
 use pinstripe::index::Index;
 use pinstripe::redundancy;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{DirectoryMember, ExtentKind, ExtentName, Member};
-use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};
 
 use crate::look::{Tree, look};
-use crate::support::{
-    Image, Ledger, NoWait, Site, assert_whole, backup, check, noise, repair, small_tree,
-};
+use crate::suites::SuiteSite;
+use crate::support::{Image, Ledger, Seen, assert_whole, backup, check, noise, repair, small_tree};
 
 /// A store with one snapshot, and a source that has changed since.
-struct Bench {
-    site: Site,
+struct Bench<S> {
+    site: S,
     image: Image,
     first: (Snapshot, Tree),
     second_tree: Tree,
 }
 
-impl Bench {
+impl<S: SuiteSite> Bench<S> {
     fn new(members: usize, parity: u8) -> Self {
-        let site = Site::new(members, parity);
+        let site = S::new(members, parity);
         small_tree(&site.source(), 1);
         let first = (site.save(), look(&site.source()));
         let image = site.image();
@@ -64,18 +58,29 @@ const POINTS: &[&str] = &[
 ];
 
 /// Those of them at which one failure more than parity replaces ends a backup.
-fn points_that_matter(parity: u8) -> impl Iterator<Item = &'static str> {
+fn points_that_matter<S: SuiteSite>(
+    site: &S,
+    parity: u8,
+) -> impl Iterator<Item = &'static str> + use<S> {
     // Packs of pages lie on one member each without parity: another one may have them.
     let passed_over = (parity == 0).then_some("op=seal,room=packs,after=1");
-    POINTS.iter().copied().filter(move |point| Some(*point) != passed_over)
+    points(site).filter(move |point| Some(*point) != passed_over)
 }
 
-#[test]
-fn a_member_that_fails_is_done_without_and_repaired_later() {
+/// The points that a backup reaches.
+fn points<S: SuiteSite>(site: &S) -> impl Iterator<Item = &'static str> + use<S> {
+    let is_reached = |point: &&str| !point.contains("op=append,room=packs,after=");
+    let counts = site.counts_calls();
+    let reached = POINTS.iter().copied().filter(move |point| counts || is_reached(point));
+    // From the last point on, because the snapshot is the object that counts.
+    reached.rev().step_by(S::stride())
+}
+
+pub fn a_member_that_fails_is_done_without_and_repaired_later<S: SuiteSite>() {
     for (members, parity) in [(4, 1_u8), (5, 2)] {
-        let bench = Bench::new(members, parity);
+        let bench = Bench::<S>::new(members, parity);
         let site = &bench.site;
-        for point in POINTS {
+        for point in points(site) {
             site.put_image(&bench.image);
             let faults: Vec<_> =
                 (0..parity).map(|n| format!("{point},member={},error=EIO", 1 + 2 * n)).collect();
@@ -87,9 +92,9 @@ fn a_member_that_fails_is_done_without_and_repaired_later() {
             let degraded = ledger.degraded();
             assert_eq!(degraded.len(), usize::from(parity), "{point}: {:#?}", ledger.seen());
             assert!(degraded.iter().all(|seen| seen.kind == Kind::Io), "{degraded:#?}");
-            for n in 0..usize::from(parity) {
-                let name = format!("m{}", 1 + 2 * n);
-                assert!(degraded.iter().any(|seen| seen.place.ends_with(&name)), "{degraded:#?}");
+            for n in 0..parity {
+                let is_named = |seen: &Seen| site.is_place_of(&seen.place, 1 + 2 * usize::from(n));
+                assert!(degraded.iter().any(is_named), "{degraded:#?}");
             }
             // As it was left, then repaired.
             let mut store = site.store();
@@ -104,12 +109,11 @@ fn a_member_that_fails_is_done_without_and_repaired_later() {
     }
 }
 
-#[test]
-fn one_failure_more_than_parity_ends_the_backup_and_hurts_nothing() {
+pub fn one_failure_more_than_parity_ends_the_backup_and_hurts_nothing<S: SuiteSite>() {
     for parity in [0_u8, 1] {
-        let bench = Bench::new(3, parity);
+        let bench = Bench::<S>::new(3, parity);
         let site = &bench.site;
-        for point in points_that_matter(parity) {
+        for point in points_that_matter(site, parity) {
             site.put_image(&bench.image);
             let faults: Vec<_> =
                 (0..=parity).map(|n| format!("{point},member={n},error=EIO")).collect();
@@ -128,12 +132,11 @@ fn one_failure_more_than_parity_ends_the_backup_and_hurts_nothing() {
 }
 
 /// A full member ended the backup, although the others sufficed.
-#[test]
-fn a_full_member_is_passed_over_where_parity_allows_and_else_ends_the_backup() {
+pub fn a_full_member_is_passed_over_where_parity_allows_and_else_ends_the_backup<S: SuiteSite>() {
     for (parity, code) in [(0_u8, "ENOSPC"), (1, "ENOSPC"), (1, "EDQUOT")] {
-        let bench = Bench::new(3, parity);
+        let bench = Bench::<S>::new(3, parity);
         let site = &bench.site;
-        for point in points_that_matter(parity) {
+        for point in points_that_matter(site, parity) {
             site.put_image(&bench.image);
             let store = site.store_with_faults(&format!("{point},member=1,error={code}"));
             let ledger = Ledger::new();
@@ -150,7 +153,7 @@ fn a_full_member_is_passed_over_where_parity_allows_and_else_ends_the_backup() {
             ledger.assert_no_losses();
             let degraded = ledger.degraded();
             assert_eq!(degraded.len(), 1, "{point}: {degraded:#?}");
-            assert!(degraded[0].place.ends_with("m1"), "{point}: {degraded:#?}");
+            assert!(site.is_place_of(&degraded[0].place, 1), "{point}: {degraded:#?}");
             assert_eq!(degraded[0].kind, Kind::NoSpace);
             let mut store = site.store();
             site.assert_restores(&store, &second, &bench.second_tree);
@@ -165,7 +168,7 @@ fn a_full_member_is_passed_over_where_parity_allows_and_else_ends_the_backup() {
 
 /// Whether a snapshot can be read without any one of the members but the one that ran full: a pack
 /// that was open on that one had no parity left.
-fn assert_survives_each_loss(site: &Site, snapshot: &Snapshot, tree: &Tree) {
+fn assert_survives_each_loss<S: SuiteSite>(site: &S, snapshot: &Snapshot, tree: &Tree) {
     let aside = site.path("aside");
     for (number, member) in site.members.iter().enumerate() {
         fs::rename(member, &aside).unwrap();
@@ -173,13 +176,14 @@ fn assert_survives_each_loss(site: &Site, snapshot: &Snapshot, tree: &Tree) {
         site.assert_restores(&store, snapshot, tree);
         fs::rename(&aside, member).unwrap();
     }
+    // A server in front of the members sees again that all are there.
+    drop(site.store());
 }
 
 /// A member that fails amid a backup took the parity from all packs that were open then.
-#[test]
-fn what_was_open_on_a_member_that_fails_is_laid_again_with_its_parity() {
+pub fn what_was_open_on_a_member_that_fails_is_laid_again_with_its_parity<S: SuiteSite>() {
     for fault in ["op=append,room=packs,member=1,after=1,error=EIO", "op=seal,member=1,error=EIO"] {
-        let bench = Bench::new(4, 1);
+        let bench = Bench::<S>::new(4, 1);
         let site = &bench.site;
         let ledger = Ledger::new();
         let store = site.store_with_faults(fault);
@@ -197,9 +201,8 @@ fn what_was_open_on_a_member_that_fails_is_laid_again_with_its_parity() {
 }
 
 /// Of more full members than parity replaces nothing new is begun.
-#[test]
-fn more_full_members_than_parity_replaces_end_the_backup() {
-    let bench = Bench::new(4, 1);
+pub fn more_full_members_than_parity_replaces_end_the_backup<S: SuiteSite>() {
+    let bench = Bench::<S>::new(4, 1);
     let site = &bench.site;
     let full = "op=append,room=packs,member=1,error=ENOSPC;\
                 op=append,room=packs,member=2,after=3,error=ENOSPC";
@@ -209,9 +212,8 @@ fn more_full_members_than_parity_replaces_end_the_backup() {
     bench.assert_first_is_whole();
 }
 
-#[test]
-fn writes_that_are_lost_or_torn_are_healed() {
-    let bench = Bench::new(4, 1);
+pub fn writes_that_are_lost_or_torn_are_healed<S: SuiteSite>() {
+    let bench = Bench::<S>::new(4, 1);
     let site = &bench.site;
     for fault in [
         "op=append,member=2,after=3,times=1,lost=yes",
@@ -220,7 +222,10 @@ fn writes_that_are_lost_or_torn_are_healed() {
         "op=append,member=2,torn=0",
         "op=put,member=2,room=snapshots,torn=20",
         "op=put,member=2,room=snapshots,lost=yes",
-    ] {
+    ]
+    .into_iter()
+    .step_by(S::stride())
+    {
         site.put_image(&bench.image);
         let store = site.store_with_faults(fault);
         let second = backup(&store, &site.source(), &Ledger::new()).unwrap();
@@ -236,9 +241,8 @@ fn writes_that_are_lost_or_torn_are_healed() {
     }
 }
 
-#[test]
-fn reads_that_fail_lie_or_end_early_are_healed() {
-    let bench = Bench::new(4, 1);
+pub fn reads_that_fail_lie_or_end_early_are_healed<S: SuiteSite>() {
+    let bench = Bench::<S>::new(4, 1);
     let site = &bench.site;
     let (snapshot, tree) = &bench.first;
     for fault in [
@@ -262,9 +266,8 @@ fn reads_that_fail_lie_or_end_early_are_healed() {
 }
 
 /// A member whose directories cannot even be listed.
-#[test]
-fn a_member_that_cannot_be_listed_is_done_without() {
-    let bench = Bench::new(4, 1);
+pub fn a_member_that_cannot_be_listed_is_done_without<S: SuiteSite>() {
+    let bench = Bench::<S>::new(4, 1);
     let site = &bench.site;
     let (snapshot, tree) = &bench.first;
     for fault in ["op=list,member=2,error=EIO", "member=2,error=EIO"] {
@@ -275,7 +278,7 @@ fn a_member_that_cannot_be_listed_is_done_without() {
         ledger.assert_no_losses();
         assert!(outcome.repairable > 0 && outcome.lost == 0, "{fault}: {outcome:?}");
     }
-    let store = Site::new(2, 0);
+    let store = S::new(2, 0);
     small_tree(&store.source(), 1);
     let snapshot = store.save();
     let open = store.store_with_faults("op=list,member=1,error=EIO");
@@ -288,149 +291,4 @@ fn a_member_that_cannot_be_listed_is_done_without() {
         &Ledger::new(),
     );
     assert_eq!(error.unwrap_err().kind(), Kind::Io);
-}
-
-fn fill_a_real_file_system(site: &Site) {
-    site.init(1, "4K", Arc::new(NoWait)).unwrap();
-    small_tree(&site.source(), 1);
-    let (first, tree) = (site.save(), look(&site.source()));
-    // Content that fits on every member, for gc to delete. Whether anything of the huge file gets
-    // onto the small member depends on how the workers divide it among packs.
-    fs::write(site.source().join("fits"), noise(4, 100_000)).unwrap();
-    let fitting = site.save();
-    fs::remove_file(site.source().join("fits")).unwrap();
-    fs::write(site.source().join("huge"), noise(3, 6 << 20)).unwrap();
-    let ledger = Ledger::new();
-    let store = site.store();
-    let second = backup(&store, &site.source(), &ledger).unwrap();
-    drop(store);
-    ledger.assert_no_losses();
-    let degraded = ledger.degraded();
-    assert_eq!(degraded.len(), 1, "{:#?}", ledger.seen());
-    assert!(degraded[0].place.ends_with("m1") && degraded[0].kind == Kind::NoSpace);
-    let after = site.image();
-    let half_done =
-        |path: &std::path::PathBuf| site.members.iter().any(|m| path.starts_with(m.join("tmp")));
-    assert!(!after.0.keys().any(half_done), "a half object");
-    let huge = look(&site.source());
-    let store = site.store();
-    site.assert_restores(&store, &first, &tree);
-    site.assert_restores(&store, &second, &huge);
-    let ledger = Ledger::new();
-    check(&store, true, &ledger);
-    ledger.assert_no_losses();
-    drop(store);
-
-    // To the last byte: forgetting and deleting work all the same.
-    fs::remove_file(site.source().join("huge")).unwrap();
-    // What was laid on the small member has taken its room: it is passed over by now.
-    let third = backup(&site.store(), &site.source(), &Ledger::new()).unwrap();
-    let tree = look(&site.source());
-    fill(&site.members[1].join("filler"));
-    let full = DirectoryMember::open(&site.members[1]).unwrap();
-    let name = ExtentName::In(ExtentKind::Checkpoints, [7; 16]);
-    assert_eq!(full.put(name, &[7; 9000]).unwrap_err().kind(), Kind::NoSpace);
-    let before = bytes(site);
-    for snapshot in [&first, &fitting, &second] {
-        crate::gc::forget_one(&site.store(), snapshot);
-    }
-    let outcome = crate::gc::collect_with(&site.store());
-    assert_eq!(outcome.deleted_snapshots, 3, "{outcome:?}");
-    assert!(bytes(site) < before, "{} of {before}", bytes(site));
-    site.assert_restores(&site.store(), &third, &tree);
-    // A member that is full is passed over from the start.
-    fill(&site.members[1].join("filler"));
-    fs::write(site.source().join("later"), noise(8, 20_000)).unwrap();
-    let ledger = Ledger::new();
-    let last = backup(&site.store(), &site.source(), &ledger).unwrap();
-    assert_eq!(ledger.degraded().len(), 1, "{:#?}", ledger.seen());
-    assert_eq!(ledger.get(Counter::Losses), 0);
-    site.assert_restores(&site.store(), &last, &look(&site.source()));
-    // With room again it is written to as before.
-    fs::remove_file(site.members[1].join("filler")).unwrap();
-    repair(&mut site.store(), &Ledger::new());
-    fs::write(site.source().join("later"), noise(9, 20_000)).unwrap();
-    site.save();
-    assert_whole(&site.store());
-}
-
-/// Bytes of packs on the member that is full.
-fn bytes(site: &Site) -> u64 {
-    let full = DirectoryMember::open(&site.members[1]).unwrap();
-    full.list(ExtentKind::Packs).unwrap().into_iter().map(|(_, bytes)| bytes).sum()
-}
-
-/// Takes all room of a file system.
-fn fill(path: &Path) {
-    let mut file = fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
-    for step in [64 << 10, 4096, 1] {
-        while std::io::Write::write(&mut file, &vec![1; step]).is_ok_and(|it| it > 0) {}
-    }
-}
-
-#[test]
-fn a_member_on_a_full_tmpfs_is_told_and_nothing_is_lost() {
-    let test = "a_member_on_a_full_tmpfs_is_told_and_nothing_is_lost";
-    in_own_mounts(test, || {
-        let site = Site::bare(3);
-        fs::create_dir(&site.members[1]).unwrap();
-        if !mount("tmpfs", "size=1m", Path::new("tmpfs"), &site.members[1]) {
-            return skipped(test, "no tmpfs can be mounted here");
-        }
-        fill_a_real_file_system(&site);
-        unmount(&site.members[1]);
-    });
-}
-
-#[test]
-fn a_member_on_a_full_ext4_is_told_and_nothing_is_lost() {
-    let test = "a_member_on_a_full_ext4_is_told_and_nothing_is_lost";
-    in_own_mounts(test, || {
-        let site = Site::bare(3);
-        let disk = site.path("disk");
-        fs::File::create(&disk).unwrap().set_len(2 << 20).unwrap();
-        let made = Command::new("mkfs.ext4").args(["-q", "-O", "^has_journal"]).arg(&disk).status();
-        if !made.is_ok_and(|status| status.success()) {
-            return pinstripe_testing::not_installed(test, "mkfs.ext4");
-        }
-        fs::create_dir(&site.members[1]).unwrap();
-        if !mount("ext4", "loop", &disk, &site.members[1]) {
-            return skipped(test, "no image can be mounted here");
-        }
-        fill_a_real_file_system(&site);
-        unmount(&site.members[1]);
-    });
-}
-
-/// The file system of a store without parity had no free inode: nothing could be forgotten or deleted.
-#[test]
-fn a_store_without_a_free_inode_forgets_and_deletes() {
-    let test = "a_store_without_a_free_inode_forgets_and_deletes";
-    in_own_mounts(test, || {
-        let site = Site::bare(1);
-        fs::create_dir(&site.members[0]).unwrap();
-        let options = "size=60m,nr_inodes=200";
-        if !mount("tmpfs", options, Path::new("tmpfs"), &site.members[0]) {
-            return skipped(test, "no tmpfs can be mounted here");
-        }
-        site.init(0, "4K", Arc::new(NoWait)).unwrap();
-        let snapshots: Vec<_> = (0..4)
-            .map(|seed| {
-                small_tree(&site.source(), seed);
-                site.save()
-            })
-            .collect();
-        let others = (0..).map(|number| site.members[0].join(format!("other-{number}")));
-        let made = others.take_while(|other| fs::File::create(other).is_ok()).count();
-        assert!(made < 200, "the inodes have an end");
-        for snapshot in &snapshots[..3] {
-            crate::gc::forget_one(&site.store(), snapshot);
-        }
-        let outcome = crate::gc::collect_with(&site.store());
-        assert_eq!(outcome.deleted_snapshots, 3, "{outcome:?}");
-        let ledger = Ledger::new();
-        check(&site.store(), true, &ledger);
-        ledger.assert_no_losses();
-        unmount(&site.members[0]);
-    });
 }

@@ -26,15 +26,15 @@ use pinstripe_member::{ExtentKind, ExtentName, envelope, snapshot};
 use pinstripe_stripe::{Credential, NewSlot, RootKey, Voucher};
 
 use crate::look::{Tree, look};
+use crate::suites::SuiteSite;
 use crate::support::{
-    Image, Ledger, Site, backup, check, limits, new_slot, read_files, remove_tree, repair,
-    small_tree,
+    Image, Ledger, backup, check, limits, new_slot, read_files, remove_tree, repair, small_tree,
 };
 
 /// A store with two snapshots, one forgotten and one taken back, and what its members held before
 /// the last of them: what a hostile member may put back.
-struct World {
-    site: Site,
+struct World<S> {
+    site: S,
     /// The forgotten one. Once gc has taken it, and its tombstone too, nothing tells it from a true
     /// one when a member puts it back: a backup made it.
     gone: Snapshot,
@@ -47,11 +47,11 @@ struct World {
     evil: Vec<usize>,
 }
 
-impl World {
+impl<S: SuiteSite> World<S> {
     fn new(is_sealed: bool, members: usize, parity: u8, evil: &[usize]) -> Self {
         let site = match is_sealed {
-            true => Site::new(members, parity),
-            false => Site::clear(members, parity),
+            true => S::new(members, parity),
+            false => S::clear(members, parity),
         };
         let mut saved = Vec::new();
         let mut earlier = None;
@@ -129,14 +129,14 @@ impl World {
     }
 }
 
-fn forget(site: &Site, snapshot: &Snapshot) {
+fn forget<S: SuiteSite>(site: &S, snapshot: &Snapshot) {
     let names = [snapshot.id.to_string()];
     let options =
         ForgetOptions { choice: ForgetChoice::Named(&names), dry_run: false, allow_empty: false };
     forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
 }
 
-fn collect(site: &Site, through: usize) -> pinstripe_base::error::Result<gc::GcOutcome> {
+fn collect<S: SuiteSite>(site: &S, through: usize) -> pinstripe_base::error::Result<gc::GcOutcome> {
     let options = gc::GcOptions {
         max_waste: 0.0,
         dry_run: false,
@@ -169,7 +169,7 @@ const VERBS: [Verb; 7] = [
     Verb::AddMember,
 ];
 
-impl World {
+impl<S: SuiteSite> World<S> {
     /// Does it through an honest member. A verb may refuse; it may not harm.
     fn act(&mut self, verb: Verb) -> Result<(), pinstripe_base::error::Error> {
         let honest = self.honest();
@@ -227,7 +227,7 @@ fn in_gc(object: &GcObject) -> ExtentName {
 }
 
 /// Everything that there is, condemned.
-fn everything(world: &World) -> Lists {
+fn everything<S: SuiteSite>(world: &World<S>) -> Lists {
     let store = world.store();
     let mut packs: Vec<SetId> =
         index::sets_in(&store, ExtentKind::Packs).unwrap().into_keys().collect();
@@ -237,7 +237,7 @@ fn everything(world: &World) -> Lists {
     Lists { packs, snapshots, abandoned: Vec::new() }
 }
 
-fn step(world: &World, step: DeletionStep) -> GcObject {
+fn step<S: SuiteSite>(world: &World<S>, step: DeletionStep) -> GcObject {
     GcObject {
         store: world.config().store,
         condemnation: CondemnationId([6; 16]),
@@ -315,7 +315,7 @@ const ATTACKS: [Attack; 18] = [
 ];
 
 impl Attack {
-    fn strike(self, world: &World, has_mac: bool) {
+    fn strike<S: SuiteSite>(self, world: &World<S>, has_mac: bool) {
         let store = world.config().store;
         let plant = |name, framed: &[u8]| world.plant(name, &forged(name, framed, has_mac));
         match self {
@@ -407,7 +407,7 @@ impl Attack {
 
 const REACH: pinstripe::Quorum = pinstripe::Quorum::Backup;
 
-impl World {
+impl<S: SuiteSite> World<S> {
     /// Labels that say something else than the honest ones.
     fn relabel(&self, attack: Attack, has_mac: bool) {
         for evil in &self.evil {
@@ -530,8 +530,14 @@ impl World {
 }
 
 /// One attack, then every verb; what honest members say is all that is believed.
-fn play(is_sealed: bool, members: usize, parity: u8, evil: &[usize], attacks: &[(Attack, bool)]) {
-    let mut world = World::new(is_sealed, members, parity, evil);
+fn play<S: SuiteSite>(
+    is_sealed: bool,
+    members: usize,
+    parity: u8,
+    evil: &[usize],
+    attacks: &[(Attack, bool)],
+) {
+    let mut world = World::<S>::new(is_sealed, members, parity, evil);
     let what = format!("{attacks:?} by {evil:?} of {members}, sealed: {is_sealed}");
     attacks.iter().for_each(|(attack, has_mac)| attack.strike(&world, *has_mac));
     world.assert_honest(&what);
@@ -546,29 +552,25 @@ fn play(is_sealed: bool, members: usize, parity: u8, evil: &[usize], attacks: &[
     world.assert_whole_without_the_liars(&what);
 }
 
-#[test]
-fn one_member_of_four_deletes_nothing_of_a_sealed_store() {
-    for attack in ATTACKS {
-        play(true, 4, 1, &[2], &[(attack, (attack as usize).is_multiple_of(2))]);
+pub fn one_member_of_four_deletes_nothing_of_a_sealed_store<S: SuiteSite>() {
+    for attack in ATTACKS.into_iter().step_by(S::stride()) {
+        play::<S>(true, 4, 1, &[2], &[(attack, (attack as usize).is_multiple_of(2))]);
     }
 }
 
-#[test]
-#[ignore = "with --all: it takes 4 s, and the same of a sealed store is in the gate"]
-fn one_member_of_four_deletes_nothing_of_a_plain_store() {
-    for attack in ATTACKS {
-        play(false, 4, 1, &[2], &[(attack, false)]);
+pub fn one_member_of_four_deletes_nothing_of_a_plain_store<S: SuiteSite>() {
+    for attack in ATTACKS.into_iter().step_by(S::stride()) {
+        play::<S>(false, 4, 1, &[2], &[(attack, false)]);
     }
 }
 
-#[test]
-fn as_many_members_as_parity_replaces_delete_nothing_together() {
-    for is_sealed in [true, false] {
-        for has_mac in [true, false] {
-            let all = ATTACKS.map(|attack| (attack, has_mac));
-            play(is_sealed, 6, 2, &[1, 4], &all[..7]);
-            play(is_sealed, 6, 2, &[0, 3], &all[7..]);
-        }
+pub fn as_many_members_as_parity_replaces_delete_nothing_together<S: SuiteSite>() {
+    let kinds = [(true, true), (true, false), (false, true), (false, false)];
+    // At a distance, none: it is the longest of these tests.
+    for (is_sealed, has_mac) in kinds.into_iter().skip(S::stride() - 1) {
+        let all = ATTACKS.map(|attack| (attack, has_mac));
+        play::<S>(is_sealed, 6, 2, &[1, 4], &all[..7]);
+        play::<S>(is_sealed, 6, 2, &[0, 3], &all[7..]);
     }
 }
 
@@ -582,13 +584,13 @@ impl Dice {
 }
 
 /// Attacks and verbs in an order that the seed draws.
-fn play_seed(seed: u64) {
+fn play_seed<S: SuiteSite>(seed: u64) {
     let mut dice = Dice(seed);
     let is_sealed = dice.below(3) > 0;
     let (members, parity) = [(4, 1), (5, 1), (6, 2), (5, 2)][dice.below(4)];
     let first = dice.below(members);
     let evil: Vec<_> = (0..usize::from(parity)).map(|at| (first + at) % members).collect();
-    let mut world = World::new(is_sealed, members, parity, &evil);
+    let mut world = World::<S>::new(is_sealed, members, parity, &evil);
     let mut told = format!("seed {seed}: sealed {is_sealed}, {evil:?} of {members}+{parity}:");
     for _ in 0..6 {
         if dice.below(2) == 0 {
@@ -613,9 +615,8 @@ fn play_seed(seed: u64) {
 
 /// A snapshot that gc took, and its tombstone after it, comes back when a member puts it back: a
 /// check names what it lacks, and it can be forgotten and collected again.
-#[test]
-fn a_deleted_snapshot_that_a_member_puts_back_is_named_and_forgotten_again() {
-    let mut world = World::new(true, 4, 1, &[1]);
+pub fn a_deleted_snapshot_that_a_member_puts_back_is_named_and_forgotten_again<S: SuiteSite>() {
+    let mut world = World::<S>::new(true, 4, 1, &[1]);
     for _ in 0..2 {
         world.act(Verb::Collect).unwrap();
     }
@@ -635,15 +636,14 @@ fn a_deleted_snapshot_that_a_member_puts_back_is_named_and_forgotten_again() {
     world.assert_honest("after it was forgotten again");
 }
 
-#[test]
-fn whatever_hostile_members_do_in_turn_nothing_is_lost() {
-    pinstripe_testing::chosen_seeds("PINSTRIPE_HOSTILE_SEEDS", 0..12).for_each(play_seed);
+pub fn whatever_hostile_members_do_in_turn_nothing_is_lost<S: SuiteSite>() {
+    let seeds = pinstripe_testing::chosen_seeds("PINSTRIPE_HOSTILE_SEEDS", 0..12);
+    seeds.step_by(S::stride()).for_each(play_seed::<S>);
 }
 
 /// In a store that seals nothing, a state of the last generation may be believed.
-#[test]
-fn a_scrub_state_of_the_last_generation_stops_no_scrub() {
-    let mut world = World::new(false, 4, 1, &[0]);
+pub fn a_scrub_state_of_the_last_generation_stops_no_scrub<S: SuiteSite>() {
+    let mut world = World::<S>::new(false, 4, 1, &[0]);
     Attack::ScrubStates.strike(&world, false);
     for _ in 0..3 {
         world.act(Verb::Scrub).unwrap();
@@ -652,10 +652,9 @@ fn a_scrub_state_of_the_last_generation_stops_no_scrub() {
 }
 
 /// The shortest lie: five bytes in the place of each small object.
-#[test]
-fn junk_in_the_place_of_every_object_of_a_member_stops_nothing() {
-    for is_sealed in [false, true] {
-        let mut world = World::new(is_sealed, 4, 1, &[0]);
+pub fn junk_in_the_place_of_every_object_of_a_member_stops_nothing<S: SuiteSite>() {
+    for is_sealed in [true, false].into_iter().step_by(S::stride()) {
+        let mut world = World::<S>::new(is_sealed, 4, 1, &[0]);
         let mut files = Default::default();
         read_files(&world.site.members[0], &mut files);
         for path in files.keys() {
@@ -675,25 +674,31 @@ fn junk_in_the_place_of_every_object_of_a_member_stops_nothing() {
 }
 
 /// A label that was not made with the keys is named whenever the store is opened, until a repair.
-#[test]
-fn a_made_up_label_is_named_and_written_anew() {
-    let world = World::new(true, 4, 1, &[3]);
+pub fn a_made_up_label_is_named_and_written_anew<S: SuiteSite>() {
+    let world = World::<S>::new(true, 4, 1, &[3]);
+    // Without the keys, a server takes the member for one of another half, and does not serve it.
+    if world.site.has_keyless_server() {
+        return;
+    }
     world.relabel(Attack::Table, true);
     let mut store = world.site.locked_store();
     let told = store.unlock(&crate::support::credential()).unwrap();
+    let is_of_liar = |error: &pinstripe_base::error::Error| {
+        error.place().and_then(Path::parent).is_some_and(|it| world.site.is_place_of(it, 3))
+    };
+    assert!(told.iter().all(is_of_liar), "{told:?}");
     let told: Vec<String> = told.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("m3/pinstripe.member"), "{told:?}");
+    assert!(told[0].contains("pinstripe.member"), "{told:?}");
     assert_eq!(repair(&mut store, &Ledger::new()).repaired_objects, 1);
     let mut store = world.site.locked_store();
     assert!(store.unlock(&crate::support::credential()).unwrap().is_empty());
 }
 
 /// One made-up trailer of four: nothing is given up for it, and `repair` writes it anew.
-#[test]
-fn a_made_up_trailer_gives_up_no_extent() {
-    for evil in 0..4 {
-        let world = World::new(true, 4, 1, &[evil]);
+pub fn a_made_up_trailer_gives_up_no_extent<S: SuiteSite>() {
+    for evil in (0..4).step_by(S::stride()) {
+        let world = World::<S>::new(true, 4, 1, &[evil]);
         world.forge_trailers();
         let mut store = world.store();
         let ledger = Ledger::new();
@@ -709,9 +714,8 @@ fn a_made_up_trailer_gives_up_no_extent() {
 }
 
 /// The MAC of an object does not help it in another place: the frame is sound, the name is not its.
-#[test]
-fn a_mac_of_the_store_itself_does_not_move_with_its_object() {
-    let world = World::new(true, 4, 1, &[2]);
+pub fn a_mac_of_the_store_itself_does_not_move_with_its_object<S: SuiteSite>() {
+    let world = World::<S>::new(true, 4, 1, &[2]);
     let marks = world.site.store().names(ExtentKind::Forgotten, REACH).unwrap();
     let from = ExtentName::In(ExtentKind::Forgotten, *marks.first().unwrap());
     let bytes = fs::read(world.site.members[0].join(from.path())).unwrap();
