@@ -83,8 +83,8 @@ fn seeds(args: &[String]) -> Result<bool> {
 
 /// The crates whose tests use only a share of their steps, seeds or cases in `cargo xtask test
 /// --all`.
-const SHARED_OUT: [&str; 4] =
-    ["pinstripe", "pinstripe-array", "pinstripe-bucket", "pinstripe-prefetch"];
+const SHARED_OUT: [&str; 5] =
+    ["pinstripe", "pinstripe-array", "pinstripe-bucket", "pinstripe-prefetch", "pinstripe-serve"];
 
 /// Runs these tests with all their steps, seeds and cases.
 fn whole() -> Result<bool> {

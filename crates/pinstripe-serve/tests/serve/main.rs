@@ -5,7 +5,9 @@
 mod alarms;
 mod browser;
 mod certificates;
+mod cut_off;
 mod cuts;
+mod cutting_proxy;
 mod hostile;
 mod page;
 mod roles;

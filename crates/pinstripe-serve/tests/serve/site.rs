@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex};
 
 use pinstripe::init::{InitOptions, Seal};
 use pinstripe::{OpenOptions, Store, init};
+use pinstripe_base::error::Result;
 use pinstripe_base::id::StoreId;
 use pinstripe_io::fault::Plan;
+use pinstripe_member::session::Process;
 use pinstripe_member::{DirectoryMember, Places};
 use pinstripe_remote::{Connection, ServedPlace, ServedVolumes};
 use pinstripe_serve::{ServedVolume, TokenRole};
 use pinstripe_sim::suites::SuiteSite;
-use pinstripe_sim::support::{NoWait, STRIP_BYTES, Site as DirectorySite, new_slot};
+use pinstripe_sim::support::{NoWait, STRIP_BYTES, Site as DirectorySite, credential, new_slot};
 
 use crate::setup::{PATIENCE, StoreFixture, start};
 
@@ -114,6 +116,28 @@ impl<const KIND: u8> ServedSite<KIND> {
         let places = Places { remote: Some(site.volumes()), ..Places::default() };
         init::run_with(&options, &places).unwrap();
         site
+    }
+
+    /// The connection of a host to the server, or to the first one.
+    pub fn connection(&self) -> &Connection {
+        &self.servers[0].1
+    }
+
+    /// Opens the store by another connection to the server; a doomed process is one that all others
+    /// consider dead.
+    pub fn open_through(
+        &self,
+        connection: &Connection,
+        volumes: ServedVolumes,
+        is_doomed: bool,
+    ) -> Result<Store> {
+        let own = pinstripe_member::own_process();
+        let process = is_doomed.then_some(Process { started_ticks: own.started_ticks + 1, ..own });
+        let remote = Some(Arc::new(volumes) as _);
+        let options = OpenOptions { remote, process, ..OpenOptions::default() };
+        let mut store = Store::open_with(&place(connection, 0), options)?;
+        store.unlock(&credential())?;
+        Ok(store)
     }
 
     fn volumes(&self) -> Arc<ServedVolumes> {
