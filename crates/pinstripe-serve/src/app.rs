@@ -1,6 +1,6 @@
 //! The state that all requests share, and which requests are admitted.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
@@ -59,6 +59,8 @@ pub(crate) struct VolumeState {
     pub ledger: Ledger,
     /// The state of the members at the last check.
     pub members: Mutex<Vec<MemberState>>,
+    /// Reads that failed, by member.
+    failed_reads: Mutex<BTreeMap<u16, u64>>,
 }
 
 type ListingKey = (String, StoreId, u16, ExtentKind);
@@ -185,7 +187,21 @@ pub(crate) fn properties_for(token: &HostToken, caps: Caps) -> MemberProperties 
 impl VolumeState {
     pub fn new(volume: ServedVolume, ledger: Ledger) -> Self {
         let volume = RwLock::new(Arc::new(volume));
-        VolumeState { volume, ledger, members: Mutex::default() }
+        let (members, failed_reads) = <(_, _)>::default();
+        VolumeState { volume, ledger, members, failed_reads }
+    }
+
+    /// Counts a read from a member, if it failed.
+    pub(crate) fn count_read<T>(&self, member: u16, read: Result<T>) -> Result<T> {
+        if read.as_ref().is_err_and(|it| matches!(it.kind(), Kind::Io | Kind::Unanswered)) {
+            *lock(&self.failed_reads).entry(member).or_default() += 1;
+        }
+        read
+    }
+
+    /// The number of reads from a member that failed.
+    pub(crate) fn failed_reads(&self, member: u16) -> u64 {
+        lock(&self.failed_reads).get(&member).copied().unwrap_or(0)
     }
 
     /// The volume as it is now.
@@ -235,7 +251,8 @@ impl App {
             return Ok(Arc::clone(&known.names));
         }
         let member = Arc::clone(member);
-        let mut names = self.call(move || member.list(kind)).await?;
+        let listed = self.call(move || member.list(kind)).await;
+        let mut names = served.count_read(*number, listed)?;
         self.retain_visible(token, admitted.served, kind, &mut names);
         let names = Arc::new(names);
         if names.len() > PAGE_NAMES {

@@ -320,6 +320,47 @@ fn the_server_scrubs_and_replaces_a_lost_member_and_sends_alarms() {
     done(&stand, "server", "check --read-data --store m0");
 }
 
+/// The page and the metrics show what a scrub of the server found on each member.
+#[test]
+fn damage_that_a_job_finds_is_shown_with_its_member() {
+    let test = "damage_that_a_job_finds_is_shown_with_its_member";
+    if Command::new("curl").arg("--version").output().is_err() {
+        return pinstripe_testing::not_installed(test, "curl");
+    }
+    let stand = Stand::with_store();
+    done(&stand, "server", "backup src --store m0");
+    let packs = stand.path("m1/packs");
+    let first = std::fs::read_dir(packs).unwrap().next().unwrap().unwrap().path();
+    let pack = std::fs::read_dir(first).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = std::fs::read(&pack).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&pack, bytes).unwrap();
+    write_config(&stand, "[serve.job.scrub]\nevery = \"1h\"\n");
+    let line = format!("{LISTEN} --state {{}}/state --config config.toml");
+    let server = Serving::start(&stand, &line);
+    let token = "token add desk --role admin --state {}/state --quiet";
+    let admin = done(&stand, "server", token).out;
+    let shows = || page(&server.address, admin.trim()).contains("1 found by the last scrub");
+    await_that("the page shows the damage", shows);
+    let metrics = Command::new("curl")
+        .args(["--silent", "--insecure", "--header"])
+        .arg(format!("Authorization: Bearer {}", admin.trim()))
+        .arg(format!("https://{}/metrics", server.address))
+        .output()
+        .unwrap();
+    let metrics = String::from_utf8(metrics.stdout).unwrap();
+    let damage = |member: u8| {
+        let is_it = |line: &&str| {
+            line.starts_with("pinstripe_member_damage{")
+                && line.contains(&format!("member=\"{member}\""))
+        };
+        metrics.lines().find(is_it).and_then(|it| it.rsplit(' ').next()).unwrap_or_default()
+    };
+    assert_eq!([0, 1, 2, 3].map(damage), ["0", "1", "0", "0"], "{metrics}");
+    assert!(metrics.contains("pinstripe_scrub_oldest_timestamp_seconds{"), "{metrics}");
+}
+
 #[test]
 fn settings_of_the_server_are_checked_and_read_again() {
     let stand = Stand::with_store();
