@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{ExtentKind, ExtentName, Member, Replace};
+use super::{ExtentKind, ExtentName, Member, PlannedStep, PrefetchHint, Replace};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::units::MIB;
 
@@ -30,6 +30,13 @@ pub fn run(fresh: &dyn Fn() -> Box<dyn Member>) {
         deleted_is_gone_and_may_come_back,
         writers_side_by_side,
         replacing_under_readers,
+        a_plan_alone_does_nothing,
+        planned_steps_are_done_in_order,
+        a_step_that_fails_ends_its_plan,
+        a_result_is_that_of_the_call,
+        a_plan_of_more_members_waits_for_them,
+        a_listing_that_was_announced_is_new,
+        content_that_was_announced_is_new,
     ] {
         check(fresh().as_ref());
     }
@@ -315,4 +322,156 @@ fn replacing_under_readers(member: &dyn Member) {
         }
     });
     assert_eq!(read(member, pack(1)), [20; 4096]);
+}
+
+fn mark(number: u8) -> ExtentName {
+    ExtentName::In(ExtentKind::Forgotten, [number; 16])
+}
+
+fn put_of(name: ExtentName, bytes: &[u8]) -> PlannedStep {
+    PlannedStep::Put(name, bytes.to_vec())
+}
+
+fn kind_of(result: Result<()>) -> Option<Kind> {
+    result.err().map(|error| error.kind())
+}
+
+fn a_plan_alone_does_nothing(member: &dyn Member) {
+    member.put(mark(2), b"there").unwrap();
+    member.plan(&[put_of(mark(1), b"one"), PlannedStep::Delete(mark(2))], 1);
+    assert_absent(member, mark(1));
+    assert_eq!(read(member, mark(2)), b"there");
+    assert_eq!(member.list(ExtentKind::Forgotten).unwrap(), [([2; 16], 5)]);
+}
+
+fn planned_steps_are_done_in_order(member: &dyn Member) {
+    let look = || vec![PrefetchHint::new(ExtentKind::Forgotten, 1)];
+    member.put(mark(3), b"old").unwrap();
+    member.plan(
+        &[
+            put_of(mark(1), b"one"),
+            put_of(mark(2), b""),
+            PlannedStep::Delete(mark(3)),
+            PlannedStep::Look(look()),
+        ],
+        1,
+    );
+    member.put(mark(1), b"one").unwrap();
+    member.put(mark(2), b"").unwrap();
+    member.delete(mark(3)).unwrap();
+    member.sync().unwrap();
+    member.prefetch(&look());
+    assert_eq!(member.list(ExtentKind::Forgotten).unwrap(), [([1; 16], 3), ([2; 16], 0)]);
+    assert_eq!((read(member, mark(1)), read(member, mark(2))), (b"one".to_vec(), Vec::new()));
+    assert_absent(member, mark(3));
+    // The listing answered once; what follows is seen.
+    member.put(mark(4), b"four").unwrap();
+    assert_eq!(member.list(ExtentKind::Forgotten).unwrap().len(), 3);
+}
+
+/// The next step relies on the one before it.
+fn a_step_that_fails_ends_its_plan(member: &dyn Member) {
+    member.put(mark(1), b"other").unwrap();
+    member.put(mark(3), b"stays").unwrap();
+    let steps = [put_of(mark(1), b"one"), put_of(mark(2), b"two"), PlannedStep::Delete(mark(3))];
+    member.plan(&steps, 1);
+    assert_eq!(kind_of(member.put(mark(1), b"one")), Some(Kind::Exists));
+    assert_eq!(read(member, mark(1)), b"other");
+    assert_absent(member, mark(2));
+    assert_eq!(read(member, mark(3)), b"stays");
+    // Its caller may still carry out the next one.
+    member.put(mark(2), b"two").unwrap();
+    assert_eq!(read(member, mark(2)), b"two");
+}
+
+/// A plan is a hint: a call that differs from it counts, and each result answers one call.
+fn a_result_is_that_of_the_call(member: &dyn Member) {
+    member.plan(&[put_of(mark(1), b"planned")], 1);
+    member.put(mark(1), b"put").unwrap();
+    assert_eq!(read(member, mark(1)), b"put");
+    let both = [put_of(mark(2), b"two"), PlannedStep::Delete(mark(1))];
+    member.plan(&both, 1);
+    member.put(mark(2), b"two").unwrap();
+    assert_eq!(kind_of(member.put(mark(2), b"two")), Some(Kind::Exists));
+    member.delete(mark(1)).unwrap();
+    member.put(mark(1), b"again").unwrap();
+    assert_eq!(read(member, mark(1)), b"again");
+    member.delete(mark(1)).unwrap();
+    assert_absent(member, mark(1));
+    // Out of order, and in part.
+    member.plan(&[put_of(mark(4), b"four"), put_of(mark(5), b"five")], 1);
+    member.put(mark(5), b"five").unwrap();
+    assert_absent(member, mark(4));
+    member.put(mark(4), b"four").unwrap();
+    assert_eq!(member.names(ExtentKind::Forgotten).unwrap(), [[2; 16], [4; 16], [5; 16]]);
+    // The same plan again, when it has been carried out.
+    member.plan(&both, 1);
+    assert_eq!(kind_of(member.put(mark(2), b"two")), Some(Kind::Exists));
+}
+
+fn a_plan_of_more_members_waits_for_them(member: &dyn Member) {
+    member.put(mark(3), b"stays").unwrap();
+    let steps = [put_of(mark(1), b"one"), put_of(mark(2), b"two"), PlannedStep::Delete(mark(3))];
+    member.plan(&steps, 2);
+    member.put(mark(1), b"one").unwrap();
+    // The other member has not got the first step yet.
+    assert_absent(member, mark(2));
+    assert_eq!(read(member, mark(3)), b"stays");
+    member.put(mark(2), b"two").unwrap();
+    member.delete(mark(3)).unwrap();
+    assert_eq!(member.names(ExtentKind::Forgotten).unwrap(), [[1; 16], [2; 16]]);
+}
+
+fn a_listing_that_was_announced_is_new(member: &dyn Member) {
+    let next = |with_content| {
+        member.list_next(PrefetchHint::new(ExtentKind::Forgotten, 1), with_content);
+    };
+    let list = || member.names(ExtentKind::Forgotten).unwrap();
+    next(false);
+    assert_eq!(list(), [[0; 16]; 0]);
+    for number in 1..4 {
+        member.put(mark(number), &[number]).unwrap();
+        next(number % 2 == 0);
+        assert_eq!(list().len(), usize::from(number));
+        // Without a hint, too.
+        assert_eq!(list().len(), usize::from(number));
+    }
+    // Changes between the hint and the listing.
+    next(true);
+    member.put(mark(9), b"nine").unwrap();
+    assert_eq!(list(), [[1; 16], [2; 16], [3; 16], [9; 16]]);
+    next(true);
+    member.delete(mark(1)).unwrap();
+    assert_eq!(list(), [[2; 16], [3; 16], [9; 16]]);
+    // A hint for one kind says nothing about another.
+    next(false);
+    member.put(pack(1), b"pack").unwrap();
+    assert_eq!(member.list(ExtentKind::Packs).unwrap(), [([1; 16], 4)]);
+    assert_eq!(member.list(ExtentKind::Gc).unwrap(), []);
+    assert_eq!(list(), [[2; 16], [3; 16], [9; 16]]);
+}
+
+fn content_that_was_announced_is_new(member: &dyn Member) {
+    member.put(mark(1), b"one").unwrap();
+    member.put(mark(2), b"two").unwrap();
+    member.put(ExtentName::Label, b"label").unwrap();
+    let next = || {
+        let hint = PrefetchHint { label: true, ..PrefetchHint::new(ExtentKind::Forgotten, 1) };
+        member.list_next(hint, true);
+        assert_eq!(member.list(ExtentKind::Forgotten).unwrap().len(), 2);
+    };
+    let whole = |name| member.read_whole(&[name], 100).remove(0).map_err(|error| error.kind());
+    next();
+    assert_eq!(whole(mark(1)), Ok(b"one".to_vec()));
+    assert_eq!(read(member, mark(2)), b"two");
+    assert_eq!(whole(ExtentName::Label), Ok(b"label".to_vec()));
+    next();
+    assert_eq!(write(member, mark(1), Replace::Allowed, b"another"), None);
+    assert_eq!(write(member, ExtentName::Label, Replace::Allowed, b"new label"), None);
+    assert_eq!(whole(mark(1)), Ok(b"another".to_vec()));
+    assert_eq!(read(member, ExtentName::Label), b"new label");
+    next();
+    member.delete(mark(2)).unwrap();
+    assert_eq!(whole(mark(2)), Err(Kind::NotFound));
+    assert_absent(member, mark(2));
 }

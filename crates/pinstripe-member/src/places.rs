@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
 use pinstripe_io::paths;
 
 use super::{DirectoryMember, ExtentName, SharedMember, Steps};
@@ -38,8 +39,14 @@ pub trait RemoteMembers: Send + Sync {
     fn agree(&self, _place: &Path, _facts: &MemberFacts) {}
 
     /// Returns the place at which this host reaches the member with this number, if the store was
-    /// opened at `named` behind a server: `recorded` is then a place of the server.
-    fn served_place(&self, _named: &Path, _recorded: &Path, _number: u16) -> Option<PathBuf> {
+    /// opened at `named` behind a server of this store: `recorded` is then a place of the server.
+    fn served_place(
+        &self,
+        _named: &Path,
+        _store: StoreId,
+        _recorded: &Path,
+        _number: u16,
+    ) -> Option<PathBuf> {
         None
     }
 

@@ -62,6 +62,7 @@ impl HttpAnswer {
             401 | 403 => Kind::NotAllowed,
             404 => Kind::NotFound,
             409 | 412 => Kind::Exists,
+            421 => Kind::WrongMember,
             507 => Kind::NoSpace,
             _ => Kind::Io,
         };

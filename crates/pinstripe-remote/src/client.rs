@@ -22,6 +22,7 @@ use tokio::runtime::Runtime;
 
 use crate::answer::{HttpAnswer, RequestFault, Unsure};
 use crate::batches::{Batches, too_long};
+use crate::client_certificate::{ClientCertificate, alert_in, refused};
 use crate::ends::Ends;
 use crate::join_string::{JoinString, KeyPin, TokenId};
 use crate::look_messages::{LOOK_MAX_BYTES, LookRequest, MemberLook};
@@ -63,12 +64,14 @@ pub struct Connection {
     pub secret: SecretBytes,
     /// The volume.
     pub volume: StoreId,
+    /// The certificate for a server that requires one.
+    pub certificate: Option<ClientCertificate>,
 }
 
 impl From<JoinString> for Connection {
     fn from(join: JoinString) -> Self {
         let JoinString { pin, token, secret, volume, address } = join;
-        Connection { address, pins: vec![pin], token, secret, volume }
+        Connection { address, pins: vec![pin], token, secret, volume, certificate: None }
     }
 }
 
@@ -107,14 +110,18 @@ impl RemoteClient {
     /// A client that sends a request again until `patience` has elapsed. Nothing is sent yet.
     ///
     /// # Errors
-    /// Fails if TLS or the threads cannot be set up.
+    /// Fails if TLS or the threads cannot be set up, or the certificate cannot be read.
     pub fn new(
         connection: Connection,
         runtime: Arc<Runtime>,
         patience: Duration,
     ) -> Result<RemoteClient> {
         let is_other = Arc::new(AtomicBool::new(false));
-        let config = tls::config(connection.pins.clone(), Arc::clone(&is_other))?;
+        let config = tls::config(
+            connection.pins.clone(),
+            Arc::clone(&is_other),
+            connection.certificate.as_ref(),
+        )?;
         let mut bearer: HeaderValue = format!("Bearer {}", connection.join_string().reveal())
             .try_into()
             .map_err(|_| Error::new(Kind::Usage, "the join string cannot be sent"))?;
@@ -271,6 +278,10 @@ impl RemoteClient {
                  server was set up again, 'pinstripe token add' prints a new join string for \
                  'pinstripe connect'",
             ));
+        }
+        let certificate = self.connection.certificate.as_ref();
+        if let Some(error) = alert_in(error).and_then(|alert| refused(alert, certificate)) {
+            return RequestFault::Final(error.at(address));
         }
         let what = match error {
             it if it.is_connect() => "cannot connect to the server",

@@ -15,12 +15,14 @@
 mod answer;
 mod batches;
 mod client;
+mod client_certificate;
 mod ends;
 mod join_string;
 mod look_messages;
 mod looks;
 mod member;
 mod objects;
+mod pem;
 mod place;
 mod protocol;
 mod sets;
@@ -28,12 +30,14 @@ mod tls;
 mod volumes;
 
 pub use client::{Connection, RemoteClient};
+pub use client_certificate::ClientCertificate;
 pub use join_string::{JoinString, KeyPin, TokenId, looks_like_join_string};
 pub use look_messages::{
     KindLook, LOOK_END_BYTES, LOOK_ENDS, LOOK_EXTENT_BYTES, LOOK_EXTENTS, LOOK_HEAD_BYTES,
     LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook, OpenedExtent, WantedKind,
 };
 pub use objects::{OBJECTS_MAX_BYTES, ObjectStep, ObjectsAnswer, ObjectsRequest, StepResult};
+pub use pem::{read_certificates, read_private_key};
 pub use place::{ServedPlace, is_served};
 pub use protocol::{
     EXTENT_MAX_BYTES, Hello, LAST_HEADER, MemberProperties, PAGE_NAMES, PROTOCOL, RANGES_MAX,

@@ -14,7 +14,9 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
+use crate::client_certificate::ClientCertificate;
 use crate::join_string::KeyPin;
+use crate::pem::{read_certificates, read_private_key};
 
 /// The pin of the public key in a certificate (DER).
 ///
@@ -31,17 +33,29 @@ pub fn pin_of_certificate(certificate: &[u8]) -> Result<KeyPin> {
     Ok(KeyPin(pin))
 }
 
-/// Accepts servers that have one of these keys. `is_other` is set when a server had another one.
-pub(crate) fn config(pins: Vec<KeyPin>, is_other: Arc<AtomicBool>) -> Result<ClientConfig> {
+/// Accepts servers that have one of these keys. `is_other` is set when a server had another one. A
+/// server that asks for a certificate gets this one.
+pub(crate) fn config(
+    pins: Vec<KeyPin>,
+    is_other: Arc<AtomicBool>,
+    certificate: Option<&ClientCertificate>,
+) -> Result<ClientConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = PinVerifier { pins, is_other, provider: Arc::clone(&provider) };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::new(Kind::Io, format!("cannot set up TLS: {error}")))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
-    Ok(config)
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let Some(ClientCertificate { chain, key }) = certificate else {
+        return Ok(config.with_no_client_auth());
+    };
+    let (certificates, private) = (read_certificates(chain)?, read_private_key(key)?);
+    config.with_client_auth_cert(certificates, private).map_err(|error| {
+        Error::new(Kind::Usage, format!("the client certificate cannot be used: {error}"))
+            .at(chain)
+            .advice("do the certificate and the key belong together?")
+    })
 }
 
 #[derive(Debug)]

@@ -114,11 +114,18 @@ impl RemoteMembers for ServedVolumes {
         Ok(NewMember { member: Arc::new(member), facts: MemberFacts::default() })
     }
 
-    fn served_place(&self, named: &Path, recorded: &Path, number: u16) -> Option<PathBuf> {
+    fn served_place(
+        &self,
+        named: &Path,
+        store: StoreId,
+        recorded: &Path,
+        number: u16,
+    ) -> Option<PathBuf> {
         if is_served(recorded) {
             return None;
         }
-        let named = ServedPlace::parse(named).ok()?;
+        // Behind an exported directory there is one member; the other places are those of hosts.
+        let named = ServedPlace::parse(named).ok().filter(|named| named.volume == store)?;
         Some(ServedPlace { member: number, ..named }.path())
     }
 

@@ -13,7 +13,7 @@ pub(crate) fn answer(result: Result<Response>) -> Response {
 }
 
 /// The answer that sends an error.
-fn refusal(error: &Error) -> Response {
+pub(crate) fn refusal(error: &Error) -> Response {
     let status = match error.kind() {
         Kind::NotAllowed => StatusCode::FORBIDDEN,
         Kind::NotFound => StatusCode::NOT_FOUND,
@@ -21,6 +21,7 @@ fn refusal(error: &Error) -> Response {
         Kind::Usage => StatusCode::BAD_REQUEST,
         Kind::Corrupt => StatusCode::UNPROCESSABLE_ENTITY,
         Kind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+        Kind::WrongMember => StatusCode::MISDIRECTED_REQUEST,
         Kind::Busy => StatusCode::TOO_MANY_REQUESTS,
         Kind::Unanswered => StatusCode::GATEWAY_TIMEOUT,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

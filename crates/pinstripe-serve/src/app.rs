@@ -1,6 +1,6 @@
 //! The state that all requests share, and which requests are admitted.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
@@ -66,6 +66,8 @@ pub(crate) struct VolumeState {
     pub members: Mutex<Vec<MemberState>>,
     /// The sets that are open for reading.
     pub sets: OpenSets,
+    /// Reads that failed, by member.
+    failed_reads: Mutex<BTreeMap<u16, u64>>,
 }
 
 type ListingKey = (String, StoreId, u16, ExtentKind);
@@ -118,8 +120,8 @@ impl App {
         let token = self.gate.admit(headers)?;
         let is_it = |it: &VolumeState| it.volume().id.to_string() == volume;
         let served = self.volumes.iter().position(is_it);
-        let served =
-            served.ok_or_else(|| Error::new(Kind::NotFound, "this server has no such volume"))?;
+        let served = served
+            .ok_or_else(|| Error::new(Kind::WrongMember, "this server has no such volume"))?;
         match token.volume == volume {
             true => Ok((token, served)),
             false => Err(Error::new(Kind::NotAllowed, "this token is for another store")),
@@ -129,10 +131,9 @@ impl App {
     /// Admits a request for a member.
     pub fn admit(&self, headers: &HeaderMap, volume: &str, member: &str) -> Result<Admitted> {
         let (token, served) = self.admit_to_volume(headers, volume)?;
-        let unknown = || Error::new(Kind::NotFound, "this server has no such member");
-        let number: u16 = member.parse().map_err(|_| unknown())?;
-        let member =
-            self.volumes[served].volume().members.get(&number).cloned().ok_or_else(unknown)?;
+        let unknown = |_| Error::new(Kind::WrongMember, "this server has no such member");
+        let number: u16 = member.parse().map_err(unknown)?;
+        let member = Arc::clone(self.volumes[served].volume().member(number)?);
         Ok(Admitted { token, served, number, member })
     }
 
@@ -202,8 +203,21 @@ pub(crate) fn properties_for(token: &HostToken, caps: Caps) -> MemberProperties 
 impl VolumeState {
     pub fn new(volume: ServedVolume, ledger: Ledger) -> Self {
         let volume = RwLock::new(Arc::new(volume));
-        let (members, sets) = (Mutex::default(), OpenSets::default());
-        VolumeState { volume, ledger, members, sets }
+        let (members, sets, failed_reads) = <(_, _, _)>::default();
+        VolumeState { volume, ledger, members, sets, failed_reads }
+    }
+
+    /// Counts a read from a member, if it failed.
+    pub(crate) fn count_read<T>(&self, member: u16, read: Result<T>) -> Result<T> {
+        if read.as_ref().is_err_and(|it| matches!(it.kind(), Kind::Io | Kind::Unanswered)) {
+            *lock(&self.failed_reads).entry(member).or_default() += 1;
+        }
+        read
+    }
+
+    /// The number of reads from a member that failed.
+    pub(crate) fn failed_reads(&self, member: u16) -> u64 {
+        lock(&self.failed_reads).get(&member).copied().unwrap_or(0)
     }
 
     /// The volume as it is now.
@@ -254,7 +268,8 @@ impl App {
             return Ok(Arc::clone(&known.names));
         }
         let member = Arc::clone(member);
-        let mut names = self.call(move || member.list(kind)).await?;
+        let listed = self.call(move || member.list(kind)).await;
+        let mut names = served.count_read(*number, listed)?;
         self.retain_visible(token, admitted.served, kind, &mut names);
         let names = Arc::new(names);
         if names.len() > PAGE_NAMES {

@@ -38,6 +38,17 @@ impl Gate {
     /// # Errors
     /// Fails with [`Kind::NotAllowed`] without a valid token, with [`Kind::Busy`] over its rate.
     pub fn admit(&self, headers: &HeaderMap) -> Result<HostToken> {
+        let (token, join) = self.token(headers)?;
+        self.tokens.drop_former(&token, &join.secret)?;
+        self.count(&token)?;
+        Ok(token)
+    }
+
+    /// The token of a request, which is not counted.
+    ///
+    /// # Errors
+    /// Fails with [`Kind::NotAllowed`] without a valid token.
+    pub fn token(&self, headers: &HeaderMap) -> Result<(HostToken, JoinString)> {
         let missing = || Error::new(Kind::NotAllowed, "this request needs a token");
         let text = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let bearer = text.and_then(|text| text.strip_prefix("Bearer ")).ok_or_else(missing)?;
@@ -51,9 +62,7 @@ impl Gate {
         if token.volume != join.volume.to_string() {
             return Err(Error::new(Kind::NotAllowed, "this token is for another store"));
         }
-        self.tokens.drop_former(&token, &join.secret)?;
-        self.count(&token)?;
-        Ok(token)
+        Ok((token, join))
     }
 
     fn count(&self, token: &HostToken) -> Result<()> {

@@ -7,9 +7,8 @@
 use std::path::Path;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_remote::{KeyPin, pin_of_certificate};
+use pinstripe_remote::{KeyPin, pin_of_certificate, read_certificates, read_private_key};
 use rcgen::{CertificateParams, DnType, KeyPair};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::state_file;
@@ -41,7 +40,7 @@ impl ServerKey {
                 make(&state.join(key), &state.join(certificate))?;
             }
         }
-        let next = chain(&state.join(NEXT_CERTIFICATE))?;
+        let next = read_certificates(&state.join(NEXT_CERTIFICATE))?;
         let next_pin = Some(pin_of_certificate(&next[0])?);
         Ok(ServerKey { next_pin, ..Self::from_files(&state.join(CERTIFICATE), &state.join(KEY))? })
     }
@@ -51,10 +50,7 @@ impl ServerKey {
     /// # Errors
     /// Fails with [`Kind::Corrupt`] for files of another kind.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<ServerKey> {
-        let chain = chain(certificate)?;
-        let bytes = required(key)?;
-        let private = PrivateKeyDer::from_pem_slice(&bytes)
-            .map_err(|error| not_pem("private key", key, &error))?;
+        let (chain, private) = (read_certificates(certificate)?, read_private_key(key)?);
         let pin = pin_of_certificate(&chain[0]).map_err(|error| error.at(certificate))?;
         Ok(ServerKey { chain, key: private, pin, next_pin: None })
     }
@@ -92,20 +88,6 @@ fn make(key: &Path, certificate: &Path) -> Result<()> {
 fn required(path: &Path) -> Result<Vec<u8>> {
     state_file::read(path)?
         .ok_or_else(|| Error::new(Kind::NotFound, "this file is missing").at(path))
-}
-
-fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let bytes = required(path)?;
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let certificates = certificates.map_err(|error| not_pem("certificate", path, &error))?;
-    match certificates.is_empty() {
-        true => Err(Error::corrupt("this file contains no certificate", path)),
-        false => Ok(certificates),
-    }
-}
-
-fn not_pem(what: &str, path: &Path, error: &rustls::pki_types::pem::Error) -> Error {
-    Error::corrupt(format!("this file contains no {what} in PEM form: {error}"), path)
 }
 
 #[cfg(test)]

@@ -75,6 +75,9 @@ pub(crate) struct JobResult {
     /// What the job found or changed: the counts of its summary that are not zero.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
+    /// The damage that a scrub found on each member, by number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub damage: BTreeMap<u16, u64>,
 }
 
 /// The counts of a summary that are kept, with their words for people.
@@ -128,6 +131,8 @@ struct JobsState {
     running: Option<RunningJob>,
     /// The counts of the summary of the job that runs.
     counts: BTreeMap<String, u64>,
+    /// The findings of the job that runs, by member.
+    damage: BTreeMap<u16, u64>,
 }
 
 /// The next run of a job.
@@ -140,6 +145,7 @@ pub(crate) struct DueJob {
 }
 
 const REPLACE: &str = "replace";
+const SCRUB: &str = "scrub";
 
 impl JobResult {
     /// Whether the job did what it is for.
@@ -172,6 +178,11 @@ impl Jobs {
             last: state.file.last.get(name).cloned(),
         };
         timed.chain(replace).map(status).collect()
+    }
+
+    /// The damage that the last scrub found on each member; `None` before the first scrub.
+    pub(crate) fn damage(&self) -> Option<BTreeMap<u16, u64>> {
+        lock(&self.state).file.last.get(SCRUB).map(|last| last.damage.clone())
     }
 
     /// The job that runs.
@@ -222,6 +233,7 @@ impl Jobs {
             let mut state = lock(&self.state);
             state.running = Some(RunningJob { name: name.clone(), began_seconds, done: None });
             state.counts.clear();
+            state.damage.clear();
         }
         if let Some(spare) = spare {
             // Before it is used: a run that is cut off leaves data in it.
@@ -239,7 +251,9 @@ impl Jobs {
         };
         let ended_seconds = clock::now().0;
         let counts = std::mem::take(&mut state.counts);
-        let result = JobResult { began_seconds, ended_seconds, exit_code, messages, counts };
+        let damage = std::mem::take(&mut state.damage);
+        let result =
+            JobResult { began_seconds, ended_seconds, exit_code, messages, counts, damage };
         state.file.last.insert(name, result.clone());
         state_file::replace_json(&self.path, &state.file)?;
         Ok(Some(result))
@@ -283,6 +297,11 @@ impl Jobs {
                 && let Some(running) = &mut lock(&self.state).running
             {
                 running.done = (total > 0.0).then(|| (done / total).min(1.0));
+            }
+            if event["event"] == "finding"
+                && let Some(member) = event["member"].as_u64().and_then(|it| it.try_into().ok())
+            {
+                *lock(&self.state).damage.entry(member).or_default() += 1;
             }
             if event["event"] == "summary" {
                 let count = |(key, _): &(&str, &str)| {

@@ -16,10 +16,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use pinstripe_base::clock;
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync;
 use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -30,6 +29,7 @@ use tower_service::Service;
 
 use crate::access_log::{AccessLog, LoggedRequest};
 use crate::alarms::Alarms;
+use crate::answer::refusal;
 use crate::app::{App, Records, VolumeState};
 use crate::auth::Gate;
 use crate::events::EventLog;
@@ -39,6 +39,7 @@ use crate::ledger::Ledger;
 use crate::notify::{AlarmTargets, Channel, deliver};
 use crate::routes;
 use crate::state_file;
+use crate::tls::{self, ClientAuthority, HANDSHAKE, PeerNames};
 use crate::tokens::TokenStore;
 use crate::volume::ServedVolume;
 
@@ -49,8 +50,6 @@ const CONNECTIONS_MAX: u64 = 16 << 10;
 const QUEUE: i32 = 4096;
 /// The job that deletes objects without a request to the server.
 const GC: &str = "gc";
-/// The deadline of a TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The longest time that a connection may stay idle or send a header.
 const HEADER: Duration = Duration::from_secs(30);
 /// How often the flag that ends the server is read.
@@ -73,6 +72,8 @@ pub struct ServerOptions {
     pub state: PathBuf,
     /// The server's key.
     pub identity: ServerKey,
+    /// The authorities that must have signed the certificates of clients; `None` requires none.
+    pub client_authority: Option<ClientAuthority>,
     /// The log of all requests.
     pub access_log: Option<AccessLog>,
     /// The time limit of open requests when the server ends.
@@ -128,8 +129,8 @@ impl StoreServer {
     pub fn from_socket(socket: OwnedFd, options: ServerOptions) -> Result<StoreServer> {
         let listener = std::net::TcpListener::from(socket);
         let failed = |error| Error::io("cannot set up", "the server", error);
-        let ServerOptions { volumes, state, identity, access_log, drain, address, jobs, alarms } =
-            options;
+        let ServerOptions { volumes, state, identity, client_authority, .. } = options;
+        let ServerOptions { access_log, drain, address, jobs, alarms, .. } = options;
         state_file::make_directory(&state)?;
         let served = volumes.into_iter().map(|volume| {
             let ledger = Ledger::open(&state.join(format!("owners-{}", volume.id)))?;
@@ -155,7 +156,7 @@ impl StoreServer {
             let _inside = runtime.enter();
             TcpListener::from_std(listener).map_err(failed)?
         };
-        let config = RwLock::new(tls_config(identity)?);
+        let config = RwLock::new(tls::server_config(identity, client_authority.as_ref())?);
         let server = StoreServer {
             runtime,
             listener,
@@ -179,12 +180,16 @@ impl StoreServer {
         self.listener.local_addr().map_err(|error| Error::io("cannot read", "the address", error))
     }
 
-    /// Uses another key for new connections.
+    /// Uses another key, and other authorities of clients, for new connections.
     ///
     /// # Errors
     /// Fails if key and certificate do not match.
-    pub fn set_identity(&self, identity: ServerKey) -> Result<()> {
-        *sync::write(&self.config) = tls_config(identity)?;
+    pub fn set_identity(
+        &self,
+        identity: ServerKey,
+        authority: Option<&ClientAuthority>,
+    ) -> Result<()> {
+        *sync::write(&self.config) = tls::server_config(identity, authority)?;
         Ok(())
     }
 
@@ -333,7 +338,8 @@ async fn converse(
     watcher: hyper_util::server::graceful::Watcher,
 ) {
     let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+    let Some(stream) = tls::accept(stream, acceptor).await else { return };
+    let names = PeerNames::of_connection(&stream);
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -350,12 +356,19 @@ async fn converse(
         .max_header_list_size(HEADERS_MAX_BYTES as u32)
         .keep_alive_interval(HEADER)
         .keep_alive_timeout(HANDSHAKE);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (mut router, seen) = (router.clone(), seen.clone());
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let (mut router, seen, names) = (router.clone(), seen.clone(), names.clone());
         async move {
             let began = clock::monotonic();
             let logged = LoggedRequest::new(request.method(), request.uri(), request.headers());
-            let answered = router.call(request.map(axum::body::Body::new)).await;
+            let refused = names.as_ref().map(|it| seen.app.require_peer(it, request.headers()));
+            let answered = match refused {
+                Some(Err(error)) => Ok(refusal(&error)),
+                _ => {
+                    names.map(|names| request.extensions_mut().insert(names));
+                    router.call(request.map(axum::body::Body::new)).await
+                }
+            };
             if let Ok(response) = &answered {
                 seen.count(&logged, response.status().as_u16(), clock::since(began));
             }
@@ -365,19 +378,4 @@ async fn converse(
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     // What ends a connection is the client's matter.
     let _ = watcher.watch(connection).await;
-}
-
-fn tls_config(identity: ServerKey) -> Result<Arc<ServerConfig>> {
-    let failed = |error: rustls::Error| {
-        Error::new(Kind::Usage, format!("the server's key cannot be used: {error}"))
-            .advice("do the certificate and the key belong together?")
-    };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(failed)?
-        .with_no_client_auth()
-        .with_single_cert(identity.chain, identity.key)
-        .map_err(failed)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
 }

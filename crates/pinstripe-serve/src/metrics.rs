@@ -214,9 +214,44 @@ fn of_members(registry: &mut Registry, volumes: &[VolumeStatus]) {
             free.get_or_create(&labels).set(bytes as i64);
         }
     }
+    of_damage(registry, volumes);
     registry.register("member_up", "Whether the member answers", up);
     registry.register("member_full", "Whether the member is full", full);
     registry.register_with_unit("member_free", "Free bytes of the member", Unit::Bytes, free);
+}
+
+/// What scrubs found, and what could not be read.
+fn of_damage(registry: &mut Registry, volumes: &[VolumeStatus]) {
+    let damage = Family::<MemberLabels, Gauge>::default();
+    let unread = Family::<MemberLabels, Counter>::default();
+    let last = Family::<MemberLabels, Gauge>::default();
+    let oldest = Family::<StoreLabels, Gauge>::default();
+    for volume in volumes {
+        for member in &volume.members {
+            let labels = MemberLabels { store: volume.id.clone(), member: member.number };
+            unread.get_or_create(&labels).inc_by(member.failed_reads);
+            if let Some(found) = member.damage {
+                damage.get_or_create(&labels).set(found as i64);
+            }
+            if let Some(scrubbed) = member.scrubbed {
+                last.get_or_create(&labels).set(scrubbed.last_seconds);
+            }
+        }
+        // The newest state of all members counts: one that was absent has an older one.
+        let scrubbed = volume.members.iter().filter_map(|it| it.scrubbed);
+        if let Some(newest) = scrubbed.max_by_key(|it| it.last_seconds) {
+            let labels = StoreLabels { store: volume.id.clone() };
+            oldest.get_or_create(&labels).set(newest.oldest_seconds);
+        }
+    }
+    registry.register("member_damage", "Damage that the last scrub found on the member", damage);
+    let what = "Reads from the member that failed since the server started";
+    registry.register("member_failed_reads", what, unread);
+    let seconds = || Unit::Seconds;
+    let what = "When a scrub last verified data of the member";
+    registry.register_with_unit("member_last_scrub_timestamp", what, seconds(), last);
+    let what = "When the data whose verification is the oldest was verified";
+    registry.register_with_unit("scrub_oldest_timestamp", what, seconds(), oldest);
 }
 
 #[cfg(test)]
@@ -226,7 +261,7 @@ mod tests {
     use super::*;
     use crate::jobs::JobResult;
     use crate::ledger::HostFacts;
-    use crate::status::{HostStatus, MemberState};
+    use crate::status::{HostStatus, MemberState, ScrubTimes};
     use crate::tokens::HostToken;
 
     #[test]
@@ -250,8 +285,10 @@ mod tests {
         let token: HostToken = serde_json::from_value(token).unwrap();
         let mut facts = HostFacts::default();
         (facts.last_snapshot_seconds, facts.last_duration_seconds) = (Some(5), Some(6));
+        let scrubbed = Some(ScrubTimes { last_seconds: 3, oldest_seconds: 2 });
+        let (answers, free_bytes, damage) = (Some(true), Some(7), Some(1));
         let member =
-            MemberState { answers: Some(true), free_bytes: Some(7), ..MemberState::default() };
+            MemberState { answers, free_bytes, damage, scrubbed, ..MemberState::default() };
         let volume = VolumeStatus {
             id: "ab".to_owned(),
             is_store: true,
@@ -267,6 +304,7 @@ mod tests {
             exit_code: Some(0),
             messages: String::new(),
             counts: BTreeMap::new(),
+            damage: BTreeMap::new(),
         };
         (volume, JobStatus { name: "scrub".to_owned(), every: None, last: Some(last) })
     }

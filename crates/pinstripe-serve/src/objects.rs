@@ -4,7 +4,6 @@
 //! reaches the others when the first has it, and no other member if the first has another object of
 //! this name. A step is begun when the step before is done on all members.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::Request;
@@ -40,7 +39,9 @@ pub(crate) async fn objects(
     }
     let request =
         ObjectsRequest::decode(&body).map_err(|error| Error::new(Kind::Usage, error.what()))?;
-    let members = members_of(&app.volumes[served].volume().members, &request.members)?;
+    let volume = app.volumes[served].volume();
+    let members = request.members.iter().map(|number| volume.member(*number).cloned());
+    let members = members.collect::<Result<Vec<_>>>()?;
     let work = Work { app, token, served, members };
     let (mut out, mut goes_on) = (Vec::new(), true);
     for step in &request.steps {
@@ -55,17 +56,6 @@ pub(crate) async fn objects(
         out.extend(look::answer(app, token, served, look).await?);
     }
     Ok(bytes(out))
-}
-
-pub(crate) fn members_of(
-    there: &BTreeMap<u16, SharedMember>,
-    wanted: &[u16],
-) -> Result<Vec<SharedMember>> {
-    let member = |number| {
-        let unknown = || Error::new(Kind::NotFound, "this server has no such member");
-        there.get(number).cloned().ok_or_else(unknown)
-    };
-    wanted.iter().map(member).collect()
 }
 
 /// The members on which steps are carried out, and the token that asks for it.

@@ -140,7 +140,7 @@ fn one_volume(volume: &VolumeStatus) -> Markup {
             h2 { (what) " " code { (volume.id.get(..8).unwrap_or_default()) } }
             h3 { "Members" }
             (table(
-                &["Member", "State", "Free", "Place"],
+                &["Member", "State", "Free", "Damage", "Last scrub", "Place"],
                 &volume.members.iter().map(member_row).collect::<Vec<_>>(),
             ))
             h3 { "Running sessions" }
@@ -273,12 +273,25 @@ fn member_row(member: &MemberState) -> Vec<Markup> {
         (Some(false), _) => ("bad", member.problem.clone().unwrap_or_default()),
         (None, _) => ("", "remote: not asked".to_owned()),
     };
+    let damage = damage_of(member);
     vec![
         html! { (member.number) },
         html! { span class=(class) { (word) } },
         html! { (member.free_bytes.map_or_else(|| "-".to_owned(), format_size)) },
+        html! { span class=(if damage.is_some() { "bad" } else { "" }) { (damage.as_deref().unwrap_or("none found")) } },
+        html! { (member.scrubbed.map_or_else(|| "-".to_owned(), |it| ago(it.last_seconds))) },
         html! { (member.place) },
     ]
+}
+
+/// The known damage of a member, in words.
+fn damage_of(member: &MemberState) -> Option<String> {
+    let found =
+        member.damage.filter(|it| *it > 0).map(|it| format!("{it} found by the last scrub"));
+    let unread = Some(member.failed_reads).filter(|it| *it > 0);
+    let unread = unread.map(|it| format!("{it} failed reads"));
+    let parts: Vec<_> = found.into_iter().chain(unread).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// The seconds since a time.

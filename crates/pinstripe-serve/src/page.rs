@@ -22,6 +22,7 @@ use crate::body::Pieces;
 use crate::logins::{COOKIE_NAME, LOGIN};
 use crate::overview::{Overview, overview};
 use crate::role::TokenRole;
+use crate::tls::PeerNames;
 
 /// The longest body of a login.
 const FORM_MAX_BYTES: u64 = 4096;
@@ -84,6 +85,7 @@ pub(crate) async fn page(State(app): Shared, headers: HeaderMap) -> Response {
 }
 
 pub(crate) async fn login(State(app): Shared, request: Request) -> Response {
+    let names = request.extensions().get::<PeerNames>().cloned();
     let body = Pieces::new(request.into_body(), FORM_MAX_BYTES).up_to().await.unwrap_or_default();
     let text = String::from_utf8_lossy(&body);
     let field = text.split('&').find_map(|pair| pair.strip_prefix("join="));
@@ -93,7 +95,14 @@ pub(crate) async fn login(State(app): Shared, request: Request) -> Response {
     if let Ok(value) = bearer.parse() {
         headers.insert(axum::http::header::AUTHORIZATION, value);
     }
-    let cookie = match app.gate.admit(&headers) {
+    let admitted = app.gate.admit(&headers);
+    if let (Ok(token), Some(names)) = (&admitted, names)
+        && names.require(&token.host).is_err()
+    {
+        let why = "The browser's client certificate does not name the host of this token.";
+        return show(StatusCode::FORBIDDEN, &login_form(Some(why)));
+    }
+    let cookie = match admitted {
         Ok(token) if token.role == TokenRole::Admin => app.logins.add(&token.id).ok(),
         _ => None,
     };

@@ -187,12 +187,14 @@ async fn on_extent(
         Method::GET => {
             app.require(&admitted, Deed::Read, name)?;
             let (parts, _) = request.into_parts();
-            extent::get(app, &admitted, name, &parts.headers).await
+            let read = extent::get(app, &admitted, name, &parts.headers).await;
+            app.volumes[admitted.served].count_read(admitted.number, read)
         }
         Method::HEAD => {
             app.require(&admitted, Deed::Read, name)?;
             let member = Arc::clone(&admitted.member);
-            let length = app.call(move || member.len(name)).await?;
+            let length = app.call(move || member.len(name)).await;
+            let length = app.volumes[admitted.served].count_read(admitted.number, length)?;
             let mut response = bytes(Vec::new());
             response.headers_mut().insert(CONTENT_LENGTH, length.into());
             Ok(response)

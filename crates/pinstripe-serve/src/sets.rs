@@ -28,7 +28,6 @@ use crate::app::App;
 use crate::body::{PIECES, Pieces};
 use crate::checks::RunCheck;
 use crate::extent::{judge_quota, length_of, own, wrong_sum};
-use crate::objects::members_of;
 use crate::role::Deed;
 use crate::tokens::HostToken;
 
@@ -44,7 +43,8 @@ struct IncomingSet {
     set: SetId,
     kind: SetKind,
     head: SetHead,
-    members: Vec<SharedMember>,
+    /// By slot: the member, or why the server does not have it.
+    members: Vec<Result<SharedMember>>,
     sum: Option<String>,
     length: u64,
 }
@@ -68,7 +68,8 @@ pub(crate) async fn pack(
         ExtentName::In(ExtentKind::Index, id) if volume.is_store => (SetKind::IndexRun, SetId(id)),
         _ => return Err(Error::new(Kind::Usage, "this name or volume has no stripe sets")),
     };
-    let members = members_of(&volume.members, &head.members)?;
+    let member = |number: &u16| volume.member(*number).cloned();
+    let members: Vec<_> = head.members.iter().map(member).collect();
     let layout = SetLayout::new(head.geometry, set, length)?;
     let stored: u64 = (0..members.len()).map(|slot| layout.extent_bytes(slot)).sum();
     judge_quota(app, token, served, name, stored)?;
@@ -105,7 +106,7 @@ async fn receive(
 
 fn lay(incoming: IncomingSet, mut pieces: mpsc::Receiver<Bytes>) -> Result<Vec<LaidExtent>> {
     let IncomingSet { store, name, set, kind, head, members, sum, length } = incoming;
-    let begin = |member: SharedMember| LaidExtent::begin(member, name);
+    let begin = |member: Result<SharedMember>| LaidExtent::begin(member, name);
     let mut extents = LaidExtents(members.into_iter().map(begin).collect());
     let mut writer = SetWriter::new(store, set, kind, head.geometry);
     let (mut check, mut hasher) = (RunCheck::default(), XxHash3_128::new());
@@ -130,10 +131,9 @@ fn lay(incoming: IncomingSet, mut pieces: mpsc::Receiver<Bytes>) -> Result<Vec<L
 
 /// The extent of one slot, unsealed.
 struct LaidExtent {
-    member: SharedMember,
     name: ExtentName,
-    /// The writer, or the first error of the member.
-    writer: Result<Box<dyn ExtentWriter>>,
+    /// The member and the writer, or the first error of the member.
+    writer: Result<(SharedMember, Box<dyn ExtentWriter>)>,
     /// The header, and what was last appended: the trailer at the end.
     header: Vec<u8>,
     last: Vec<u8>,
@@ -141,15 +141,18 @@ struct LaidExtent {
 }
 
 impl LaidExtent {
-    fn begin(member: SharedMember, name: ExtentName) -> Self {
-        let writer = member.create(name, Replace::Never);
+    fn begin(member: Result<SharedMember>, name: ExtentName) -> Self {
+        let begin = |member: SharedMember| {
+            let writer = member.create(name, Replace::Never)?;
+            Ok((member, writer))
+        };
         let (header, last) = (Vec::new(), Vec::new());
-        LaidExtent { member, name, writer, header, last, length: 0 }
+        LaidExtent { name, writer: member.and_then(begin), header, last, length: 0 }
     }
 
     /// A member that fails gets no more bytes; the other members do.
     fn append(&mut self, bytes: Vec<u8>) {
-        if let Ok(writer) = &mut self.writer
+        if let Ok((_, writer)) = &mut self.writer
             && let Err(error) = writer.append(&bytes)
         {
             self.writer = Err(error);
@@ -163,8 +166,9 @@ impl LaidExtent {
     }
 
     fn seal(self) -> Result<()> {
-        let LaidExtent { member, name, writer, header, last, length } = self;
-        match writer.and_then(|writer| writer.seal()) {
+        let LaidExtent { name, writer, header, last, length } = self;
+        let (member, writer) = writer?;
+        match writer.seal() {
             // An earlier attempt of this request wrote it.
             Err(error)
                 if error.kind() == Kind::Exists

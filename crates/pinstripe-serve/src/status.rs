@@ -6,7 +6,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use pinstripe_member::{ExtentName, SharedMember, is_remote};
+use pinstripe_member::scrub::ScrubState;
+use pinstripe_member::{ExtentKind, ExtentName, SharedMember, is_remote};
 
 use crate::alarms::{Alarm, Condition, Holds};
 use crate::jobs::{JobStatus, Jobs, outcome};
@@ -16,6 +17,9 @@ use crate::tokens::HostToken;
 /// How long a member must have been silent, or full, before an alarm is raised, and how long it
 /// must have been well before the alarm is cleared.
 const MEMBER_SETTLES: Duration = Duration::from_secs(25);
+
+/// A longer object is not a scrub state.
+const SCRUB_STATE_MAX_BYTES: u64 = 64 << 10;
 
 /// The state of a member at the last check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,8 +31,40 @@ pub(crate) struct MemberState {
     pub problem: Option<String>,
     pub free_bytes: Option<u64>,
     pub is_full: bool,
+    /// The damage that the last scrub job found on it; `None` before the first one.
+    pub damage: Option<u64>,
+    /// Reads of hosts that failed since the server started.
+    pub failed_reads: u64,
+    /// When its data was verified.
+    pub scrubbed: Option<ScrubTimes>,
     /// When the member was first found silent, if it has been silent since.
     pub silent_since: Option<Instant>,
+}
+
+/// When scrubs, of this server or of others, verified data, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScrubTimes {
+    /// The last verification.
+    pub last_seconds: i64,
+    /// The oldest one, of the parts of the store that were ever verified.
+    pub oldest_seconds: i64,
+}
+
+impl ScrubTimes {
+    /// Reads the newest scrub state on a member. Without the key its MAC cannot be verified: a hostile
+    /// member can give a wrong time.
+    fn read(member: &SharedMember) -> Option<ScrubTimes> {
+        let names = member.names(ExtentKind::Scrub).ok()?;
+        let names: Vec<_> =
+            names.into_iter().map(|id| ExtentName::In(ExtentKind::Scrub, id)).collect();
+        let read = member.read_whole(&names, SCRUB_STATE_MAX_BYTES).into_iter().flatten();
+        let states = read.filter_map(|bytes| ScrubState::decode(&bytes).ok());
+        let newest = states.max_by_key(|it| it.generation)?;
+        let times = newest.shares.iter().chain([&newest.open]).map(|it| it.began_seconds);
+        let times: Vec<_> = times.filter(|it| *it > 0).collect();
+        let (last_seconds, oldest_seconds) = (*times.iter().max()?, *times.iter().min()?);
+        Some(ScrubTimes { last_seconds, oldest_seconds })
+    }
 }
 
 /// Whether a host's backups are as recent as expected.
@@ -93,7 +129,8 @@ pub(crate) fn look(number: u16, member: &SharedMember) -> MemberState {
         free_bytes: caps.free_bytes.filter(|_| problem.is_none()),
         is_full: caps.is_full,
         problem,
-        silent_since: None,
+        scrubbed: ScrubTimes::read(member),
+        ..MemberState::default()
     }
 }
 

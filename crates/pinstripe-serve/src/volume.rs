@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_member::SharedMember;
 use pinstripe_remote::VolumeFacts;
@@ -32,6 +33,18 @@ impl ServedVolume {
             all[usize::from(*number)] = Some(Arc::clone(member));
         }
         all
+    }
+
+    /// The member with a number.
+    ///
+    /// # Errors
+    /// The errors never say that something is not found: that would be a statement about an extent
+    /// of the member.
+    pub(crate) fn member(&self, number: u16) -> Result<&SharedMember> {
+        self.members.get(&number).ok_or_else(|| match self.absent.contains_key(&number) {
+            true => Error::new(Kind::Io, format!("member {number} is absent at the server")),
+            false => Error::new(Kind::WrongMember, "this server has no such member"),
+        })
     }
 
     pub(crate) fn facts(&self) -> VolumeFacts {

@@ -88,6 +88,11 @@ impl App {
             states.extend(looked.ok());
         }
         states.sort_by_key(|it| it.number);
+        let damage = self.jobs.damage().filter(|_| volume.is_store);
+        for state in &mut states {
+            state.damage = damage.as_ref().map(|it| it.get(&state.number).copied().unwrap_or(0));
+            state.failed_reads = served.failed_reads(state.number);
+        }
         for state in states.iter_mut().filter(|it| it.answers == Some(false)) {
             let known = before.iter().find(|it| it.number == state.number);
             let since = known.and_then(|it| it.silent_since);

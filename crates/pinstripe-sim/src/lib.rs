@@ -27,6 +27,7 @@ pub mod operation;
 pub mod process;
 mod silence;
 pub mod source;
+pub mod suites;
 pub mod support;
 pub mod tick;
 pub mod world;

@@ -316,8 +316,15 @@ impl Site {
     }
 
     pub fn locked_store_through(&self, member: usize) -> Store {
-        let options = OpenOptions { steps: Some(Arc::new(NoWait)), ..OpenOptions::default() };
-        Store::open_with(&self.members[member], options).unwrap()
+        self.open_locked(member, "").unwrap()
+    }
+
+    /// Opens the store without a key, with faults of its members.
+    pub fn open_locked(&self, member: usize, faults: &str) -> Result<Store> {
+        let faults = if faults.is_empty() { Plan::default() } else { faults.parse().unwrap() };
+        let steps = Some(Arc::new(NoWait) as _);
+        let options = OpenOptions { faults, steps, ..OpenOptions::default() };
+        Store::open_with(&self.members[member], options)
     }
 
     /// Backs up the source without problems.

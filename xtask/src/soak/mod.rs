@@ -83,8 +83,8 @@ fn seeds(args: &[String]) -> Result<bool> {
 
 /// The crates whose tests use only a share of their steps, seeds or cases in `cargo xtask test
 /// --all`.
-const SHARED_OUT: [&str; 4] =
-    ["pinstripe", "pinstripe-array", "pinstripe-bucket", "pinstripe-prefetch"];
+const SHARED_OUT: [&str; 5] =
+    ["pinstripe", "pinstripe-array", "pinstripe-bucket", "pinstripe-prefetch", "pinstripe-serve"];
 
 /// Runs these tests with all their steps, seeds and cases.
 fn whole() -> Result<bool> {
@@ -113,11 +113,16 @@ fn buckets(args: &[String]) -> Result<bool> {
 fn hostile(args: &[String]) -> Result<bool> {
     let (from, to) = range(args)?;
     println!("hostile members with seeds {from} to {}", to - 1);
-    let mut test = cargo();
-    test.args(["test", "--release", "--package", "pinstripe", "--test", "it", "--", "--nocapture"]);
-    test.arg("hostile_members::whatever_hostile_members_do_in_turn_nothing_is_lost");
-    test.env("PINSTRIPE_HOSTILE_SEEDS", format!("{from}..{to}"));
-    succeeds(test.current_dir(root_folder()?))
+    let root = root_folder()?;
+    let run = |package: &str, test: &str| {
+        let mut command = cargo();
+        command.args(["test", "--release", "--package", package, "--test", test, "--"]);
+        command.args(["--nocapture", "whatever_hostile_members_do_in_turn_nothing_is_lost"]);
+        command.env("PINSTRIPE_HOSTILE_SEEDS", format!("{from}..{to}"));
+        // Behind a server, every seed instead of a few.
+        succeeds(command.env("PINSTRIPE_ALL", "1").current_dir(&root))
+    };
+    Ok(run("pinstripe", "it")? & run("pinstripe-serve", "serve")?)
 }
 
 /// Tests takes that were killed, interrupted by a power cut, or written by other programs.

@@ -89,7 +89,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
         "pinstripe-remote",
         &["pinstripe-base", "pinstripe-io", "pinstripe-member", "pinstripe-testing"],
     ),
-    // The server knows members and no store.
+    // The server knows members and no store: `pinstripe` is for its tests alone.
     (
         "pinstripe-serve",
         &[
@@ -98,6 +98,8 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-member",
             "pinstripe-remote",
             "pinstripe-stripe",
+            "pinstripe",
+            "pinstripe-sim",
             "pinstripe-testing",
         ],
     ),
@@ -322,7 +324,7 @@ pub const ROOMS: &[Rooms] = &[
             &["answer", "ends", "looks", "sets", "tls"],
             &["objects"],
             &["look_messages"],
-            &["place", "protocol"],
+            &["client_certificate", "pem", "place", "protocol"],
             &["join_string"],
         ],
         neighbours: &[],
@@ -336,12 +338,12 @@ pub const ROOMS: &[Rooms] = &[
             &["sets"],
             &["objects"],
             &["look"],
-            &["extent", "page", "watch"],
+            &["extent", "page", "peers", "watch"],
             &["overview"],
             &["app"],
             &["auth", "metrics"],
             &["status"],
-            &["notify"],
+            &["notify", "tls"],
             &["alarms", "events", "identity", "jobs", "ledger", "open_sets", "tokens"],
             &["access_log", "answer", "body", "checks", "logins", "role", "state_file", "volume"],
         ],

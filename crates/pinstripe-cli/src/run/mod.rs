@@ -34,3 +34,5 @@ pub mod unlock;
 
 pub use self::context::{Ending, Run};
 pub use self::remote::PackPlan;
+#[cfg(feature = "serve")]
+pub use self::served::certificate_at;

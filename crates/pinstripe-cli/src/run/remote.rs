@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pinstripe::Store;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
 #[cfg(feature = "s3")]
 use pinstripe_base::units::format_size;
 use pinstripe_member::label::MemberFacts;
@@ -78,8 +79,14 @@ impl RemoteMembers for EachKind {
         }
     }
 
-    fn served_place(&self, named: &Path, recorded: &Path, number: u16) -> Option<PathBuf> {
-        self.members_at(named).ok()?.served_place(named, recorded, number)
+    fn served_place(
+        &self,
+        named: &Path,
+        store: StoreId,
+        recorded: &Path,
+        number: u16,
+    ) -> Option<PathBuf> {
+        self.members_at(named).ok()?.served_place(named, store, recorded, number)
     }
 
     fn fate(&self, place: &Path) -> Result<String> {

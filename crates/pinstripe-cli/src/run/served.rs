@@ -13,8 +13,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::lock;
 use pinstripe_remote::{
-    Connection, Hello, JoinString, KeyPin, ServedPlace, ServedVolumes, is_served,
-    looks_like_join_string,
+    ClientCertificate, Connection, Hello, JoinString, KeyPin, ServedPlace, ServedVolumes,
+    is_served, looks_like_join_string,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,11 @@ pub struct SavedConnection {
     pub role: String,
     /// The members that the server has.
     members: Vec<u16>,
+    /// The files of the client certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client_certificate: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client_key: Option<PathBuf>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -50,6 +55,8 @@ struct ConnectionFile {
 pub struct ServedStores {
     volumes: ServedVolumes,
     saved: Mutex<Vec<SavedConnection>>,
+    /// The certificate that the environment names, for connections without one of their own.
+    certificate: Option<ClientCertificate>,
 }
 
 impl SavedConnection {
@@ -61,6 +68,8 @@ impl SavedConnection {
             host: hello.host.clone(),
             role: hello.role.clone(),
             members: members.unwrap_or_default(),
+            client_certificate: connection.certificate.as_ref().map(|it| it.chain.clone()),
+            client_key: connection.certificate.as_ref().map(|it| it.key.clone()),
         }
     }
 
@@ -72,8 +81,26 @@ impl SavedConnection {
         let connection = Connection::from(self.join.parse::<JoinString>()?);
         let pins: Option<Vec<KeyPin>> = self.pins.iter().map(|pin| pin_from(pin)).collect();
         let pins = pins.filter(|pins| !pins.is_empty()).unwrap_or(connection.pins.clone());
-        Ok(Connection { pins, ..connection })
+        let chain = self.client_certificate.clone();
+        let certificate = chain.map(|chain| ClientCertificate {
+            key: self.client_key.clone().unwrap_or_else(|| chain.clone()),
+            chain,
+        });
+        Ok(Connection { pins, certificate, ..connection })
     }
+}
+
+/// A client certificate; without a file of its key, the file of the chain contains both.
+pub fn certificate_at(chain: &Path, key: Option<&Path>) -> ClientCertificate {
+    let key = super::known_stores::absolute(key.unwrap_or(chain));
+    ClientCertificate { chain: super::known_stores::absolute(chain), key }
+}
+
+/// The client certificate that the environment names.
+fn certificate_of_variables() -> Option<ClientCertificate> {
+    let chain = PathBuf::from(xdg::set("PINSTRIPE_CLIENT_CERTIFICATE")?);
+    let key = xdg::set("PINSTRIPE_CLIENT_KEY").map(PathBuf::from);
+    Some(certificate_at(&chain, key.as_deref()))
 }
 
 fn pin_from(hex: &str) -> Option<KeyPin> {
@@ -120,9 +147,14 @@ impl ServedStores {
             }
             ConnectionFile::default()
         });
+        let certificate = certificate_of_variables();
+        let with_certificate = |it: Connection| Connection {
+            certificate: it.certificate.or_else(|| certificate.clone()),
+            ..it
+        };
         let connections = saved.connections.iter().filter_map(|it| it.connection().ok());
-        let volumes = ServedVolumes::new(connections.collect(), patience);
-        ServedStores { volumes, saved: Mutex::new(saved.connections) }
+        let volumes = ServedVolumes::new(connections.map(with_certificate).collect(), patience);
+        ServedStores { volumes, saved: Mutex::new(saved.connections), certificate }
     }
 
     /// The members behind servers.
@@ -147,7 +179,7 @@ impl ServedStores {
         let Some(text) = place.to_str().filter(|text| looks_like_join_string(text)) else {
             return Ok(None);
         };
-        let connection = Connection::from(text.parse::<JoinString>()?);
+        let connection = self.connection(text.parse::<JoinString>()?, None);
         self.volumes.add(connection.clone());
         let hello = self.greet(&connection)?;
         let members = hello.volumes.into_iter().next().map(|it| it.members).unwrap_or_default();
@@ -165,12 +197,31 @@ impl ServedStores {
         self.volumes.client(&connection.address, connection.volume)?.hello()
     }
 
-    /// Asks the server of a join string for its greeting, and saves the connection.
+    /// The connection of a join string, with this certificate, or that of the environment, or that
+    /// of the saved connection to the same volume.
+    fn connection(&self, join: JoinString, given: Option<ClientCertificate>) -> Connection {
+        let connection = Connection::from(join);
+        let saved = || {
+            let saved = lock(&self.saved)
+                .iter()
+                .find_map(|it| it.connection().ok().filter(|it| it.is_to_same_volume(&connection)));
+            saved?.certificate
+        };
+        let certificate = given.or_else(|| self.certificate.clone()).or_else(saved);
+        Connection { certificate, ..connection }
+    }
+
+    /// Asks the server of a join string for its greeting, and saves the connection with its
+    /// certificate.
     ///
     /// # Errors
     /// Fails with the errors of the server, or of the file system.
-    pub fn connect(&self, join: JoinString) -> Result<(Connection, Hello)> {
-        let connection = Connection::from(join);
+    pub fn connect(
+        &self,
+        join: JoinString,
+        certificate: Option<ClientCertificate>,
+    ) -> Result<(Connection, Hello)> {
+        let connection = self.connection(join, certificate);
         self.volumes.add(connection.clone());
         let hello = self.greet(&connection)?;
         if hello.volumes.is_empty() {

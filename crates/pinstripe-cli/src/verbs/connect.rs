@@ -1,13 +1,15 @@
 //! `pinstripe connect`: saves what this host needs to use a store behind a server.
 
 use std::io::BufRead;
+use std::path::PathBuf;
 
+use clap::ValueHint;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_remote::{Connection, Hello, JoinString};
 
 use crate::event::Event;
 use crate::message::counted;
-use crate::run::{Ending, Run};
+use crate::run::{Ending, Run, certificate_at};
 use crate::table::{self, Side};
 
 /// Use a store behind a pinstripe server
@@ -20,12 +22,29 @@ use crate::table::{self, Side};
 Examples:
   pinstripe connect pst1_5Yx...
   pinstripe connect - < join.txt
+  pinstripe connect pst1_5Yx... --client-certificate web1.pem --client-key web1.key
   pinstripe connect --list
   pinstripe connect --remove backup.example.org:7473")]
 pub struct ConnectArgs {
     /// The join string; '-' reads it from standard input, so that it is not in the shell's history
     #[arg(value_name = "STRING", required_unless_present_any = ["list", "remove"])]
     join: Option<String>,
+
+    /// The certificate chain of this host, in a PEM file, for a server that requires one
+    ///
+    /// The path is saved, and each command reads the file again. Default: the path in the
+    /// environment variable PINSTRIPE_CLIENT_CERTIFICATE, which is also used for a join string that
+    /// is given as --store.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "join")]
+    client_certificate: Option<PathBuf>,
+
+    /// The private key of --client-certificate, in a PEM file
+    ///
+    /// Default: the path in PINSTRIPE_CLIENT_KEY, if the certificate is that of
+    /// PINSTRIPE_CLIENT_CERTIFICATE; otherwise the file of the certificate, which may contain both.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+          requires = "client_certificate")]
+    client_key: Option<PathBuf>,
 
     /// List the saved connections
     #[arg(long, conflicts_with_all = ["join", "remove"])]
@@ -57,7 +76,9 @@ impl ConnectArgs {
             Some("-") => first_line()?,
             text => text.unwrap_or_default().to_owned(),
         };
-        let (connection, hello) = run.served().connect(text.parse::<JoinString>()?)?;
+        let chain = self.client_certificate.as_deref();
+        let certificate = chain.map(|it| certificate_at(it, self.client_key.as_deref()));
+        let (connection, hello) = run.served().connect(text.parse::<JoinString>()?, certificate)?;
         say(run, &connection, &hello);
         let facts = facts(&connection).with("host", hello.host).with("role", hello.role);
         Ok(Ending::done(facts))
@@ -91,8 +112,12 @@ fn say(run: &Run, connection: &Connection, hello: &Hello) {
 }
 
 fn facts(connection: &Connection) -> Event {
-    let Connection { address, volume, .. } = connection;
-    Event::default().with("server", address.as_str()).with("store", volume.to_string())
+    let Connection { address, volume, certificate, .. } = connection;
+    let facts = Event::default().with("server", address.as_str()).with("store", volume.to_string());
+    match certificate {
+        Some(it) => facts.with("client_certificate", it.chain.display().to_string()),
+        None => facts,
+    }
 }
 
 fn list(run: &Run) -> Result<Ending> {

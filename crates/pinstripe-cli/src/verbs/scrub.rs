@@ -92,9 +92,12 @@ impl ScrubArgs {
         };
         let ticker = run.ticker(GAUGE);
         let report = |finding: &scrub::Finding| {
+            let event = Event::new("finding").with_fields(finding);
             if let Some(journal) = &journal {
-                journal.write(&Event::new("finding").with_fields(finding));
+                journal.write(&event);
             }
+            // A reader that is gone ends the run elsewhere.
+            let _ = run.screen.event(&event);
         };
         let ended = scrub::run(&store, &options, &run.monitor, &report);
         drop(ticker);

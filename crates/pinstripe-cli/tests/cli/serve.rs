@@ -8,15 +8,15 @@ use serde_json::Value;
 use crate::stand::{Ran, Stand, noise, ran};
 
 /// A running `pinstripe serve`; it ends when this is dropped.
-struct Serving {
-    child: Child,
+pub struct Serving {
+    pub child: Child,
     /// What it prints: a closed one would end it.
     out: BufReader<ChildStdout>,
-    address: String,
+    pub address: String,
 }
 
 impl Serving {
-    fn start(stand: &Stand, line: &str) -> Serving {
+    pub fn start(stand: &Stand, line: &str) -> Serving {
         let mut command = as_host(stand, "server", &format!("serve --json {line}"));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let mut first = String::new();
@@ -28,7 +28,7 @@ impl Serving {
     }
 
     /// Sends SIGTERM, and returns the exit code.
-    fn terminate(mut self) -> i32 {
+    pub fn terminate(mut self) -> i32 {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let mut rest = String::new();
@@ -46,7 +46,7 @@ impl Drop for Serving {
 }
 
 /// A command of a host of its own: nothing that it remembers is shared with another host.
-fn as_host(stand: &Stand, host: &str, line: &str) -> Command {
+pub fn as_host(stand: &Stand, host: &str, line: &str) -> Command {
     let mut command = stand.command(line);
     let home = stand.path(&format!("hosts/{host}"));
     std::fs::create_dir_all(&home).unwrap();
@@ -54,27 +54,27 @@ fn as_host(stand: &Stand, host: &str, line: &str) -> Command {
     command
 }
 
-fn run(stand: &Stand, host: &str, line: &str) -> Ran {
+pub fn run(stand: &Stand, host: &str, line: &str) -> Ran {
     ran(&mut as_host(stand, host, line))
 }
 
 /// The join string of a new token.
-fn join(stand: &Stand, host: &str, role: &str) -> String {
+pub fn join(stand: &Stand, host: &str, role: &str) -> String {
     let line = format!("token add {host} --role {role} --store m0 --quiet");
     let made = run(stand, "server", &line);
     assert_eq!(made.code, 0, "{}", made.err);
     made.out.trim().to_owned()
 }
 
-const LISTEN: &str = "--store m0 --listen 127.0.0.1:0";
+pub const LISTEN: &str = "--store m0 --listen 127.0.0.1:0";
 
-fn done(stand: &Stand, host: &str, line: &str) -> Ran {
+pub fn done(stand: &Stand, host: &str, line: &str) -> Ran {
     let ran = run(stand, host, line);
     assert_eq!(ran.code, 0, "{host}: {line}\n{}{}", ran.out, ran.err);
     ran
 }
 
-fn snapshots(stand: &Stand, host: &str, line: &str) -> usize {
+pub fn snapshots(stand: &Stand, host: &str, line: &str) -> usize {
     done(stand, host, &format!("snapshots --json {line}")).out.matches("\"snapshot\":\"").count()
 }
 
@@ -255,7 +255,7 @@ fn tokens_are_listed_without_their_secrets() {
 }
 
 /// Waits until a condition holds; panics after a minute, which no machine takes.
-fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !holds() {
         assert!(began.elapsed() < std::time::Duration::from_secs(60), "{what}");
@@ -320,6 +320,47 @@ fn the_server_scrubs_and_replaces_a_lost_member_and_sends_alarms() {
     done(&stand, "server", "check --read-data --store m0");
 }
 
+/// The page and the metrics show what a scrub of the server found on each member.
+#[test]
+fn damage_that_a_job_finds_is_shown_with_its_member() {
+    let test = "damage_that_a_job_finds_is_shown_with_its_member";
+    if Command::new("curl").arg("--version").output().is_err() {
+        return pinstripe_testing::not_installed(test, "curl");
+    }
+    let stand = Stand::with_store();
+    done(&stand, "server", "backup src --store m0");
+    let packs = stand.path("m1/packs");
+    let first = std::fs::read_dir(packs).unwrap().next().unwrap().unwrap().path();
+    let pack = std::fs::read_dir(first).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = std::fs::read(&pack).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&pack, bytes).unwrap();
+    write_config(&stand, "[serve.job.scrub]\nevery = \"1h\"\n");
+    let line = format!("{LISTEN} --state {{}}/state --config config.toml");
+    let server = Serving::start(&stand, &line);
+    let token = "token add desk --role admin --state {}/state --quiet";
+    let admin = done(&stand, "server", token).out;
+    let shows = || page(&server.address, admin.trim()).contains("1 found by the last scrub");
+    await_that("the page shows the damage", shows);
+    let metrics = Command::new("curl")
+        .args(["--silent", "--insecure", "--header"])
+        .arg(format!("Authorization: Bearer {}", admin.trim()))
+        .arg(format!("https://{}/metrics", server.address))
+        .output()
+        .unwrap();
+    let metrics = String::from_utf8(metrics.stdout).unwrap();
+    let damage = |member: u8| {
+        let is_it = |line: &&str| {
+            line.starts_with("pinstripe_member_damage{")
+                && line.contains(&format!("member=\"{member}\""))
+        };
+        metrics.lines().find(is_it).and_then(|it| it.rsplit(' ').next()).unwrap_or_default()
+    };
+    assert_eq!([0, 1, 2, 3].map(damage), ["0", "1", "0", "0"], "{metrics}");
+    assert!(metrics.contains("pinstripe_scrub_oldest_timestamp_seconds{"), "{metrics}");
+}
+
 #[test]
 fn settings_of_the_server_are_checked_and_read_again() {
     let stand = Stand::with_store();
@@ -357,7 +398,7 @@ fn settings_of_the_server_are_checked_and_read_again() {
 }
 
 /// The page as an administrator's script sees it.
-fn page(address: &str, admin: &str) -> String {
+pub fn page(address: &str, admin: &str) -> String {
     let curl = |args: &[&str]| {
         let mut command = Command::new("curl");
         let out = command.args(["--silent", "--insecure"]).args(args).output().unwrap();

@@ -19,7 +19,7 @@ use crate::setup::{StoreFixture, directory, exported, start, start_as, volume};
 
 /// Accepts every server: what these requests get is the server's matter.
 #[derive(Debug)]
-struct Blind(Arc<rustls::crypto::CryptoProvider>);
+pub struct Blind(pub Arc<rustls::crypto::CryptoProvider>);
 
 impl rustls::client::danger::ServerCertVerifier for Blind {
     fn verify_server_cert(

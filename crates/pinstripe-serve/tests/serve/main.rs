@@ -4,11 +4,16 @@
 
 mod alarms;
 mod browser;
+mod certificates;
+mod cut_off;
 mod cuts;
+mod cutting_proxy;
 mod hostile;
 mod page;
 mod roles;
 mod seam;
 mod sets;
 mod setup;
+mod site;
+mod stores;
 mod together;

@@ -1,13 +1,15 @@
 //! The page and the metrics.
 
 use pinstripe_base::error::Kind;
+use pinstripe_base::id::StoreId;
+use pinstripe_member::scrub::{ScrubShare, ScrubState};
 use pinstripe_member::session::Work;
 use pinstripe_member::{ExtentKind, Member};
 use pinstripe_serve::{NewToken, TokenRole};
 
 use crate::hostile::{exchange, status};
 use crate::roles::{name, session, snapshot};
-use crate::setup::{StoreFixture, store};
+use crate::setup::{StoreFixture, directory, start, store, volume};
 
 fn get(server: &StoreFixture, path: &str, headers: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n");
@@ -63,6 +65,49 @@ fn an_admin_sees_hosts_and_members_until_the_logout() {
     let cookie = self::cookie(&post(&server, "/login", "", &body)).unwrap();
     server.tokens().revoke("desk", 1_700_000_000).unwrap();
     assert!(!get(&server, "/", &cookie).contains("<table"));
+}
+
+/// Failed reads are counted at the server, and scrubs of others are read from the member.
+#[test]
+fn damage_and_scrubs_of_a_member_are_shown() {
+    let state = tempfile::tempdir().unwrap();
+    let place = state.path().join("member");
+    let member = pinstripe_member::Places::default().create(&place).unwrap().member;
+    let mut scrubbed = ScrubState::new(StoreId([7; 16]));
+    for (share, seconds) in [(3, 1_700_000_000), (9, 1_600_000_000)] {
+        scrubbed.shares[share] = ScrubShare { began_seconds: seconds, sets: 1, bytes: 1 };
+    }
+    member.put(name(ExtentKind::Scrub, 1), &scrubbed.encode()).unwrap();
+    let plan: pinstripe_io::fault::Plan = "op=read,room=packs,error=EIO".parse().unwrap();
+    let faults = plan.for_member(0);
+    let faulty = std::sync::Arc::new(pinstripe_member::FaultMember::new(member, faults));
+    let server = start(state, volume(true, vec![faulty]), "127.0.0.1:0".parse().unwrap());
+    let (_, ant) = server.token("ant", TokenRole::Admin);
+    let local = directory(&place);
+    local.put(name(ExtentKind::Packs, 1), b"pack").unwrap();
+    for _ in 0..2 {
+        let read = server.member(&ant, 0).read_at(name(ExtentKind::Packs, 1), 0, &mut [0; 4]);
+        assert_eq!(read.unwrap_err().kind(), Kind::Io);
+    }
+    let bearer = format!("Authorization: Bearer {}\r\n", ant.join_string().reveal());
+    // The members are checked every few seconds.
+    let metrics = loop {
+        let metrics = get(&server, "/metrics", &bearer);
+        let count = metrics.lines().find(|it| it.starts_with("pinstripe_member_failed_reads"));
+        if count.is_some_and(|it| it.ends_with(" 2")) {
+            break metrics;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    let value = |name: &str| {
+        let line = metrics.lines().find(|it| it.starts_with(name)).unwrap_or_default();
+        line.rsplit(' ').next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(value("pinstripe_scrub_oldest_timestamp_seconds{"), "1600000000");
+    assert_eq!(value("pinstripe_member_last_scrub_timestamp_seconds{"), "1700000000");
+    let page = get(&server, "/", &login(&server));
+    assert!(page.contains("2 failed reads"), "{page}");
+    assert!(page.contains(" days ago"), "{page}");
 }
 
 /// Logs a browser in, and returns its cookie.
@@ -166,8 +211,13 @@ fn prometheus_accepts_the_metrics_and_the_rules() {
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn()
     };
     // The tool reads the older text format, in which the name of a counter has its suffix.
-    let older = text.replace("pinstripe_requests Req", "pinstripe_requests_total Req");
-    let older = older.replace("pinstripe_requests counter", "pinstripe_requests_total counter");
+    let mut older = text.to_owned();
+    for name in ["requests", "member_failed_reads"] {
+        for what in ["HELP", "TYPE"] {
+            let line = format!("# {what} pinstripe_{name}");
+            older = older.replace(&format!("{line} "), &format!("{line}_total "));
+        }
+    }
     let is_kept = |line: &&str| !line.starts_with("# UNIT") && !line.starts_with("# EOF");
     let older: String = older.lines().filter(is_kept).map(|line| format!("{line}\n")).collect();
     for (act, content) in [

@@ -158,3 +158,50 @@ fn the_greeting_names_the_keys_and_the_role() {
     assert_eq!((hello.role.as_str(), hello.host.as_str()), ("append-restore", "ant"));
     assert_eq!(hello.volumes[0].members, [0]);
 }
+
+/// Had the answer been "not found", the client would believe that the extent does not exist.
+#[test]
+fn an_extent_of_a_member_that_went_away_is_not_missing() {
+    let state = tempfile::tempdir().unwrap();
+    let member = |name: &str| {
+        pinstripe_member::Places::default().create(&state.path().join(name)).unwrap().member
+    };
+    let members = setup::volume(false, vec![member("a"), member("b")]);
+    let server = setup::start(state, members, "127.0.0.1:0".parse().unwrap());
+    let (_, connection) = server.token("ant", TokenRole::Admin);
+    let [there, gone] = [0, 1].map(|number| server.member(&connection, number));
+    for member in [&there, &gone] {
+        member.put(pack(1), b"pack").unwrap();
+    }
+    let mut volume = (*server.server.volume()).clone();
+    volume.members.remove(&1);
+    volume.absent.insert(1, "/gone".into());
+    let is_unknown = |error: pinstripe_base::error::Error| {
+        assert!(!matches!(error.kind(), Kind::NotFound | Kind::Corrupt), "{error}");
+    };
+    let other = pinstripe_base::id::StoreId([8; 16]);
+    let elsewhere = pinstripe_serve::ServedVolume { id: other, ..volume.clone() };
+    let mut volume_without = volume.clone();
+    volume_without.absent.clear();
+    for changed in [volume, volume_without] {
+        server.server.set_volume(changed);
+        for member in [&gone, &server.member(&connection, 1)] {
+            is_unknown(member.len(pack(1)).unwrap_err());
+            is_unknown(member.read_at(pack(1), 0, &mut [0; 4]).unwrap_err());
+            is_unknown(member.read_span(pack(1), 0, 4).unwrap_err());
+            is_unknown(member.list(ExtentKind::Packs).unwrap_err());
+            is_unknown(member.put(pack(2), b"more").unwrap_err());
+            is_unknown(member.delete(pack(1)).unwrap_err());
+            let read = member.read_whole(&[pack(1), pack(2)], 10);
+            read.into_iter().for_each(|read| is_unknown(read.unwrap_err()));
+            is_unknown(member.read_whole(&[pack(1)], 10).remove(0).unwrap_err());
+        }
+        assert_eq!(there.len(pack(1)).unwrap(), 4);
+    }
+    // The same address serves another store now.
+    let state = server.stop();
+    let address = connection.address.parse().unwrap();
+    let _other = setup::start(state, elsewhere, address);
+    is_unknown(there.len(pack(1)).unwrap_err());
+    is_unknown(there.list(ExtentKind::Packs).unwrap_err());
+}

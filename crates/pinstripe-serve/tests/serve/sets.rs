@@ -140,13 +140,16 @@ fn a_run_with_a_damaged_record_is_refused_and_nothing_is_laid() {
     assert_eq!(refused(RunToLay { index: 0..0, ..cut }), Kind::Corrupt);
     let outside = sound.bytes.len() as u64..sound.bytes.len() as u64 + 1;
     assert_eq!(refused(RunToLay { index: outside, ..sound.clone() }), Kind::Usage);
-    assert_eq!(refused(RunToLay { members: vec![0, 1, 5], ..sound.clone() }), Kind::NotFound);
     assert_eq!(refused(RunToLay { members: vec![0, 1, 1], ..sound.clone() }), Kind::Usage);
     let snapshot = ExtentName::In(ExtentKind::Snapshots, [1; 16]);
     assert_eq!(refused(RunToLay { name: snapshot, ..sound.clone() }), Kind::Usage);
     for member in locals(&server, 3) {
         assert_eq!(member.list(ExtentKind::Packs).unwrap(), []);
     }
+    // A member that the server does not have costs the set one extent.
+    let unknown = RunToLay { members: vec![0, 5, 2], ..run(3, 3) };
+    let laid = kinds(behind.lay(&Arc::new(unknown)).unwrap());
+    assert_eq!(laid, [None, Some(Kind::WrongMember), None]);
     let (_, reader) = server.token("bee", TokenRole::Restore);
     let behind = server_behind(&members_of(&reader, 3));
     assert_eq!(behind.lay(&Arc::new(sound)).unwrap_err().kind(), Kind::NotAllowed);

@@ -12,8 +12,8 @@ use pinstripe_base::id::StoreId;
 use pinstripe_member::{DirectoryMember, Places, RemoteMembers, SharedMember};
 use pinstripe_remote::{Connection, JoinString, KeyPin, ServedPlace, ServedVolumes, TokenId};
 use pinstripe_serve::{
-    AccessLog, AlarmTargets, HostToken, JobPlans, NewToken, ServedVolume, ServerKey, ServerOptions,
-    StoreServer, TokenRole, TokenStore,
+    AccessLog, AlarmTargets, ClientAuthority, HostToken, JobPlans, NewToken, ServedVolume,
+    ServerKey, ServerOptions, StoreServer, TokenRole, TokenStore,
 };
 use tempfile::TempDir;
 
@@ -25,6 +25,7 @@ pub struct StoreFixture {
     pub address: SocketAddr,
     pub volume: StoreId,
     pub pin: KeyPin,
+    pub server: Arc<StoreServer>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -87,20 +88,30 @@ pub fn start_with(
     alarms: AlarmTargets,
 ) -> StoreFixture {
     let identity = ServerKey::open(state.path()).unwrap();
-    begin(state, volume, address, alarms, identity)
+    begin(state, volume, address, (alarms, None), identity)
 }
 
 /// A server with a key of its own.
 pub fn start_as(state: TempDir, volume: ServedVolume, identity: ServerKey) -> StoreFixture {
     let address = "127.0.0.1:0".parse().unwrap();
-    begin(state, volume, address, AlarmTargets::default(), identity)
+    begin(state, volume, address, (AlarmTargets::default(), None), identity)
+}
+
+/// A server with one exported, empty directory that requires certificates of clients.
+pub fn start_requiring(authority: ClientAuthority) -> StoreFixture {
+    let state = tempfile::tempdir().unwrap();
+    let member = Places::default().create(&state.path().join("member")).unwrap().member;
+    let identity = ServerKey::open(state.path()).unwrap();
+    let (served, options) =
+        (volume(false, vec![member]), (AlarmTargets::default(), Some(authority)));
+    begin(state, served, "127.0.0.1:0".parse().unwrap(), options, identity)
 }
 
 fn begin(
     state: TempDir,
     volume: ServedVolume,
     address: SocketAddr,
-    alarms: AlarmTargets,
+    (alarms, client_authority): (AlarmTargets, Option<ClientAuthority>),
     identity: ServerKey,
 ) -> StoreFixture {
     let (id, pin) = (volume.id, identity.pin);
@@ -108,19 +119,20 @@ fn begin(
         volumes: vec![volume],
         state: state.path().to_path_buf(),
         identity,
+        client_authority,
         access_log: Some(AccessLog::open(&state.path().join("access")).unwrap()),
         drain: Duration::from_secs(5),
         address: "server.example.org:7473".to_owned(),
         jobs: JobPlans::default(),
         alarms,
     };
-    let server =
-        StoreServer::from_socket(StoreServer::listen_at(address).unwrap(), options).unwrap();
+    let socket = StoreServer::listen_at(address).unwrap();
+    let server = Arc::new(StoreServer::from_socket(socket, options).unwrap());
     let address = server.address().unwrap();
     let ends = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&ends);
-    let thread = Some(std::thread::spawn(move || server.run(&flag, &|| ())));
-    StoreFixture { state, address, volume: id, pin, ends, thread }
+    let (flag, running) = (Arc::clone(&ends), Arc::clone(&server));
+    let thread = Some(std::thread::spawn(move || running.run(&flag, &|| ())));
+    StoreFixture { state, address, volume: id, pin, server, ends, thread }
 }
 
 impl StoreFixture {

@@ -83,7 +83,7 @@ impl Store {
     /// Opens the member in a row of the table, if it is at its place.
     fn meet(&self, row: &MemberRow) -> bool {
         let number = usize::from(row.number);
-        let place = self.options.reached(&self.named, row);
+        let place = self.options.reached(&self.named, self.config.store, row);
         let Ok((member, label)) = self.options.read_member(&place) else { return false };
         if label.config.store != self.config.store || label.member != row.number {
             return false;

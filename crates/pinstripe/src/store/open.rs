@@ -18,7 +18,7 @@ use super::newcomers::Newcomers;
 use super::search::{OPENING, Search, candidates, forgery, label_of, read_member_at};
 use super::{MemberSlot, Store, downgrade, judge_key_object, keys_name, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::Names;
+use pinstripe_base::id::{Names, StoreId};
 use pinstripe_io::fault::Plan;
 use pinstripe_member::keys::Keys;
 use pinstripe_member::label::{Encryption, Label, MemberRow, MemberTable, StoreConfig};
@@ -65,12 +65,12 @@ impl OpenOptions {
 
     /// Returns the place at which this process reaches the member of a row, if the store is opened
     /// at `named`.
-    pub(super) fn reached(&self, named: &Path, row: &MemberRow) -> PathBuf {
+    pub(super) fn reached(&self, named: &Path, store: StoreId, row: &MemberRow) -> PathBuf {
         let recorded = of_bytes(&row.place);
         let served = self
             .remote
             .as_ref()
-            .and_then(|remote| remote.served_place(named, &recorded, row.number));
+            .and_then(|remote| remote.served_place(named, store, &recorded, row.number));
         served.unwrap_or(recorded)
     }
 
@@ -94,9 +94,9 @@ impl OpenOptions {
 
     /// Prefetches from all remote members of a table what opening will request from one after the
     /// other.
-    pub(super) fn look_ahead(&self, table: &MemberTable, but: &Path) {
+    pub(super) fn look_ahead(&self, store: StoreId, table: &MemberTable, but: &Path) {
         let places = table.rows.iter().filter(|row| !self.without.contains(&row.number.into()));
-        let places = places.map(|row| self.reached(but, row));
+        let places = places.map(|row| self.reached(but, store, row));
         for place in places.filter(|place| is_remote(place) && place != but) {
             self.look_ahead_at(&place);
         }

@@ -69,7 +69,7 @@ impl Search {
         let is_of_half = |label: &Label| !options.half || label.table == own.table;
         // Any label may name places to search: a label found there counts by itself.
         let mut hints = vec![own.table.clone()];
-        options.look_ahead(&hints[0], any);
+        options.look_ahead(store, &hints[0], any);
         while let Some(place) = search.unseen(&hints) {
             let found = options.read_member(&place).and_then(|(member, label)| {
                 if label.config.store != store {
@@ -151,7 +151,7 @@ impl Search {
         let Some(row) = self.table.row(number).filter(|_| self.has_as_member(own)) else {
             return Ok(());
         };
-        let recorded = self.options.reached(&self.any, row);
+        let recorded = self.options.reached(&self.any, self.config.store, row);
         let is_twin = |(place, found): &(PathBuf, Result<Label>)| {
             let is_it = |label: &Label| label.member == own.member && self.has_as_member(label);
             *place == recorded && found.as_ref().is_ok_and(is_it)
@@ -190,7 +190,11 @@ impl Search {
     }
 
     fn candidates(&self, row: &MemberRow) -> Vec<PathBuf> {
-        candidates(&self.options.reached(&self.any, row), &self.own_old, &self.any)
+        candidates(
+            &self.options.reached(&self.any, self.config.store, row),
+            &self.own_old,
+            &self.any,
+        )
     }
 
     /// Returns the changes of the table that too few of the labels found have.
@@ -210,7 +214,7 @@ impl Search {
             let number = usize::from(row.number);
             let slot = &mut member_slots[number];
             slot.row = Some(row.clone());
-            slot.place = self.options.reached(&self.any, row);
+            slot.place = self.options.reached(&self.any, self.config.store, row);
             if self.options.without.contains(&number) {
                 slot.absence = Some(left_out(number));
                 continue;

@@ -478,7 +478,7 @@ impl Store {
         let mut table = self.table.clone();
         for row in &mut table.rows {
             let found = &self.member_slots[usize::from(row.number)].place;
-            if *found != self.options.reached(&self.named, row) {
+            if *found != self.options.reached(&self.named, self.config.store, row) {
                 let place = found.as_os_str().as_bytes();
                 // The facts that were found out are those of the old place.
                 row.facts = row.facts.elsewhere();

@@ -1,436 +1,45 @@
-//! Disks that fail in the middle: the backup goes on where parity allows, says so, and repair
-//! makes the store whole; where it does not, everything earlier is untouched.
+//! Disks that fail in the middle, on directories: see `pinstripe_sim::suites::faults`.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
-
-use pinstripe::index::Index;
-use pinstripe::redundancy;
-use pinstripe_base::error::Kind;
-use pinstripe_base::monitor::Counter;
-use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::{DirectoryMember, ExtentKind, ExtentName, Member};
-use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};
-
-use crate::look::{Tree, look};
-use crate::support::{
-    Image, Ledger, NoWait, Site, assert_whole, backup, check, noise, repair, small_tree,
-};
-
-/// A store with one snapshot, and a source that has changed since.
-struct Bench {
-    site: Site,
-    image: Image,
-    first: (Snapshot, Tree),
-    second_tree: Tree,
-}
-
-impl Bench {
-    fn new(members: usize, parity: u8) -> Self {
-        let site = Site::new(members, parity);
-        small_tree(&site.source(), 1);
-        let first = (site.save(), look(&site.source()));
-        let image = site.image();
-        small_tree(&site.source(), 2);
-        fs::write(site.source().join("more"), noise(9, 120_000)).unwrap();
-        let second_tree = look(&site.source());
-        Bench { site, image, first, second_tree }
-    }
-
-    fn assert_first_is_whole(&self) {
-        let store = self.site.store();
-        let (snapshot, tree) = &self.first;
-        self.site.assert_restores(&store, snapshot, tree);
-        let ledger = Ledger::new();
-        check(&store, true, &ledger);
-        ledger.assert_no_losses();
-    }
-}
-
-/// Every point at which a disk may begin to fail.
-const POINTS: &[&str] = &[
-    "op=create,room=packs",
-    "op=append,room=packs",
-    "op=append,room=packs,after=5",
-    "op=append,room=packs,after=12",
-    "op=seal,room=packs",
-    "op=seal,room=packs,after=1",
-    "op=create,room=index",
-    "op=append,room=index",
-    "op=seal,room=index",
-    "op=put,room=snapshots",
-];
-
-/// Those of them at which one failure more than parity replaces ends a backup.
-fn points_that_matter(parity: u8) -> impl Iterator<Item = &'static str> {
-    // Packs of pages lie on one member each without parity: another one may have them.
-    let passed_over = (parity == 0).then_some("op=seal,room=packs,after=1");
-    POINTS.iter().copied().filter(move |point| Some(*point) != passed_over)
-}
+use pinstripe_sim::suites::{OnDirectories, faults};
 
 #[test]
 fn a_member_that_fails_is_done_without_and_repaired_later() {
-    for (members, parity) in [(4, 1_u8), (5, 2)] {
-        let bench = Bench::new(members, parity);
-        let site = &bench.site;
-        for point in POINTS {
-            site.put_image(&bench.image);
-            let faults: Vec<_> =
-                (0..parity).map(|n| format!("{point},member={},error=EIO", 1 + 2 * n)).collect();
-            let store = site.store_with_faults(&faults.join(";"));
-            let ledger = Ledger::new();
-            let second = backup(&store, &site.source(), &ledger).unwrap();
-            drop(store);
-            ledger.assert_no_losses();
-            let degraded = ledger.degraded();
-            assert_eq!(degraded.len(), usize::from(parity), "{point}: {:#?}", ledger.seen());
-            assert!(degraded.iter().all(|seen| seen.kind == Kind::Io), "{degraded:#?}");
-            for n in 0..usize::from(parity) {
-                let name = format!("m{}", 1 + 2 * n);
-                assert!(degraded.iter().any(|seen| seen.place.ends_with(&name)), "{degraded:#?}");
-            }
-            // As it was left, then repaired.
-            let mut store = site.store();
-            site.assert_restores(&store, &second, &bench.second_tree);
-            repair(&mut store, &Ledger::new());
-            let store = site.store();
-            assert_whole(&store);
-            let restored = site.assert_restores(&store, &second, &bench.second_tree);
-            assert_eq!(restored.get(Counter::RebuiltStrips), 0, "{point}");
-            bench.assert_first_is_whole();
-        }
-    }
+    faults::a_member_that_fails_is_done_without_and_repaired_later::<OnDirectories>();
 }
 
 #[test]
 fn one_failure_more_than_parity_ends_the_backup_and_hurts_nothing() {
-    for parity in [0_u8, 1] {
-        let bench = Bench::new(3, parity);
-        let site = &bench.site;
-        for point in points_that_matter(parity) {
-            site.put_image(&bench.image);
-            let faults: Vec<_> =
-                (0..=parity).map(|n| format!("{point},member={n},error=EIO")).collect();
-            let store = site.store_with_faults(&faults.join(";"));
-            let error = backup(&store, &site.source(), &Ledger::new()).unwrap_err();
-            drop(store);
-            assert_eq!(error.kind(), Kind::Io, "{point}: {error}");
-            assert!(error.place().is_some() && error.advice_text().is_some(), "{point}: {error}");
-            bench.assert_first_is_whole();
-            let ledger = Ledger::new();
-            let next = backup(&site.store(), &site.source(), &ledger).unwrap();
-            ledger.assert_no_losses();
-            site.assert_restores(&site.store(), &next, &bench.second_tree);
-        }
-    }
+    faults::one_failure_more_than_parity_ends_the_backup_and_hurts_nothing::<OnDirectories>();
 }
 
-/// A full member ended the backup, although the others sufficed.
 #[test]
 fn a_full_member_is_passed_over_where_parity_allows_and_else_ends_the_backup() {
-    for (parity, code) in [(0_u8, "ENOSPC"), (1, "ENOSPC"), (1, "EDQUOT")] {
-        let bench = Bench::new(3, parity);
-        let site = &bench.site;
-        for point in points_that_matter(parity) {
-            site.put_image(&bench.image);
-            let store = site.store_with_faults(&format!("{point},member=1,error={code}"));
-            let ledger = Ledger::new();
-            let saved = backup(&store, &site.source(), &ledger);
-            drop(store);
-            if parity == 0 {
-                let error = saved.unwrap_err();
-                assert_eq!(error.kind(), Kind::NoSpace, "{point}: {error}");
-                assert!(error.advice_text().unwrap().contains("pinstripe gc"), "{error}");
-                bench.assert_first_is_whole();
-                continue;
-            }
-            let second = saved.unwrap();
-            ledger.assert_no_losses();
-            let degraded = ledger.degraded();
-            assert_eq!(degraded.len(), 1, "{point}: {degraded:#?}");
-            assert!(degraded[0].place.ends_with("m1"), "{point}: {degraded:#?}");
-            assert_eq!(degraded[0].kind, Kind::NoSpace);
-            let mut store = site.store();
-            site.assert_restores(&store, &second, &bench.second_tree);
-            assert_survives_each_loss(site, &second, &bench.second_tree);
-            repair(&mut store, &Ledger::new());
-            assert_whole(&site.store());
-            site.assert_restores(&site.store(), &second, &bench.second_tree);
-            bench.assert_first_is_whole();
-        }
-    }
+    faults::a_full_member_is_passed_over_where_parity_allows_and_else_ends_the_backup::<
+        OnDirectories,
+    >();
 }
 
-/// Whether a snapshot can be read without any one of the members but the one that ran full: a pack
-/// that was open on that one had no parity left.
-fn assert_survives_each_loss(site: &Site, snapshot: &Snapshot, tree: &Tree) {
-    let aside = site.path("aside");
-    for (number, member) in site.members.iter().enumerate() {
-        fs::rename(member, &aside).unwrap();
-        let store = site.store_through((number + 1) % site.members.len());
-        site.assert_restores(&store, snapshot, tree);
-        fs::rename(&aside, member).unwrap();
-    }
-}
-
-/// A member that fails amid a backup took the parity from all packs that were open then.
 #[test]
 fn what_was_open_on_a_member_that_fails_is_laid_again_with_its_parity() {
-    for fault in ["op=append,room=packs,member=1,after=1,error=EIO", "op=seal,member=1,error=EIO"] {
-        let bench = Bench::new(4, 1);
-        let site = &bench.site;
-        let ledger = Ledger::new();
-        let store = site.store_with_faults(fault);
-        let second = backup(&store, &site.source(), &ledger).unwrap();
-        assert_eq!(ledger.degraded().len(), 1, "{fault}: {:#?}", ledger.seen());
-        // Of earlier packs the failed member has a part, which counts as lost.
-        assert_eq!(ledger.monitor.redundancy().map(|it| it.survives), Some(0), "{fault}");
-        drop(store);
-        let store = site.store();
-        let index = Index::load(&store, &ledger.monitor).unwrap();
-        let counted = redundancy(&store, &index, &[]).unwrap();
-        assert_eq!((counted.survives, counted.thin_packs), (1, 0), "{fault}");
-        assert_survives_each_loss(site, &second, &bench.second_tree);
-    }
+    faults::what_was_open_on_a_member_that_fails_is_laid_again_with_its_parity::<OnDirectories>();
 }
 
-/// Of more full members than parity replaces nothing new is begun.
 #[test]
 fn more_full_members_than_parity_replaces_end_the_backup() {
-    let bench = Bench::new(4, 1);
-    let site = &bench.site;
-    let full = "op=append,room=packs,member=1,error=ENOSPC;\
-                op=append,room=packs,member=2,after=3,error=ENOSPC";
-    let error = backup(&site.store_with_faults(full), &site.source(), &Ledger::new()).unwrap_err();
-    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
-    assert!(error.advice_text().unwrap().contains("pinstripe forget"), "{error}");
-    bench.assert_first_is_whole();
+    faults::more_full_members_than_parity_replaces_end_the_backup::<OnDirectories>();
 }
 
 #[test]
 fn writes_that_are_lost_or_torn_are_healed() {
-    let bench = Bench::new(4, 1);
-    let site = &bench.site;
-    for fault in [
-        "op=append,member=2,after=3,times=1,lost=yes",
-        "op=append,member=2,after=4,times=2,torn=100",
-        "op=append,member=2,chance=0.3,seed=5,flip=3",
-        "op=append,member=2,torn=0",
-        "op=put,member=2,room=snapshots,torn=20",
-        "op=put,member=2,room=snapshots,lost=yes",
-    ] {
-        site.put_image(&bench.image);
-        let store = site.store_with_faults(fault);
-        let second = backup(&store, &site.source(), &Ledger::new()).unwrap();
-        drop(store);
-        let mut store = site.store();
-        site.assert_restores(&store, &second, &bench.second_tree);
-        let ledger = Ledger::new();
-        assert!(check(&store, true, &ledger).repairable > 0, "{fault}: not even noticed");
-        ledger.assert_no_losses();
-        repair(&mut store, &Ledger::new());
-        assert_whole(&site.store());
-        bench.assert_first_is_whole();
-    }
+    faults::writes_that_are_lost_or_torn_are_healed::<OnDirectories>();
 }
 
 #[test]
 fn reads_that_fail_lie_or_end_early_are_healed() {
-    let bench = Bench::new(4, 1);
-    let site = &bench.site;
-    let (snapshot, tree) = &bench.first;
-    for fault in [
-        "op=read,member=1,error=EIO",
-        "op=read,member=1,room=packs,after=2,error=EIO",
-        "op=read,member=3,room=packs,flip=2",
-        "op=read,member=0,room=index,flip=1,seed=3",
-        "op=read,member=2,room=packs,chance=0.5,seed=1,flip=1",
-        "op=read,member=2,short=10",
-        "op=len,member=2,error=EIO",
-        "op=read,member=1,room=snapshots,flip=1",
-        "op=read,member=0,room=keys,error=EIO",
-    ] {
-        let store = site.store_with_faults(fault);
-        site.assert_restores(&store, snapshot, tree);
-        let ledger = Ledger::new();
-        let outcome = check(&store, true, &ledger);
-        ledger.assert_no_losses();
-        assert!(outcome.lost == 0 && outcome.hurt_paths == 0, "{fault}: {outcome:?}");
-    }
+    faults::reads_that_fail_lie_or_end_early_are_healed::<OnDirectories>();
 }
 
-/// A member whose directories cannot even be listed.
 #[test]
 fn a_member_that_cannot_be_listed_is_done_without() {
-    let bench = Bench::new(4, 1);
-    let site = &bench.site;
-    let (snapshot, tree) = &bench.first;
-    for fault in ["op=list,member=2,error=EIO", "member=2,error=EIO"] {
-        let store = site.store_with_faults(fault);
-        site.assert_restores(&store, snapshot, tree);
-        let ledger = Ledger::new();
-        let outcome = check(&store, true, &ledger);
-        ledger.assert_no_losses();
-        assert!(outcome.repairable > 0 && outcome.lost == 0, "{fault}: {outcome:?}");
-    }
-    let store = Site::new(2, 0);
-    small_tree(&store.source(), 1);
-    let snapshot = store.save();
-    let open = store.store_with_faults("op=list,member=1,error=EIO");
-    let to = store.target();
-    let error = crate::support::restore(
-        &open,
-        &snapshot.id.to_string(),
-        &store.source(),
-        &to,
-        &Ledger::new(),
-    );
-    assert_eq!(error.unwrap_err().kind(), Kind::Io);
-}
-
-fn fill_a_real_file_system(site: &Site) {
-    site.init(1, "4K", Arc::new(NoWait)).unwrap();
-    small_tree(&site.source(), 1);
-    let (first, tree) = (site.save(), look(&site.source()));
-    // Content that fits on every member, for gc to delete. Whether anything of the huge file gets
-    // onto the small member depends on how the workers divide it among packs.
-    fs::write(site.source().join("fits"), noise(4, 100_000)).unwrap();
-    let fitting = site.save();
-    fs::remove_file(site.source().join("fits")).unwrap();
-    fs::write(site.source().join("huge"), noise(3, 6 << 20)).unwrap();
-    let ledger = Ledger::new();
-    let store = site.store();
-    let second = backup(&store, &site.source(), &ledger).unwrap();
-    drop(store);
-    ledger.assert_no_losses();
-    let degraded = ledger.degraded();
-    assert_eq!(degraded.len(), 1, "{:#?}", ledger.seen());
-    assert!(degraded[0].place.ends_with("m1") && degraded[0].kind == Kind::NoSpace);
-    let after = site.image();
-    let half_done =
-        |path: &std::path::PathBuf| site.members.iter().any(|m| path.starts_with(m.join("tmp")));
-    assert!(!after.0.keys().any(half_done), "a half object");
-    let huge = look(&site.source());
-    let store = site.store();
-    site.assert_restores(&store, &first, &tree);
-    site.assert_restores(&store, &second, &huge);
-    let ledger = Ledger::new();
-    check(&store, true, &ledger);
-    ledger.assert_no_losses();
-    drop(store);
-
-    // To the last byte: forgetting and deleting work all the same.
-    fs::remove_file(site.source().join("huge")).unwrap();
-    // What was laid on the small member has taken its room: it is passed over by now.
-    let third = backup(&site.store(), &site.source(), &Ledger::new()).unwrap();
-    let tree = look(&site.source());
-    fill(&site.members[1].join("filler"));
-    let full = DirectoryMember::open(&site.members[1]).unwrap();
-    let name = ExtentName::In(ExtentKind::Checkpoints, [7; 16]);
-    assert_eq!(full.put(name, &[7; 9000]).unwrap_err().kind(), Kind::NoSpace);
-    let before = bytes(site);
-    for snapshot in [&first, &fitting, &second] {
-        crate::gc::forget_one(&site.store(), snapshot);
-    }
-    let outcome = crate::gc::collect_with(&site.store());
-    assert_eq!(outcome.deleted_snapshots, 3, "{outcome:?}");
-    assert!(bytes(site) < before, "{} of {before}", bytes(site));
-    site.assert_restores(&site.store(), &third, &tree);
-    // A member that is full is passed over from the start.
-    fill(&site.members[1].join("filler"));
-    fs::write(site.source().join("later"), noise(8, 20_000)).unwrap();
-    let ledger = Ledger::new();
-    let last = backup(&site.store(), &site.source(), &ledger).unwrap();
-    assert_eq!(ledger.degraded().len(), 1, "{:#?}", ledger.seen());
-    assert_eq!(ledger.get(Counter::Losses), 0);
-    site.assert_restores(&site.store(), &last, &look(&site.source()));
-    // With room again it is written to as before.
-    fs::remove_file(site.members[1].join("filler")).unwrap();
-    repair(&mut site.store(), &Ledger::new());
-    fs::write(site.source().join("later"), noise(9, 20_000)).unwrap();
-    site.save();
-    assert_whole(&site.store());
-}
-
-/// Bytes of packs on the member that is full.
-fn bytes(site: &Site) -> u64 {
-    let full = DirectoryMember::open(&site.members[1]).unwrap();
-    full.list(ExtentKind::Packs).unwrap().into_iter().map(|(_, bytes)| bytes).sum()
-}
-
-/// Takes all room of a file system.
-fn fill(path: &Path) {
-    let mut file = fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
-    for step in [64 << 10, 4096, 1] {
-        while std::io::Write::write(&mut file, &vec![1; step]).is_ok_and(|it| it > 0) {}
-    }
-}
-
-#[test]
-fn a_member_on_a_full_tmpfs_is_told_and_nothing_is_lost() {
-    let test = "a_member_on_a_full_tmpfs_is_told_and_nothing_is_lost";
-    in_own_mounts(test, || {
-        let site = Site::bare(3);
-        fs::create_dir(&site.members[1]).unwrap();
-        if !mount("tmpfs", "size=1m", Path::new("tmpfs"), &site.members[1]) {
-            return skipped(test, "no tmpfs can be mounted here");
-        }
-        fill_a_real_file_system(&site);
-        unmount(&site.members[1]);
-    });
-}
-
-#[test]
-fn a_member_on_a_full_ext4_is_told_and_nothing_is_lost() {
-    let test = "a_member_on_a_full_ext4_is_told_and_nothing_is_lost";
-    in_own_mounts(test, || {
-        let site = Site::bare(3);
-        let disk = site.path("disk");
-        fs::File::create(&disk).unwrap().set_len(2 << 20).unwrap();
-        let made = Command::new("mkfs.ext4").args(["-q", "-O", "^has_journal"]).arg(&disk).status();
-        if !made.is_ok_and(|status| status.success()) {
-            return pinstripe_testing::not_installed(test, "mkfs.ext4");
-        }
-        fs::create_dir(&site.members[1]).unwrap();
-        if !mount("ext4", "loop", &disk, &site.members[1]) {
-            return skipped(test, "no image can be mounted here");
-        }
-        fill_a_real_file_system(&site);
-        unmount(&site.members[1]);
-    });
-}
-
-/// The file system of a store without parity had no free inode: nothing could be forgotten or deleted.
-#[test]
-fn a_store_without_a_free_inode_forgets_and_deletes() {
-    let test = "a_store_without_a_free_inode_forgets_and_deletes";
-    in_own_mounts(test, || {
-        let site = Site::bare(1);
-        fs::create_dir(&site.members[0]).unwrap();
-        let options = "size=60m,nr_inodes=200";
-        if !mount("tmpfs", options, Path::new("tmpfs"), &site.members[0]) {
-            return skipped(test, "no tmpfs can be mounted here");
-        }
-        site.init(0, "4K", Arc::new(NoWait)).unwrap();
-        let snapshots: Vec<_> = (0..4)
-            .map(|seed| {
-                small_tree(&site.source(), seed);
-                site.save()
-            })
-            .collect();
-        let others = (0..).map(|number| site.members[0].join(format!("other-{number}")));
-        let made = others.take_while(|other| fs::File::create(other).is_ok()).count();
-        assert!(made < 200, "the inodes have an end");
-        for snapshot in &snapshots[..3] {
-            crate::gc::forget_one(&site.store(), snapshot);
-        }
-        let outcome = crate::gc::collect_with(&site.store());
-        assert_eq!(outcome.deleted_snapshots, 3, "{outcome:?}");
-        let ledger = Ledger::new();
-        check(&site.store(), true, &ledger);
-        ledger.assert_no_losses();
-        unmount(&site.members[0]);
-    });
+    faults::a_member_that_cannot_be_listed_is_done_without::<OnDirectories>();
 }

@@ -18,6 +18,7 @@ mod damage;
 mod deleting;
 mod faults;
 mod forget;
+mod full_disks;
 mod gc;
 mod halves;
 mod heartbeats;

@@ -19,7 +19,8 @@ use pinstripe_base::sync::lock;
 use pinstripe_io::paths;
 use pinstripe_member::{DirectoryMember, ExtentName, Places};
 use pinstripe_serve::{
-    AccessLog, JobPlans, ServedVolume, ServerKey, ServerOptions, StoreServer, export_id,
+    AccessLog, ClientAuthority, JobPlans, ServedVolume, ServerKey, ServerOptions, StoreServer,
+    export_id,
 };
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +39,7 @@ use crate::{signals, system, xdg};
 ///
 /// The table [serve] of the config file defines jobs (scrub, repair, gc, check), spares that replace
 /// silent members, and alarms; doc/server.md describes it. SIGHUP makes the server read the config
-/// file, the certificate and the members again.
+/// file, the certificates and the members again.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_long_help = "\
@@ -85,6 +86,13 @@ pub struct ServeArgs {
     /// The private key of --tls-certificate, in a PEM file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
+
+    /// Require of each client a certificate that an authority in this PEM file has signed
+    ///
+    /// A DNS name in the certificate must be the host of the token that the client uses. Browsers
+    /// and the requests for health need a certificate, too. SIGHUP reads the file again.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    client_ca: Option<PathBuf>,
 
     /// Append one JSON object for each request to this file, without secrets
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -220,6 +228,7 @@ impl ServeArgs {
             volumes: vec![volume],
             state: state.clone(),
             identity,
+            client_authority: self.client_authority()?,
             access_log: self.access_log.as_deref().map(AccessLog::open).transpose()?,
             drain: self.drain.0,
             address: address.clone(),
@@ -253,6 +262,10 @@ impl ServeArgs {
     /// The administrator's own certificate and key.
     fn own_key(&self) -> Option<(PathBuf, PathBuf)> {
         self.tls_certificate.clone().zip(self.tls_key.clone())
+    }
+
+    fn client_authority(&self) -> Result<Option<ClientAuthority>> {
+        self.client_ca.as_deref().map(ClientAuthority::from_file).transpose()
     }
 
     fn read_key(&self, state: &Path) -> Result<ServerKey> {
@@ -331,8 +344,8 @@ impl Serving<'_> {
         if reloads.swap(false, Ordering::Relaxed) {
             match self.reload() {
                 Ok(()) => {
-                    self.run.screen.say("the certificate and the config file were read again");
-                    self.server.add_event(false, "certificate and config file were read again");
+                    self.run.screen.say("the certificates and the config file were read again");
+                    self.server.add_event(false, "certificates and config file were read again");
                 }
                 Err(error) => {
                     let what = format!("the settings in use did not change: {error}");
@@ -351,7 +364,8 @@ impl Serving<'_> {
         let volume = self.server.volume();
         let jobs = settings.jobs(&volume)?;
         let alarms = plan::alarms(settings.entry.alarm.as_ref())?;
-        self.server.set_identity(self.args.read_key(self.state)?)?;
+        let authority = self.args.client_authority()?;
+        self.server.set_identity(self.args.read_key(self.state)?, authority.as_ref())?;
         if let Some(log) = &self.args.access_log {
             self.server.set_access_log(AccessLog::open(log)?);
         }
