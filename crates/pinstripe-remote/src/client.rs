@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use pinstripe_base::clock;
@@ -40,6 +40,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The least rate at which a server must move the bytes of a request.
 const BYTES_PER_SECOND: u64 = MIB;
+
+/// A request that moves more bytes is a long one.
+const SHORT_BYTES: u64 = MIB;
+/// The interval at which a client checks that a server lives, while it waits for a long request.
+const PING: Duration = Duration::from_secs(10);
+/// The longest wait for a long request of a server that lives.
+const LONG_WAIT: Duration = Duration::from_secs(900);
+const IS_RUNNING: &str = "is 'pinstripe serve' running at this address?";
 
 /// The bytes of a request and its answer: those for which it has time, and the most.
 struct BodyLimits {
@@ -221,13 +229,22 @@ impl RemoteClient {
         BodyLimits { usual, most }: BodyLimits,
         with: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<(HttpAnswer, bool), Unsure> {
-        let began = clock::monotonic();
         let limit = self.patience + Duration::from_secs(usual / BYTES_PER_SECOND);
-        let (mut pause, mut is_unsure) = (PAUSE, false);
+        let is_long = usual > SHORT_BYTES;
+        let (mut pause, mut is_unsure, mut alive) = (PAUSE, false, clock::monotonic());
         loop {
-            let left = limit.saturating_sub(clock::since(began));
-            let request = with(self.request(method.clone(), path)).timeout(left);
-            let (error, wait) = match self.runtime.block_on(self.once(request, most)) {
+            let left = limit.saturating_sub(clock::since(alive));
+            let request = with(self.request(method.clone(), path));
+            let sent = self.runtime.block_on(async {
+                match is_long {
+                    true => {
+                        let sent = self.once(request.timeout(LONG_WAIT), most);
+                        self.while_alive(sent, limit, &mut alive).await
+                    }
+                    false => self.once(request.timeout(left), most).await,
+                }
+            });
+            let (error, wait) = match sent {
                 Ok(answer) => return Ok((answer, is_unsure)),
                 Err(RequestFault::Final(error)) => return Err(Unsure { error, is_unsure }),
                 Err(RequestFault::Silent(error)) => {
@@ -236,7 +253,7 @@ impl RemoteClient {
                 }
                 Err(RequestFault::Later(error, wait)) => (error, wait.max(pause)),
             };
-            if clock::since(began) + wait >= limit {
+            if clock::since(alive) + wait >= limit {
                 return Err(Unsure { error, is_unsure });
             }
             std::thread::sleep(wait);
@@ -247,6 +264,33 @@ impl RemoteClient {
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let Connection { address, .. } = &self.connection;
         self.http.request(method, format!("https://{address}/v1/{path}"))
+    }
+
+    /// Waits for a long request as long as the server answers short ones: it may have many other
+    /// hosts to serve. `alive` is the time of the last answer.
+    async fn while_alive(
+        &self,
+        sent: impl Future<Output = Result<HttpAnswer, RequestFault>>,
+        limit: Duration,
+        alive: &mut Instant,
+    ) -> Result<HttpAnswer, RequestFault> {
+        let mut sent = std::pin::pin!(sent);
+        let every = (limit / 4).min(PING);
+        loop {
+            if let Ok(done) = tokio::time::timeout(every, &mut sent).await {
+                return done;
+            }
+            let address = &self.connection.address;
+            let ping = self.http.get(format!("https://{address}/healthz")).timeout(every);
+            if ping.send().await.is_ok() {
+                *alive = clock::monotonic();
+                goes_on();
+            } else if clock::since(*alive) >= limit {
+                let what = "the server did not answer in time";
+                let error = Error::new(Kind::Unanswered, what).at(address);
+                return Err(RequestFault::Silent(error.advice(IS_RUNNING)));
+            }
+        }
     }
 
     async fn once(&self, request: RequestBuilder, most: u64) -> Result<HttpAnswer, RequestFault> {
@@ -289,9 +333,7 @@ impl RemoteClient {
             _ => "the connection to the server broke",
         };
         let error = Error::new(Kind::Unanswered, format!("{what}: {}", innermost(error)));
-        RequestFault::Silent(
-            error.at(address).advice("is 'pinstripe serve' running at this address?"),
-        )
+        RequestFault::Silent(error.at(address).advice(IS_RUNNING))
     }
 }
 

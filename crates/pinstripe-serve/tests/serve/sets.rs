@@ -15,7 +15,7 @@ use pinstripe_remote::Connection;
 use pinstripe_serve::{NewToken, TokenRole};
 use pinstripe_stripe::{SetReader, SetWriter, StripSink};
 
-use crate::setup::{StoreFixture, directory, members_of, start, store_of, volume};
+use crate::setup::{StoreFixture, directory, members_of, members_within, start, store_of, volume};
 
 const STORE: StoreId = StoreId([7; 16]);
 
@@ -121,6 +121,30 @@ fn a_member_that_fails_or_lacks_space_does_not_stop_the_others() {
     assert_eq!(results, [None, Some(Kind::NoSpace), Some(Kind::Io), Some(Kind::Io)]);
     let there: Vec<_> = locals(&server, 4).iter().map(|it| it.len(laid.name).is_ok()).collect();
     assert_eq!(there, [true, false, false, false]);
+}
+
+/// A server with many hosts takes longer than the deadline of a host, and a server that is gone does
+/// not answer at all.
+#[test]
+fn a_host_waits_for_a_server_that_lives() {
+    let state = tempfile::tempdir().unwrap();
+    let member = |number: usize| -> SharedMember {
+        let place = state.path().join(format!("member{number}"));
+        let member = Places::default().create(&place).unwrap().member;
+        Arc::new(FaultMember::new(member, "op=seal,delay=6s".parse().unwrap()))
+    };
+    let members = vec![member(0), member(1)];
+    let server = start(state, volume(true, members), "127.0.0.1:0".parse().unwrap());
+    let (_, connection) = server.token("ant", TokenRole::Append);
+    // Two megabytes have two more seconds.
+    let behind = server_behind(&members_within(&connection, 2, Duration::from_millis(100)));
+    let long = |byte| {
+        let bytes: Vec<u8> = (0..20).flat_map(|_| record(&vec![byte; 110_000])).collect();
+        Arc::new(RunToLay { bytes, index: 0..0, ..run(byte, 2) })
+    };
+    assert_eq!(kinds(behind.lay(&long(1)).unwrap()), [None; 2]);
+    drop(server);
+    assert_eq!(behind.lay(&long(2)).unwrap_err().kind(), Kind::Unanswered);
 }
 
 #[test]

@@ -65,8 +65,12 @@ pub fn store_of(count: usize) -> StoreFixture {
 
 /// The members of a volume as a host with this connection sees them.
 pub fn members_of(connection: &Connection, count: u16) -> Vec<SharedMember> {
-    let volumes = ServedVolumes::new(vec![connection.clone()], PATIENCE);
-    let (address, volume) = (&connection.address, connection.volume);
+    members_within(connection, count, PATIENCE)
+}
+
+pub fn members_within(it: &Connection, count: u16, patience: Duration) -> Vec<SharedMember> {
+    let volumes = ServedVolumes::new(vec![it.clone()], patience);
+    let (address, volume) = (&it.address, it.volume);
     let open = |member| {
         let place = ServedPlace { address: address.clone(), volume, member }.path();
         volumes.open(&place).unwrap()
