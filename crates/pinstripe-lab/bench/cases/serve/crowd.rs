@@ -24,7 +24,8 @@ const TREES: u64 = 8;
 pub fn measure(settings: &Settings) -> Result<Table> {
     let note = format!(
         "{} hosts with {} of new data each, four members with parity 1, TLS. Rates are of the data that \
-         the hosts read. A short request is a greeting, over one connection, ten in a second.",
+         the hosts read. The hosts share the processors with the server, and have a lower priority, because \
+         they would have processors of their own. A short request is a greeting over one connection.",
         settings.hosts,
         format_size(settings.bytes),
     );

@@ -139,7 +139,9 @@ pub struct ServedHost {
 impl ServedHost {
     /// A verb on the served store.
     pub fn command(&self, verb: &str) -> Command {
-        let mut command = Command::new(&self.program);
+        // Hosts have processors of their own; here they share those of the server.
+        let mut command = Command::new("nice");
+        command.args(["-n", "10"]).arg(&self.program);
         command.env("PINSTRIPE_CONFIG", "/dev/null").env("HOME", &self.home);
         command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
         command.env("PINSTRIPE_STORE", &self.join);
