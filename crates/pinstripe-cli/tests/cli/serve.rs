@@ -17,7 +17,10 @@ pub struct Serving {
 
 impl Serving {
     pub fn start(stand: &Stand, line: &str) -> Serving {
-        let mut command = as_host(stand, "server", &format!("serve --json {line}"));
+        Self::start_command(as_host(stand, "server", &format!("serve --json {line}")))
+    }
+
+    pub fn start_command(mut command: Command) -> Serving {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let mut first = String::new();
         let mut out = BufReader::new(child.stdout.take().unwrap());
