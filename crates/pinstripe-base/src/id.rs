@@ -22,16 +22,7 @@ macro_rules! id {
 
             /// Reads the complete lowercase hex form of an id.
             pub fn from_hex(text: &str) -> Option<Self> {
-                let text = text.as_bytes();
-                if text.len() != 2 * $bytes {
-                    return None;
-                }
-                let mut bytes = [0; $bytes];
-                for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-                    let digit = |d: u8| (d as char).to_digit(16).filter(|_| !d.is_ascii_uppercase());
-                    *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
-                }
-                Some(Self(bytes))
+                unhex(text).map(Self)
             }
         }
 
@@ -89,6 +80,20 @@ id!(
 /// Formats bytes as lowercase hexadecimal digits, two per byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads the complete lowercase hex form of some bytes.
+pub fn unhex<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
+    let text = text.as_bytes();
+    if text.len() != 2 * BYTES {
+        return None;
+    }
+    let mut bytes = [0; BYTES];
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        let digit = |d: u8| (d as char).to_digit(16).filter(|_| !d.is_ascii_uppercase());
+        *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
+    }
+    Some(bytes)
 }
 
 /// The least number of digits of an id that name an object.

@@ -265,8 +265,13 @@ fn output_of(command: &str) -> Result<Vec<u8>> {
 
 /// Takes the first line as the password.
 fn password(bytes: &[u8]) -> Result<Credential> {
+    Credential::password(first_line(bytes))
+}
+
+/// The first line of a file with a secret.
+pub fn first_line(bytes: &[u8]) -> &[u8] {
     let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    Credential::password(line.strip_suffix(b"\r").unwrap_or(line))
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// Removes a key file that was created for an operation that then failed.

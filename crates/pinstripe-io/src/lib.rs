@@ -27,4 +27,5 @@ pub mod paths;
 pub mod pool;
 pub mod process;
 pub mod remove;
+pub mod replace;
 pub mod write_queue;

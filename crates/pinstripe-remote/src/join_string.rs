@@ -18,7 +18,7 @@ use std::str::FromStr;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::{StoreId, hex};
+use pinstripe_base::id::{StoreId, hex, unhex};
 use pinstripe_base::wire::{Reader, Writer};
 use pinstripe_member::SecretBytes;
 
@@ -31,6 +31,13 @@ const ADDRESS_MAX_BYTES: usize = 260;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyPin(pub [u8; 32]);
 
+impl KeyPin {
+    /// Reads a pin in hex.
+    pub fn from_hex(text: &str) -> Option<KeyPin> {
+        unhex(text).map(KeyPin)
+    }
+}
+
 impl fmt::Display for KeyPin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex(&self.0))
@@ -40,6 +47,13 @@ impl fmt::Display for KeyPin {
 /// The public name of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TokenId(pub [u8; 8]);
+
+impl TokenId {
+    /// Reads an id in hex.
+    pub fn from_hex(text: &str) -> Option<TokenId> {
+        unhex(text).map(TokenId)
+    }
+}
 
 impl fmt::Display for TokenId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

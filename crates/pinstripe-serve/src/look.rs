@@ -1,16 +1,21 @@
 //! Answers a look: listings of several members, with the bytes of the small extents in them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::response::Response;
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::{ExtentKind, ExtentName, SharedMember};
 use pinstripe_remote::{
     KindLook, LOOK_END_BYTES, LOOK_ENDS, LOOK_EXTENT_BYTES, LOOK_EXTENTS, LOOK_HEAD_BYTES,
     LOOK_MAX_BYTES, LOOK_NAMES, LookRequest, MemberLook, OpenedExtent, WantedKind,
 };
+
+use tokio::time::timeout;
 
 use crate::answer::bytes;
 use crate::app::{App, properties_for};
@@ -21,6 +26,8 @@ use crate::tokens::HostToken;
 
 /// The longest request for a look.
 const BODY_MAX_BYTES: u64 = 1024;
+/// How much later than the first member each member may answer.
+const LATE: Duration = Duration::from_secs(2);
 
 /// Reads listings and small extents of the members that a request names, or of all.
 pub(crate) async fn look(
@@ -59,15 +66,37 @@ pub(crate) async fn answer(
         app.call(move || Ok(look.run()))
     });
     let mut out = Vec::new();
-    for look in join_all(looks).await {
+    for look in without_late(looks.collect()).await? {
         let before = out.len();
-        look?.encode(&mut out);
+        look.encode(&mut out);
         // A member whose answer does not fit is read by requests of its own.
         if out.len() > LOOK_MAX_BYTES {
             out.truncate(before);
         }
     }
     Ok(out)
+}
+
+/// The looks of the members that answer, by number. A member that is much later than another one is
+/// omitted: the client requests it by itself, and does not take all members for silent.
+async fn without_late(
+    mut looks: FuturesUnordered<impl Future<Output = Result<MemberLook>>>,
+) -> Result<Vec<MemberLook>> {
+    let (mut found, mut first) = (Vec::new(), None);
+    loop {
+        let next = match first {
+            None => looks.next().await,
+            Some(first) => {
+                let left = LATE.saturating_sub(clock::since(first));
+                timeout(left, looks.next()).await.unwrap_or_default()
+            }
+        };
+        let Some(look) = next else { break };
+        found.push(look?);
+        first.get_or_insert_with(clock::monotonic);
+    }
+    found.sort_by_key(|look| look.member);
+    Ok(found)
 }
 
 /// The part of a look that concerns one member.

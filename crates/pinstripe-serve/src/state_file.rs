@@ -2,12 +2,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "the files of the server's state")]
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{DirBuilder, File};
+use std::io::Read;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::replace::replace_private;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -62,15 +63,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 /// # Errors
 /// Fails with the errors of the file system; the old file is then unchanged.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let failed = |error: std::io::Error| Error::io("cannot write", path, error);
-    let new = path.with_extension("new");
-    let mut file = OpenOptions::new();
-    let file = file.write(true).create(true).truncate(true).mode(0o600).open(&new);
-    let mut file = file.map_err(failed)?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
-    fs::rename(&new, path).map_err(failed)?;
-    let dir = path.parent().unwrap_or(Path::new("."));
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
+    replace_private(path, bytes).map_err(|error| Error::io("cannot write", path, error))
 }
 
 /// Replaces a JSON file, durably.

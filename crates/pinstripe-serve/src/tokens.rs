@@ -313,11 +313,7 @@ mod tests {
     }
 
     fn id(token: &HostToken) -> TokenId {
-        let mut id = [0; 8];
-        for (byte, pair) in id.iter_mut().zip(token.id.as_bytes().chunks(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-        }
-        TokenId(id)
+        TokenId::from_hex(&token.id).unwrap()
     }
 
     fn kind<T>(result: Result<T>) -> Option<Kind> {

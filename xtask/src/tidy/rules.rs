@@ -230,6 +230,7 @@ pub const ROOMS: &[Rooms] = &[
                 "pool",
                 "process",
                 "remove",
+                "replace",
             ],
             &["calls", "mounts"],
         ],

@@ -79,7 +79,7 @@ impl SavedConnection {
     /// Fails with [`Kind::Usage`] for a damaged record.
     pub fn connection(&self) -> Result<Connection> {
         let connection = Connection::from(self.join.parse::<JoinString>()?);
-        let pins: Option<Vec<KeyPin>> = self.pins.iter().map(|pin| pin_from(pin)).collect();
+        let pins: Option<Vec<KeyPin>> = self.pins.iter().map(|pin| KeyPin::from_hex(pin)).collect();
         let pins = pins.filter(|pins| !pins.is_empty()).unwrap_or(connection.pins.clone());
         let chain = self.client_certificate.clone();
         let certificate = chain.map(|chain| ClientCertificate {
@@ -101,10 +101,6 @@ fn certificate_of_variables() -> Option<ClientCertificate> {
     let chain = PathBuf::from(xdg::set("PINSTRIPE_CLIENT_CERTIFICATE")?);
     let key = xdg::set("PINSTRIPE_CLIENT_KEY").map(PathBuf::from);
     Some(certificate_at(&chain, key.as_deref()))
-}
-
-fn pin_from(hex: &str) -> Option<KeyPin> {
-    pinstripe_base::id::ChunkId::from_hex(hex).map(|id| KeyPin(id.0))
 }
 
 fn file() -> Result<PathBuf> {

@@ -224,9 +224,9 @@ fn say_join(
     (token, secret): (HostToken, SecretBytes),
 ) -> Result<Ending> {
     let pin = serve::identity(state)?.pin;
-    let id = u64::from_str_radix(&token.id, 16)
-        .map_err(|_| Error::corrupt("the token has no valid id", state))?;
-    let join = JoinString { pin, token: TokenId(id.to_be_bytes()), secret, volume, address };
+    let id = TokenId::from_hex(&token.id)
+        .ok_or_else(|| Error::corrupt("the token has no valid id", state))?;
+    let join = JoinString { pin, token: id, secret, volume, address };
     let text = join.reveal();
     // A join string that this version refuses must not be handed out.
     let join: JoinString = text.parse()?;

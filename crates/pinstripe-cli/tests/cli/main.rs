@@ -56,6 +56,7 @@ mod search;
 mod secrets;
 #[cfg(feature = "serve")]
 mod serve;
+mod serve_buckets;
 mod serve_certificates;
 mod silent;
 mod split;

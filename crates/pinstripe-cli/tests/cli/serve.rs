@@ -17,7 +17,10 @@ pub struct Serving {
 
 impl Serving {
     pub fn start(stand: &Stand, line: &str) -> Serving {
-        let mut command = as_host(stand, "server", &format!("serve --json {line}"));
+        Self::start_command(as_host(stand, "server", &format!("serve --json {line}")))
+    }
+
+    pub fn start_command(mut command: Command) -> Serving {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let mut first = String::new();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -359,6 +362,33 @@ fn damage_that_a_job_finds_is_shown_with_its_member() {
     };
     assert_eq!([0, 1, 2, 3].map(damage), ["0", "1", "0", "0"], "{metrics}");
     assert!(metrics.contains("pinstripe_scrub_oldest_timestamp_seconds{"), "{metrics}");
+}
+
+/// Snapshots have the machine's name; the server knows the token's.
+#[test]
+fn the_name_of_a_token_and_that_of_its_machine_may_differ() {
+    let stand = Stand::with_store();
+    let _server = Serving::start(&stand, &format!("{LISTEN} --state {{}}/state"));
+    let token = |host: &str, role: &str| {
+        let line = format!("token add {host} --role {role} --state {{}}/state --quiet");
+        done(&stand, "server", &line).out.trim().to_owned()
+    };
+    for (host, machine) in [("web1", "alike"), ("web2", "alike")] {
+        done(&stand, host, &format!("connect {}", token(host, "append-restore")));
+        done(&stand, host, &format!("backup src --host {machine}"));
+    }
+    // Each token sees its own snapshot, and 'latest' is the newest of those.
+    assert_eq!([snapshots(&stand, "web1", ""), snapshots(&stand, "web2", "")], [1, 1]);
+    done(&stand, "web1", "restore latest --to out");
+    stand.assert_source_is_at("out");
+    // Snapshots are grouped by the machine's name: those of both tokens are one group.
+    let desk = token("desk", "admin");
+    let listed = done(&stand, "desk", &format!("snapshots --json --store {desk}")).out;
+    assert_eq!(listed.matches("\"host\":\"alike\"").count(), 2, "{listed}");
+    let none = run(&stand, "desk", &format!("forget --host web1 --keep-last 1 --store {desk}"));
+    assert_eq!(none.code, 11, "{}{}", none.out, none.err);
+    done(&stand, "desk", &format!("forget --host alike --keep-last 1 --store {desk}"));
+    assert_eq!(snapshots(&stand, "desk", &format!("--store {desk}")), 1);
 }
 
 #[test]

@@ -167,7 +167,7 @@ impl StoreFixture {
     pub fn token_with(&self, new: NewToken) -> (HostToken, Connection) {
         let (token, secret) = self.tokens().add(&new, 1_700_000_000).unwrap();
         let address = self.address.to_string();
-        let id = TokenId(hex(&token.id));
+        let id = TokenId::from_hex(&token.id).unwrap();
         let join = JoinString { pin: self.pin, token: id, secret, volume: self.volume, address };
         (token, join.into())
     }
@@ -206,14 +206,6 @@ impl Drop for StoreFixture {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-pub fn hex(text: &str) -> [u8; 8] {
-    let mut bytes = [0; 8];
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    }
-    bytes
 }
 
 pub fn directory(place: &Path) -> SharedMember {

@@ -1,14 +1,14 @@
 //! The files with the stores that this host remembers: validated when read, replaced completely
 //! when written.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
 use pinstripe_base::error::Error;
 use pinstripe_base::id::{StoreId, hex};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_io::replace::replace_private;
 use serde::{Deserialize, Serialize};
 
 use super::record::KnownStore;
@@ -86,26 +86,9 @@ pub fn write(dir: &Path, store: &KnownStore) -> io::Result<()> {
 /// # Errors
 /// Fails with the errors of the file system; the old file stays then.
 pub fn replace(file: &Path, content: &impl Serialize) -> io::Result<()> {
-    let (dir, name) = (file.parent().unwrap_or(file), file.file_name().unwrap_or_default());
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let mut text = serde_json::to_vec_pretty(content)?;
     text.push(b'\n');
-    let temporary = dir.join(format!(".{}.{}", name.display(), std::process::id()));
-    // One that a dead process of the same number left.
-    let _ = fs::remove_file(&temporary);
-    let written = put(&temporary, &text)
-        .and_then(|()| fs::rename(&temporary, file))
-        .and_then(|()| File::open(dir)?.sync_all());
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-fn put(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    out.write_all(text)?;
-    out.sync_all()
+    replace_private(file, &text)
 }
 
 /// The name of the file of a store, from the store's id.

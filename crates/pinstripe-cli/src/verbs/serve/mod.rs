@@ -155,6 +155,10 @@ pub fn identity(state: &Path) -> Result<ServerKey> {
 /// How often the store is opened again while some members do not answer.
 const REOPEN: Duration = Duration::from_secs(10);
 
+/// The default of --member-timeout, and the time that a server waits by default.
+const HOST_WAIT: Duration = Duration::from_secs(30);
+const SERVER_WAIT: Duration = Duration::from_secs(10);
+
 /// What a server reads again after SIGHUP.
 struct Settings {
     entry: ServeEntry,
@@ -209,7 +213,7 @@ impl ServeArgs {
         let (stop, reloads) = signals::catch_as_server()?;
         // A member that was silent is used again when it answers: a host that could not write to it
         // has counted it as failed, and writes nothing more to it.
-        run.wait_as_reader(None);
+        run.wait_as_reader(Some(member_wait(run)));
         let settings = Settings::load(run)?;
         let (volume, store) = self.volume(run)?;
         let state = match &self.state {
@@ -301,6 +305,15 @@ impl ServeArgs {
         }
         let store = run.open_locked()?;
         Ok((volume_of(&store), Some(store)))
+    }
+}
+
+/// How long the server waits for a member: less than hosts wait for the server, unless the user says
+/// so, because one request of a host is about all members.
+fn member_wait(run: &Run) -> Duration {
+    match run.common.member_timeout.0 {
+        HOST_WAIT => SERVER_WAIT,
+        given => given,
     }
 }
 

@@ -10,6 +10,7 @@ use pinstripe_io::paths;
 use pinstripe_serve::{AlarmTargets, JobPlan, JobPlans, MailCommand, ReplacePlan, Webhook};
 
 use crate::config::{AlarmEntry, JobEntry, ServeEntry};
+use crate::credential::first_line;
 
 /// A longer file is not a secret.
 const SECRET_MAX_BYTES: u64 = 4096;
@@ -90,7 +91,7 @@ fn secret(path: &Path) -> Result<Vec<u8>> {
     File::open(path)
         .and_then(|file| file.take(SECRET_MAX_BYTES).read_to_end(&mut bytes))
         .map_err(failed)?;
-    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = first_line(&bytes);
     match line.is_empty() {
         true => Err(Error::new(Kind::Usage, "the secret of the webhook is empty").at(path)),
         false => Ok(line.to_vec()),
