@@ -4,6 +4,7 @@
 
 mod alarms;
 mod browser;
+mod catalog;
 mod cuts;
 mod hostile;
 mod page;

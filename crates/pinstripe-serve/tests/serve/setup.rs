@@ -12,8 +12,8 @@ use pinstripe_base::id::StoreId;
 use pinstripe_member::{DirectoryMember, Places, RemoteMembers, SharedMember};
 use pinstripe_remote::{Connection, JoinString, KeyPin, ServedPlace, ServedVolumes, TokenId};
 use pinstripe_serve::{
-    AccessLog, AlarmTargets, HostToken, JobPlans, NewToken, ServedVolume, ServerKey, ServerOptions,
-    StoreServer, TokenRole, TokenStore,
+    AccessLog, AlarmTargets, DatabaseTarget, HostToken, JobPlans, NewToken, ServedVolume,
+    ServerKey, ServerOptions, StoreServer, TokenRole, TokenStore,
 };
 use tempfile::TempDir;
 
@@ -80,6 +80,22 @@ pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> Store
     start_with(state, volume, address, AlarmTargets::default())
 }
 
+/// A server with the members of a store, one empty directory, and a shared catalog.
+pub fn store_with_catalog(url: &str) -> StoreFixture {
+    let state = tempfile::tempdir().unwrap();
+    let place = state.path().join("member");
+    let member = Places::default().create(&place).unwrap().member;
+    with_catalog(state, volume(true, vec![member]), url)
+}
+
+/// A server with a shared catalog.
+pub fn with_catalog(state: TempDir, volume: ServedVolume, url: &str) -> StoreFixture {
+    let identity = ServerKey::open(state.path()).unwrap();
+    let catalog = Some(DatabaseTarget::parse(url, None).unwrap());
+    let address = "127.0.0.1:0".parse().unwrap();
+    begin(state, volume, address, AlarmTargets::default(), identity, catalog)
+}
+
 pub fn start_with(
     state: TempDir,
     volume: ServedVolume,
@@ -87,13 +103,13 @@ pub fn start_with(
     alarms: AlarmTargets,
 ) -> StoreFixture {
     let identity = ServerKey::open(state.path()).unwrap();
-    begin(state, volume, address, alarms, identity)
+    begin(state, volume, address, alarms, identity, None)
 }
 
 /// A server with a key of its own.
 pub fn start_as(state: TempDir, volume: ServedVolume, identity: ServerKey) -> StoreFixture {
     let address = "127.0.0.1:0".parse().unwrap();
-    begin(state, volume, address, AlarmTargets::default(), identity)
+    begin(state, volume, address, AlarmTargets::default(), identity, None)
 }
 
 fn begin(
@@ -102,6 +118,7 @@ fn begin(
     address: SocketAddr,
     alarms: AlarmTargets,
     identity: ServerKey,
+    catalog: Option<DatabaseTarget>,
 ) -> StoreFixture {
     let (id, pin) = (volume.id, identity.pin);
     let options = ServerOptions {
@@ -113,6 +130,7 @@ fn begin(
         address: "server.example.org:7473".to_owned(),
         jobs: JobPlans::default(),
         alarms,
+        catalog,
     };
     let server =
         StoreServer::from_socket(StoreServer::listen_at(address).unwrap(), options).unwrap();

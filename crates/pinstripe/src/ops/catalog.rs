@@ -17,6 +17,7 @@ use crate::store::{Store, forgotten, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::ChangeSink;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentKind, ExtentName};
 
@@ -301,8 +302,8 @@ impl<'a> SnapshotTrees<'a> {
     ) -> Result<u64> {
         let old = base.map(|base| (self.reader(), &base.root));
         let diff = TreeDiff::new(old, (self.reader(), &snapshot.root))?;
-        let mut intake = catalog.take_in(snapshot, base)?;
-        fill::run(diff, &mut intake, self.stop)?;
+        let mut intake: Box<dyn ChangeSink> = Box::new(catalog.take_in(snapshot, base)?);
+        fill::run(diff, &mut *intake, self.stop)?;
         intake.finish()
     }
 }

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use super::catalog::searched;
 use super::select::clean;
-use crate::catalog::Version;
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_member::Version;
 
 /// Brings the catalog at `place` up to date and returns the versions of `path`: one list for each
 /// host with its sources, oldest first.

@@ -217,6 +217,7 @@ impl ServeArgs {
         let options = ServerOptions {
             jobs: settings.jobs(&volume)?,
             alarms: plan::alarms(settings.entry.alarm.as_ref())?,
+            catalog: None,
             volumes: vec![volume],
             state: state.clone(),
             identity,
