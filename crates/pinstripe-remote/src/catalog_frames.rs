@@ -426,3 +426,128 @@ fn read_rows(reader: &mut Reader<'_>) -> Result<Vec<AnswerRow>> {
     }
     Ok(rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use pinstripe_base::id::ChunkId;
+    use pinstripe_member::snapshot::TreeRoot;
+
+    use super::*;
+
+    fn facts(size: u64) -> Facts {
+        let mtime = Time { seconds: -5, nanos: 999_999_999 };
+        Facts { mode: 0o7777, size, mtime, content: -1, ..Facts::of_kind(FileKind::BlockDevice) }
+    }
+
+    fn read(bytes: &[u8], piece: usize) -> Vec<(u8, Vec<u8>)> {
+        let (mut reader, mut frames) = (FrameReader::default(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            reader.push(piece);
+            while let Some((kind, content)) = reader.next_frame().unwrap() {
+                frames.push((kind, content.to_vec()));
+            }
+        }
+        assert!(reader.is_empty());
+        frames
+    }
+
+    #[test]
+    fn rows_are_read_as_they_were_written_whatever_the_pieces_are() {
+        let store = StoreId([7; 16]);
+        let snapshot = Snapshot {
+            store,
+            id: SnapshotId([1; 16]),
+            created_seconds: 1,
+            created_nanos: 2,
+            host: b"h".to_vec(),
+            program: "p".into(),
+            sources: vec![b"etc".to_vec()],
+            parent: None,
+            root: TreeRoot { id: ChunkId([3; 32]), height: 1, entries: 2 },
+            counts: Vec::new(),
+            tags: Vec::new(),
+        };
+        let changes = [
+            Change::Added(b"".to_vec(), facts(0)),
+            Change::Changed(b"etc/a\xff".to_vec(), facts(u64::MAX)),
+            Change::Removed(b"etc/b".to_vec()),
+        ];
+        let mut bytes = encode_rows_head(&snapshot, Some(SnapshotId([9; 16])));
+        bytes.extend(encode_changes(&changes).concat());
+        bytes.extend(encode_rows_end(3));
+        for piece in [1, 3, 7, bytes.len()] {
+            let frames = read(&bytes, piece);
+            let decode =
+                |at: usize| RowsFrame::decode(store, frames[at].0, &frames[at].1, None).unwrap();
+            let RowsFrame::Head(found, base) = decode(0) else { panic!("no head") };
+            assert_eq!((*found, base), (snapshot.clone(), Some(SnapshotId([9; 16]))));
+            let RowsFrame::Changes(found) = decode(1) else { panic!("no changes") };
+            let kinds = [ChangeKind::Added, ChangeKind::Changed, ChangeKind::Removed];
+            assert_eq!(found.iter().map(|it| it.kind).collect::<Vec<_>>(), kinds);
+            assert!(found.iter().zip(&changes).all(|(a, b)| a.path == b.path()));
+            assert_eq!((found[0].facts, found[1].facts), (facts(0), facts(u64::MAX)));
+            let RowsFrame::End(3) = decode(2) else { panic!("no end") };
+        }
+        let frames = read(&bytes, 64);
+        let after = RowsFrame::decode(store, frames[1].0, &frames[1].1, Some(b"etc/a"));
+        assert_eq!(after.unwrap_err().kind(), Kind::Corrupt);
+        assert!(FrameReader { bytes: vec![0; 4], read: 0 }.next_frame().is_err());
+        assert!(FrameReader { bytes: vec![0xff; 4], read: 0 }.next_frame().is_err());
+    }
+
+    #[test]
+    fn many_changes_become_several_frames() {
+        let path = |n: u32| format!("{}{n:09}", "d/".repeat(100)).into_bytes();
+        let changes: Vec<_> = (0..60_000).map(|n| Change::Added(path(n), facts(9))).collect();
+        let frames = encode_changes(&changes);
+        assert!(frames.len() > 1 && frames.iter().all(|it| it.len() < FRAME_MAX_BYTES));
+        let (mut count, mut last) = (0, None::<Vec<u8>>);
+        for (kind, content) in read(&frames.concat(), 4096) {
+            let frame = RowsFrame::decode(StoreId([7; 16]), kind, &content, last.as_deref());
+            let RowsFrame::Changes(changes) = frame.unwrap() else { panic!("no changes") };
+            count += changes.len();
+            last = changes.last().map(|it| it.path.clone());
+        }
+        assert_eq!(count, 60_000);
+    }
+
+    #[test]
+    fn an_answer_is_read_as_it_was_written() {
+        let holder = |byte| Holder {
+            ordinal: byte.into(),
+            id: SnapshotId([byte; 16]),
+            created: Time { seconds: 1, nanos: 2 },
+        };
+        let series = SnapshotSeries {
+            id: 0,
+            host: b"h".to_vec(),
+            sources: vec![b"a".to_vec(), b"b".to_vec()],
+            snapshots: vec![holder(1), holder(4)],
+        };
+        let row = |path: &[u8], last| AnswerRow {
+            series: 0,
+            path: path.to_vec(),
+            facts: facts(1),
+            first: 1,
+            last,
+        };
+        let rows = [row(b"a/b", Some(1)), row(b"a/bc", None)];
+        let mut writer = AnswerWriter::default();
+        writer.series(&series).unwrap();
+        rows.iter().for_each(|it| writer.row(it));
+        writer.end(Ok(()));
+        let frames = read(&writer.take().concat(), 5);
+        let decode = |at: usize| AnswerFrame::decode(StoreId([7; 16]), frames[at].0, &frames[at].1);
+        let AnswerFrame::Series(mut found) = decode(0).unwrap() else { panic!("no series") };
+        let AnswerFrame::Holders(holders) = decode(1).unwrap() else { panic!("no holders") };
+        found.snapshots = holders;
+        assert_eq!(found, series);
+        let AnswerFrame::Rows(found) = decode(2).unwrap() else { panic!("no rows") };
+        assert_eq!(found, rows);
+        assert!(matches!(decode(3).unwrap(), AnswerFrame::End));
+        writer.end(Err(Error::new(Kind::Busy, "later")));
+        let (kind, content) = read(&writer.take().concat(), 9).remove(0);
+        let error = AnswerFrame::decode(StoreId([7; 16]), kind, &content).unwrap_err();
+        assert_eq!((error.kind(), error.what()), (Kind::Busy, "later"));
+    }
+}

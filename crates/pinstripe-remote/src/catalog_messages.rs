@@ -271,3 +271,58 @@ pub(crate) fn decode_count(bytes: &[u8]) -> Result<u64> {
     reader.finish()?;
     Ok(count)
 }
+
+#[cfg(test)]
+mod tests {
+    use pinstripe_base::error::Kind;
+    use pinstripe_member::meta::FileKind;
+
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_they_were_written() {
+        let id = |byte| SnapshotId([byte; 16]);
+        let mut query = Query::new(Glob::new(b"*.c").unwrap());
+        query.host = Some(b"h".to_vec());
+        query.snapshots = Some([id(1)].into());
+        query.kind = Some(FileKind::Symlink);
+        query.size = 3..9;
+        query.mtime = -4..7;
+        let ask = |question| CatalogRequest::Ask { question, all_hosts: true };
+        for request in [
+            CatalogRequest::Compare { listed: vec![id(1), id(2)], all_hosts: true },
+            CatalogRequest::Head { id: id(1), host: b"h".to_vec(), sources: vec![b"a".to_vec()] },
+            CatalogRequest::LetGo(vec![id(3)]),
+            CatalogRequest::Clear,
+            CatalogRequest::Size,
+            ask(CatalogQuestion::Find(query)),
+            ask(CatalogQuestion::Find(Query::new(Glob::new(b"build/").unwrap()))),
+            ask(CatalogQuestion::History(b"etc/passwd".to_vec())),
+            ask(CatalogQuestion::Diff(id(1), id(2))),
+            ask(CatalogQuestion::Snapshots),
+        ] {
+            let bytes = request.encode();
+            let again = CatalogRequest::decode(&bytes).unwrap();
+            assert_eq!(format!("{again:?}"), format!("{request:?}"));
+            for cut in 0..bytes.len() {
+                assert!(CatalogRequest::decode(&bytes[..cut]).is_err(), "{request:?} {cut}");
+            }
+        }
+        let bad = CatalogRequest::decode(&[5, 0, 0, 1, b'/']).unwrap_err();
+        assert_eq!(bad.kind(), Kind::Usage);
+    }
+
+    #[test]
+    fn answers_are_read_as_they_were_written() {
+        let id = |byte| SnapshotId([byte; 16]);
+        let sync = SnapshotSync { missing: vec![id(1)], of_others: vec![], gone: vec![id(2)] };
+        assert_eq!(decode_sync(&encode_sync(&sync)).unwrap(), sync);
+        let root = TreeRoot { id: ChunkId([5; 32]), height: 2, entries: 7 };
+        let head = SharedHead { id: id(1), root };
+        assert_eq!(decode_head(&encode_head(Some(&head))).unwrap(), Some(head));
+        assert_eq!(decode_head(&encode_head(None)).unwrap(), None);
+        let size = CatalogSize { snapshots: 1, series: 2, versions: 3, bytes: 4 };
+        assert_eq!(decode_size(&encode_size(&size)).unwrap(), size);
+        assert_eq!(decode_count(&encode_count(9)).unwrap(), 9);
+    }
+}

@@ -239,6 +239,11 @@ impl RemoteClient {
         }
     }
 
+    /// The connection.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// Whether an answer said that the server has a catalog of this volume.
     pub(crate) fn offers_catalog(&self) -> bool {
         self.has_catalog.load(Ordering::Relaxed)

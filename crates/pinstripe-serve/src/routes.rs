@@ -104,6 +104,7 @@ async fn hello(State(app): Shared, headers: HeaderMap) -> Response {
             role: token.role.to_string(),
             volumes: volumes.filter(|it| it.id == token.volume).collect(),
             now_seconds: clock::now().0,
+            all_hosts: token.all_hosts && token.role != TokenRole::Append,
         })
     }))
 }

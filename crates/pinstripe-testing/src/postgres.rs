@@ -83,8 +83,13 @@ impl PostgresServer {
     /// Kills the server; its processes end with it.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
+            // The processes of its connections would answer for a moment longer.
+            let others = children_of(child.id());
             child.kill().unwrap();
             child.wait().unwrap();
+            for pid in others.into_iter().filter_map(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
         }
     }
 
@@ -137,6 +142,18 @@ impl Drop for PostgresServer {
         );
         let _ = child.wait();
     }
+}
+
+/// The processes whose parent is this one.
+fn children_of(parent: u32) -> Vec<i32> {
+    let is_child = |pid: &i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        fields.nth(1).and_then(|it| it.parse().ok()) == Some(parent)
+    };
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all = all.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    all.filter(is_child).collect()
 }
 
 /// The user and group of the server, if this process is root's.

@@ -26,7 +26,8 @@ pub use ops::catalog::{
 };
 pub use ops::{
     analyze, backup, beside, cat, check, diff, dump, find, forget, gc, history, init, key, ls,
-    member, members, mount, preview, repair, restore, scrub, seen, snapshots, stats, upgrade,
+    member, members, mount, preview, repair, restore, scrub, seen, shared, snapshots, stats,
+    upgrade,
 };
 pub use pinstripe_member::{FoundVersion, Glob, Holder, Query, Version};
 pub use pipeline::backup::{Wanted, write_tree};

@@ -37,6 +37,9 @@ pub struct SavedConnection {
     pub role: String,
     /// The members that the server has.
     members: Vec<u16>,
+    /// Whether names of an encrypted store may be sent to the server's catalog.
+    #[serde(default)]
+    clear_names: bool,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -53,7 +56,7 @@ pub struct ServedStores {
 }
 
 impl SavedConnection {
-    fn new(connection: &Connection, hello: &Hello) -> Self {
+    fn new(connection: &Connection, hello: &Hello, clear_names: bool) -> Self {
         let members = hello.volumes.first().map(|volume| volume.members.clone());
         SavedConnection {
             join: connection.join_string().reveal(),
@@ -61,6 +64,7 @@ impl SavedConnection {
             host: hello.host.clone(),
             role: hello.role.clone(),
             members: members.unwrap_or_default(),
+            clear_names,
         }
     }
 
@@ -154,6 +158,14 @@ impl ServedStores {
         place_of(&connection, &members).map(Some)
     }
 
+    /// Whether the user has allowed that names of an encrypted store are sent to this server.
+    pub fn sends_clear_names(&self, connection: &Connection) -> bool {
+        let is_it = |it: &SavedConnection| {
+            it.connection().is_ok_and(|known| known.is_to_same_volume(connection))
+        };
+        lock(&self.saved).iter().any(|it| it.clear_names && is_it(it))
+    }
+
     /// The store of the connection that was saved last, if any.
     pub fn default_entry(&self) -> Option<StoreEntry> {
         let last = lock(&self.saved).last().cloned()?;
@@ -166,10 +178,11 @@ impl ServedStores {
     }
 
     /// Asks the server of a join string for its greeting, and saves the connection.
+    /// `clear_names` allows that names of an encrypted store are sent to the server's catalog.
     ///
     /// # Errors
     /// Fails with the errors of the server, or of the file system.
-    pub fn connect(&self, join: JoinString) -> Result<(Connection, Hello)> {
+    pub fn connect(&self, join: JoinString, clear_names: bool) -> Result<(Connection, Hello)> {
         let connection = Connection::from(join);
         self.volumes.add(connection.clone());
         let hello = self.greet(&connection)?;
@@ -181,7 +194,7 @@ impl ServedStores {
         content
             .connections
             .retain(|it| it.connection().is_ok_and(|it| !it.is_to_same_volume(&connection)));
-        content.connections.push(SavedConnection::new(&connection, &hello));
+        content.connections.push(SavedConnection::new(&connection, &hello, clear_names));
         write(&content)?;
         *lock(&self.saved) = content.connections;
         Ok((connection, hello))

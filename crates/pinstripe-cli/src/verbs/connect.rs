@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_remote::{Connection, Hello, JoinString};
+use pinstripe_remote::{Connection, Hello};
 
 use crate::event::Event;
 use crate::message::counted;
@@ -26,6 +26,14 @@ pub struct ConnectArgs {
     /// The join string; '-' reads it from standard input, so that it is not in the shell's history
     #[arg(value_name = "STRING", required_unless_present_any = ["list", "remove"])]
     join: Option<String>,
+
+    /// For an encrypted store: let the server's shared catalog have the names of files in clear text
+    ///
+    /// An administrator of the server or its database can then read the names, sizes and times of the
+    /// files of this host, but not their content. Without --clear-names, a host sends no names of an
+    /// encrypted store.
+    #[arg(long, conflicts_with_all = ["list", "remove"])]
+    clear_names: bool,
 
     /// List the saved connections
     #[arg(long, conflicts_with_all = ["join", "remove"])]
@@ -57,7 +65,7 @@ impl ConnectArgs {
             Some("-") => first_line()?,
             text => text.unwrap_or_default().to_owned(),
         };
-        let (connection, hello) = run.served().connect(text.parse::<JoinString>()?)?;
+        let (connection, hello) = run.served().connect(text.parse()?, self.clear_names)?;
         say(run, &connection, &hello);
         let facts = facts(&connection).with("host", hello.host).with("role", hello.role);
         Ok(Ending::done(facts))

@@ -56,6 +56,8 @@ mod search;
 mod secrets;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "serve")]
+mod shared_catalog;
 mod silent;
 mod split;
 mod stand;

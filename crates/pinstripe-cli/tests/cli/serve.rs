@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::stand::{Ran, Stand, noise, ran};
 
 /// A running `pinstripe serve`; it ends when this is dropped.
-struct Serving {
+pub struct Serving {
     child: Child,
     /// What it prints: a closed one would end it.
     out: BufReader<ChildStdout>,
@@ -16,7 +16,7 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(stand: &Stand, line: &str) -> Serving {
+    pub fn start(stand: &Stand, line: &str) -> Serving {
         let mut command = as_host(stand, "server", &format!("serve --json {line}"));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let mut first = String::new();
@@ -25,6 +25,11 @@ impl Serving {
         let event: Value = serde_json::from_str(&first).unwrap();
         assert_eq!(event["event"], "serving");
         Serving { child, out, address: event["server"].as_str().unwrap().to_owned() }
+    }
+
+    /// The address for hosts.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// Sends SIGTERM, and returns the exit code.
@@ -54,21 +59,26 @@ fn as_host(stand: &Stand, host: &str, line: &str) -> Command {
     command
 }
 
-fn run(stand: &Stand, host: &str, line: &str) -> Ran {
+pub fn run(stand: &Stand, host: &str, line: &str) -> Ran {
     ran(&mut as_host(stand, host, line))
 }
 
 /// The join string of a new token.
-fn join(stand: &Stand, host: &str, role: &str) -> String {
-    let line = format!("token add {host} --role {role} --store m0 --quiet");
+pub fn join(stand: &Stand, host: &str, role: &str) -> String {
+    join_with(stand, host, role, "")
+}
+
+/// The join string of a new token with more options.
+pub fn join_with(stand: &Stand, host: &str, role: &str, options: &str) -> String {
+    let line = format!("token add {host} --role {role} --store m0 --quiet {options}");
     let made = run(stand, "server", &line);
     assert_eq!(made.code, 0, "{}", made.err);
     made.out.trim().to_owned()
 }
 
-const LISTEN: &str = "--store m0 --listen 127.0.0.1:0";
+pub const LISTEN: &str = "--store m0 --listen 127.0.0.1:0";
 
-fn done(stand: &Stand, host: &str, line: &str) -> Ran {
+pub fn done(stand: &Stand, host: &str, line: &str) -> Ran {
     let ran = run(stand, host, line);
     assert_eq!(ran.code, 0, "{host}: {line}\n{}{}", ran.out, ran.err);
     ran

@@ -149,6 +149,20 @@ impl Pool {
     }
 }
 
+/// The version of a database that answers.
+///
+/// # Errors
+/// Fails with [`Kind::Unanswered`] for another one.
+pub(super) async fn version_of(target: &DatabaseTarget) -> Result<String> {
+    let ask = async {
+        let (client, driver) = target.config.connect(NoTls).await?;
+        tokio::spawn(driver);
+        client.query_one("SELECT current_setting('server_version')", &[]).await
+    };
+    let answered = timeout(CONNECT, ask).await.map_err(|_| gone("it does not answer in time"))?;
+    Ok(answered.map_err(|error| gone(&cause(&error)))?.get(0))
+}
+
 /// The error of a database that does not answer.
 fn gone(why: &str) -> Error {
     let what = format!("the database of the shared catalog does not answer: {why}");

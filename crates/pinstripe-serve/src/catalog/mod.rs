@@ -216,6 +216,18 @@ impl SharedTables {
     }
 }
 
+impl DatabaseTarget {
+    /// Connects to the database, and reads its version.
+    ///
+    /// # Errors
+    /// Fails with [`Kind::Unanswered`] if it does not answer.
+    pub fn check(&self) -> Result<String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Error::io("cannot start", "a runtime", error))?;
+        runtime.block_on(connection::version_of(self))
+    }
+}
+
 impl<'t> LoaderTurn<'t> {
     /// Begins to load a snapshot of an owner.
     ///

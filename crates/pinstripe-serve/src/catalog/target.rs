@@ -68,6 +68,11 @@ impl DatabaseTarget {
         Ok(DatabaseTarget { config })
     }
 
+    /// Whether the URL has a password.
+    pub fn has_password(&self) -> bool {
+        self.config.get_password().is_some()
+    }
+
     /// Whether the names of files leave this machine unencrypted.
     pub fn is_remote(&self) -> bool {
         self.config.get_hosts().iter().any(|host| match host {
