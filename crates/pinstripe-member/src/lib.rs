@@ -13,6 +13,7 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
+mod catalog;
 mod fault;
 mod format;
 mod process;
@@ -33,6 +34,12 @@ mod watched;
 #[cfg(any(test, feature = "conformance"))]
 mod conformance;
 
+pub use catalog::{
+    AnswerRow, CatalogAnswer, CatalogQuestion, CatalogSize, Change, ChangeSink, Facts,
+    FoundVersion, Glob, Holder, PathPattern, Query, SORTED_MAX, SharedCatalog, SharedHead,
+    SnapshotSeries, SnapshotSync, Version, encode_names, history_of, join_path, kind_and_mode,
+    scan_names, sort_found, split_path,
+};
 #[cfg(any(test, feature = "conformance"))]
 pub use conformance::run as check_conformance;
 pub use directory::DirectoryMember;

@@ -40,6 +40,17 @@ impl From<Unsure> for Error {
     }
 }
 
+impl RequestFault {
+    /// The error of a request that is not sent again.
+    pub fn into_error(self) -> Error {
+        match self {
+            RequestFault::Silent(error)
+            | RequestFault::Later(error, _)
+            | RequestFault::Final(error) => error,
+        }
+    }
+}
+
 impl HttpAnswer {
     /// Sorts an answer: success, or the fault that its status says.
     pub fn sort(self) -> Result<HttpAnswer, RequestFault> {

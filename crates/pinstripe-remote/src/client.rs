@@ -17,11 +17,12 @@ use pinstripe_member::{
 };
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Method, RequestBuilder};
+use reqwest::{Client, Method, RequestBuilder, Response};
 use tokio::runtime::Runtime;
 
 use crate::answer::{HttpAnswer, RequestFault, Unsure};
 use crate::batches::{Batches, too_long};
+use crate::catalog_messages::CATALOG_HEADER;
 use crate::client_certificate::{ClientCertificate, alert_in, refused};
 use crate::ends::Ends;
 use crate::join_string::{JoinString, KeyPin, TokenId};
@@ -108,7 +109,9 @@ pub struct RemoteClient {
     pub(crate) batches: Batches,
     pub(crate) ends: Ends,
     http: Client,
-    runtime: Arc<Runtime>,
+    pub(crate) runtime: Arc<Runtime>,
+    /// Whether an answer said that the server has a catalog of this volume.
+    has_catalog: AtomicBool,
     /// Whether the last server that was reached had a key that is not pinned.
     is_other: Arc<AtomicBool>,
     patience: Duration,
@@ -147,7 +150,18 @@ impl RemoteClient {
             .build()
             .map_err(|error| Error::new(Kind::Io, format!("cannot set up HTTPS: {error}")))?;
         let (looks, batches, ends) = <(Looks, Batches, Ends)>::default();
-        Ok(RemoteClient { connection, looks, batches, ends, http, runtime, is_other, patience })
+        let has_catalog = AtomicBool::new(false);
+        Ok(RemoteClient {
+            connection,
+            looks,
+            batches,
+            ends,
+            http,
+            runtime,
+            has_catalog,
+            is_other,
+            patience,
+        })
     }
 
     /// The server's address, its volumes, and what the token may do.
@@ -261,7 +275,17 @@ impl RemoteClient {
         }
     }
 
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    /// The connection.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Whether an answer said that the server has a catalog of this volume.
+    pub(crate) fn offers_catalog(&self) -> bool {
+        self.has_catalog.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let Connection { address, .. } = &self.connection;
         self.http.request(method, format!("https://{address}/v1/{path}"))
     }
@@ -293,10 +317,32 @@ impl RemoteClient {
         }
     }
 
-    async fn once(&self, request: RequestBuilder, most: u64) -> Result<HttpAnswer, RequestFault> {
+    /// Sends a request once, and returns its answer if the status says success.
+    pub(crate) async fn begin(&self, request: RequestBuilder) -> Result<Response, RequestFault> {
+        let response = request.send().await.map_err(|error| self.silent(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let answer = self.whole(response, ANSWER_MAX_BYTES as u64).await?;
+        answer.sort().and(Err(RequestFault::Final(Error::new(Kind::Io, "no answer"))))
+    }
+
+    /// Sends a request once.
+    pub(crate) async fn once(
+        &self,
+        request: RequestBuilder,
+        most: u64,
+    ) -> Result<HttpAnswer, RequestFault> {
+        let response = request.send().await.map_err(|error| self.silent(&error))?;
+        self.whole(response, most).await?.sort()
+    }
+
+    async fn whole(&self, mut response: Response, most: u64) -> Result<HttpAnswer, RequestFault> {
         let silent = |error: reqwest::Error| self.silent(&error);
-        let mut response = request.send().await.map_err(silent)?;
         let (status, headers) = (response.status(), response.headers().clone());
+        if headers.contains_key(CATALOG_HEADER) {
+            self.has_catalog.store(true, Ordering::Relaxed);
+        }
         let too_long = || {
             let what = "the server's answer is longer than the answer to this request can be";
             RequestFault::Final(Error::new(Kind::Corrupt, what).at(&self.connection.address))
@@ -309,7 +355,7 @@ impl RemoteClient {
             body.extend_from_slice(&part);
             goes_on();
         }
-        HttpAnswer { status, headers, body }.sort()
+        Ok(HttpAnswer { status, headers, body })
     }
 
     /// The fault of a request that was not answered.

@@ -14,6 +14,9 @@
 
 mod answer;
 mod batches;
+mod catalog;
+mod catalog_frames;
+mod catalog_messages;
 mod client;
 mod client_certificate;
 mod ends;
@@ -29,6 +32,15 @@ mod sets;
 mod tls;
 mod volumes;
 
+pub use catalog::RemoteCatalog;
+pub use catalog_frames::{
+    AnswerFrame, AnswerWriter, ChangeKind, FrameReader, RowsFrame, SentChange, encode_changes,
+    encode_rows_end, encode_rows_head,
+};
+pub use catalog_messages::{
+    CATALOG_HEADER, CATALOG_REQUEST_MAX_BYTES, CatalogRequest, decode_head, decode_sync,
+    encode_count, encode_head, encode_size, encode_sync,
+};
 pub use client::{Connection, RemoteClient};
 pub use client_certificate::ClientCertificate;
 pub use join_string::{JoinString, KeyPin, TokenId, looks_like_join_string};

@@ -67,6 +67,9 @@ pub struct Hello {
     pub volumes: Vec<VolumeFacts>,
     /// The server's clock, in seconds since 1970.
     pub now_seconds: i64,
+    /// Whether the token sees the snapshots of all hosts.
+    #[serde(default)]
+    pub all_hosts: bool,
 }
 
 /// A store, or an exported directory that can become a member.

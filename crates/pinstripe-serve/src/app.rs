@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::alarms::Alarms;
 use crate::auth::Gate;
+use crate::catalog::SharedTables;
 use crate::events::EventLog;
 use crate::jobs::Jobs;
 use crate::ledger::Ledger;
@@ -48,6 +49,8 @@ pub(crate) struct App {
     pub events: Arc<EventLog>,
     pub alarms: Arc<Alarms>,
     pub jobs: Arc<Jobs>,
+    /// The shared catalog of the first volume.
+    pub catalog: Option<Arc<SharedTables>>,
     listings: Mutex<HashMap<ListingKey, Listing>>,
 }
 
@@ -91,6 +94,7 @@ impl App {
         volumes: Vec<VolumeState>,
         pins: Vec<String>,
         Records { events, alarms, jobs }: Records,
+        catalog: Option<Arc<SharedTables>>,
     ) -> Arc<App> {
         let calls = Arc::new(Semaphore::new(CALLS_MAX));
         let bulk = Arc::new(Semaphore::new(BULK_MAX));
@@ -107,6 +111,7 @@ impl App {
             events: Arc::new(events),
             alarms: Arc::new(alarms),
             jobs: Arc::new(jobs),
+            catalog,
             listings,
         })
     }
@@ -126,6 +131,11 @@ impl App {
             true => Ok((token, served)),
             false => Err(Error::new(Kind::NotAllowed, "this token is for another store")),
         }
+    }
+
+    /// The shared catalog of the volume at a position.
+    pub(crate) fn catalog_of(&self, served: usize) -> Option<&Arc<SharedTables>> {
+        self.catalog.as_ref().filter(|it| it.store == self.volumes[served].volume().id)
     }
 
     /// Admits a request for a member.

@@ -16,6 +16,8 @@ mod answer;
 mod app;
 mod auth;
 mod body;
+mod catalog;
+mod catalog_routes;
 mod checks;
 mod events;
 mod extent;
@@ -43,6 +45,7 @@ mod volume;
 mod watch;
 
 pub use access_log::AccessLog;
+pub use catalog::DatabaseTarget;
 pub use identity::ServerKey;
 pub use jobs::{JobPlan, JobPlans, ReplacePlan};
 pub use listen::{ServerOptions, StoreServer};

@@ -32,6 +32,7 @@ use crate::alarms::Alarms;
 use crate::answer::refusal;
 use crate::app::{App, Records, VolumeState};
 use crate::auth::Gate;
+use crate::catalog::{DatabaseTarget, SharedTables};
 use crate::events::EventLog;
 use crate::identity::ServerKey;
 use crate::jobs::{JobPlans, JobResult, Jobs, outcome, run_due};
@@ -84,6 +85,8 @@ pub struct ServerOptions {
     pub jobs: JobPlans,
     /// Where alarms are sent.
     pub alarms: AlarmTargets,
+    /// The database of the catalog that the hosts of the first volume share.
+    pub catalog: Option<DatabaseTarget>,
 }
 
 /// A server that listens.
@@ -130,7 +133,7 @@ impl StoreServer {
         let listener = std::net::TcpListener::from(socket);
         let failed = |error| Error::io("cannot set up", "the server", error);
         let ServerOptions { volumes, state, identity, client_authority, .. } = options;
-        let ServerOptions { access_log, drain, address, jobs, alarms, .. } = options;
+        let ServerOptions { access_log, drain, address, jobs, alarms, catalog, .. } = options;
         state_file::make_directory(&state)?;
         let served = volumes.into_iter().map(|volume| {
             let ledger = Ledger::open(&state.join(format!("owners-{}", volume.id)))?;
@@ -144,7 +147,9 @@ impl StoreServer {
             alarms: Alarms::open(&state)?,
             jobs: Jobs::open(&state, jobs)?,
         };
-        let app = App::new(Gate::new(TokenStore::new(&state)), served, pins, records);
+        let store = served.first().map(|it| it.volume().id);
+        let catalog = store.zip(catalog).map(|(id, it)| Arc::new(SharedTables::new(id, it)));
+        let app = App::new(Gate::new(TokenStore::new(&state)), served, pins, records, catalog);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name("serve")
             .max_blocking_threads(BLOCKING_THREADS)

@@ -96,6 +96,7 @@ fn of_volumes(volumes: &[VolumeStatus]) -> Registry {
     let mut registry = Registry::with_prefix("pinstripe");
     of_hosts(&mut registry, volumes);
     of_members(&mut registry, volumes);
+    of_catalogs(&mut registry, volumes);
     let sessions = Family::<StoreLabels, Gauge>::default();
     let oldest = Family::<StoreLabels, Gauge>::default();
     let now = clock::now().0;
@@ -115,6 +116,26 @@ fn of_volumes(volumes: &[VolumeStatus]) -> Registry {
     }
     registry.register("alarms", "Alarms that are active", alarms);
     registry
+}
+
+/// The metrics of shared catalogs.
+fn of_catalogs(registry: &mut Registry, volumes: &[VolumeStatus]) {
+    let [up, snapshots, versions, queue, names] =
+        std::array::from_fn(|_| Family::<StoreLabels, Gauge>::default());
+    for (store, catalog) in volumes.iter().filter_map(|it| Some((&it.id, it.catalog.as_ref()?))) {
+        let labels = StoreLabels { store: store.clone() };
+        up.get_or_create(&labels).set(i64::from(catalog.problem.is_none()));
+        snapshots.get_or_create(&labels).set(catalog.size.snapshots as i64);
+        versions.get_or_create(&labels).set(catalog.size.versions as i64);
+        queue.get_or_create(&labels).set(catalog.queue as i64);
+        names.get_or_create(&labels).set(catalog.names_bytes as i64);
+    }
+    registry.register("catalog_up", "Whether the database of the shared catalog answers", up);
+    registry.register("catalog_snapshots", "Snapshots in the shared catalog", snapshots);
+    registry.register("catalog_versions", "Versions of paths in the shared catalog", versions);
+    registry.register("catalog_queue", "Snapshots that are loaded or wait for it", queue);
+    let what = "Names of the shared catalog in memory";
+    registry.register_with_unit("catalog_names", what, Unit::Bytes, names);
 }
 
 fn of_hosts(registry: &mut Registry, volumes: &[VolumeStatus]) {
@@ -296,6 +317,7 @@ mod tests {
             members: vec![member],
             sessions: Vec::new(),
             tokens: Vec::new(),
+            catalog: None,
             alarms: Vec::new(),
         };
         let last = JobResult {

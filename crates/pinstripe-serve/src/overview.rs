@@ -10,6 +10,7 @@ use pinstripe_base::id::hex;
 use pinstripe_base::units::format_size;
 
 use crate::alarms::Alarm;
+use crate::catalog::CatalogState;
 use crate::events::ServerEvent;
 use crate::jobs::{JobStatus, RunningJob, outcome};
 use crate::ledger::SessionFacts;
@@ -133,6 +134,23 @@ fn event_section(events: &[ServerEvent]) -> Markup {
     }
 }
 
+fn catalog_line(catalog: &CatalogState) -> Markup {
+    html! {
+        h3 { "Shared catalog" }
+        p {
+            code { (catalog.place) } ": "
+            @match &catalog.problem {
+                Some(problem) => { span class="bad" { (problem) } }
+                None => {
+                    (catalog.size.snapshots) " snapshots, " (catalog.size.versions)
+                    " versions of paths, " (format_size(catalog.size.bytes)) ", "
+                    (catalog.queue) " being loaded"
+                }
+            }
+        }
+    }
+}
+
 fn one_volume(volume: &VolumeStatus) -> Markup {
     let what = if volume.is_store { "Store" } else { "Exported directory" };
     html! {
@@ -143,6 +161,7 @@ fn one_volume(volume: &VolumeStatus) -> Markup {
                 &["Member", "State", "Free", "Damage", "Last scrub", "Place"],
                 &volume.members.iter().map(member_row).collect::<Vec<_>>(),
             ))
+            @if let Some(catalog) = &volume.catalog { (catalog_line(catalog)) }
             h3 { "Running sessions" }
             @if volume.sessions.is_empty() {
                 p { "None since the server started." }

@@ -13,10 +13,13 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::sync::lock;
 use pinstripe_member::ExtentName;
-use pinstripe_remote::{Hello, LAST_HEADER, PAGE_NAMES, PROTOCOL, encode_page, kind_from};
+use pinstripe_remote::{
+    CATALOG_HEADER, Hello, LAST_HEADER, PAGE_NAMES, PROTOCOL, encode_page, kind_from,
+};
 
 use crate::answer::{answer, bytes, json};
 use crate::app::{Admitted, App, VolumeState, properties_for};
+use crate::catalog_routes;
 use crate::extent;
 use crate::metrics::MEDIA_TYPE;
 use crate::page;
@@ -47,6 +50,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/v1/{volume}/{member}/read", post(read))
         .route("/v1/{volume}/{member}/sync", post(sync))
         .route("/v1/{volume}/{member}/sweep", post(sweep))
+        .merge(catalog_routes::router())
         .with_state(Arc::clone(app))
 }
 
@@ -103,6 +107,7 @@ async fn hello(State(app): Shared, headers: HeaderMap) -> Response {
             role: token.role.to_string(),
             volumes: volumes.filter(|it| it.id == token.volume).collect(),
             now_seconds: clock::now().0,
+            all_hosts: token.all_hosts && token.role != TokenRole::Append,
         })
     }))
 }
@@ -226,7 +231,11 @@ async fn read(
 async fn look(State(app): Shared, Path(volume): Path<String>, request: Request) -> Response {
     let done = async {
         let (token, served) = app.admit_to_volume(request.headers(), &volume)?;
-        crate::look::look(&app, &token, served, request).await
+        let mut response = crate::look::look(&app, &token, served, request).await?;
+        if app.catalog_of(served).is_some() {
+            response.headers_mut().insert(CATALOG_HEADER, "1".parse().expect("a header value"));
+        }
+        Ok(response)
     };
     answer(done.await)
 }

@@ -10,6 +10,7 @@ use pinstripe_member::scrub::ScrubState;
 use pinstripe_member::{ExtentKind, ExtentName, SharedMember, is_remote};
 
 use crate::alarms::{Alarm, Condition, Holds};
+use crate::catalog::CatalogState;
 use crate::jobs::{JobStatus, Jobs, outcome};
 use crate::ledger::{HostFacts, SessionFacts};
 use crate::tokens::HostToken;
@@ -95,6 +96,8 @@ pub(crate) struct VolumeStatus {
     pub sessions: Vec<SessionFacts>,
     pub tokens: Vec<HostToken>,
     pub alarms: Vec<Alarm>,
+    /// The catalog that the hosts share.
+    pub catalog: Option<CatalogState>,
 }
 
 impl HostStatus {
@@ -174,6 +177,12 @@ pub(crate) fn conditions(volume: &VolumeStatus) -> Vec<Condition> {
             let (subject, holds) = (format!("{name} {number}"), yes_if(holds));
             all.push(Condition { subject, what, holds, settles: MEMBER_SETTLES });
         }
+    }
+    if let Some(catalog) = &volume.catalog {
+        let subject = "shared catalog".to_owned();
+        let what = catalog.problem.clone().unwrap_or_default();
+        let holds = yes_if(catalog.problem.is_some());
+        all.push(Condition { subject, what, holds, settles: MEMBER_SETTLES });
     }
     all
 }

@@ -49,6 +49,11 @@ impl App {
                 tokens: tokens.iter().filter(|token| token.volume == id).cloned().collect(),
                 alarms: self.alarms.active(&id),
                 is_store: volume.is_store,
+                catalog: self
+                    .catalog
+                    .as_ref()
+                    .filter(|it| it.store == volume.id)
+                    .map(|it| it.state()),
                 id,
             }
         };
@@ -61,6 +66,9 @@ impl App {
             for served in &self.volumes {
                 let states = self.check_members(served).await;
                 *lock(&served.members) = states;
+            }
+            if let Some(catalog) = &self.catalog {
+                catalog.check().await;
             }
             for (number, volume) in self.status().iter().enumerate() {
                 let mut conditions = conditions(volume);

@@ -20,14 +20,16 @@ mod source;
 mod store;
 mod walk;
 
-pub use catalog::{Catalog, FILE_NAME as CATALOG_FILE, FoundVersion, Holder, Query, Version};
+pub use catalog::{Catalog, FILE_NAME as CATALOG_FILE};
 pub use ops::catalog::{
     current as current_catalog, rebuild as rebuild_catalog, status as catalog_status,
 };
 pub use ops::{
     analyze, backup, beside, cat, check, diff, dump, find, forget, gc, history, init, key, ls,
-    member, members, mount, preview, repair, restore, scrub, seen, snapshots, stats, upgrade,
+    member, members, mount, preview, repair, restore, scrub, seen, shared, snapshots, stats,
+    upgrade,
 };
+pub use pinstripe_member::{FoundVersion, Glob, Holder, Query, Version};
 pub use pipeline::backup::{Wanted, write_tree};
 pub use pipeline::heartbeat::beat_while;
 pub use pipeline::limits::{LARGE_BYTES, Limits, MEMORY_DEFAULT_BYTES};
@@ -53,4 +55,4 @@ pub use store::{
     Claim, MemberSlot, OpenOptions, OtherHalf, Store, UnlockLimits, checkpoints, forgotten, index,
     read_small, sessions,
 };
-pub use walk::{Exclude, Glob, WalkItem, WalkOptions, Walker, recommended_threads};
+pub use walk::{Exclude, WalkItem, WalkOptions, Walker, recommended_threads};

@@ -73,6 +73,7 @@ const PROGRAMS: &[&str] = &[
     "libnbd-bin",
     "librados2",
     "openssl",
+    "postgresql",
     "rsync",
     "sox",
 ];

@@ -29,7 +29,34 @@ pub struct ServeEntry {
     /// The channels of alarms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alarm: Option<AlarmEntry>,
+    /// `--catalog`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catalog: Option<DatabaseUrl>,
+    /// `--catalog-password-file`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catalog_password_file: Option<PathBuf>,
+    /// `--catalog-clear-names`.
+    pub catalog_clear_names: bool,
 }
+
+/// The URL of a database, which may have a password and is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseUrl(pub String);
+
+impl std::fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+impl Serialize for DatabaseUrl {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(HIDDEN)
+    }
+}
+
+/// The text that replaces a URL, which may have a password.
+const HIDDEN: &str = "postgres://...";
 
 /// A time with its text in the config file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -113,8 +140,11 @@ pub fn entry(mut table: Table<'_>) -> Result<ServeEntry> {
     }
     let replace = table.table("replace")?.map(replace).transpose()?;
     let alarm = table.table("alarm")?.map(alarm).transpose()?;
+    let catalog = table.string("catalog")?.map(DatabaseUrl);
+    let catalog_password_file = table.path("catalog-password-file")?;
+    let catalog_clear_names = table.flag("catalog-clear-names")?;
     table.finish()?;
-    Ok(ServeEntry { jobs, replace, alarm })
+    Ok(ServeEntry { jobs, replace, alarm, catalog, catalog_password_file, catalog_clear_names })
 }
 
 /// A time such as `30min`, `6h` or `7d`.

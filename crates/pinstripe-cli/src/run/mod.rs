@@ -22,6 +22,8 @@ mod real_path;
 mod remote;
 #[cfg(feature = "serve")]
 mod served;
+#[cfg(feature = "serve")]
+mod shared;
 
 pub mod known_stores;
 pub mod liveness;

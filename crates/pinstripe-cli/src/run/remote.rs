@@ -163,6 +163,19 @@ impl Run {
         places.iter().map(|place| self.place(place)).collect()
     }
 
+    /// The shared catalog: this program was built without support for servers.
+    ///
+    /// # Errors
+    /// None.
+    #[cfg(not(feature = "serve"))]
+    pub fn catalog_of_all(
+        &self,
+        _: &Store,
+        _: bool,
+    ) -> Result<Option<Box<dyn pinstripe_member::SharedCatalog>>> {
+        Ok(None)
+    }
+
     /// Whether the store is shown as it was at an earlier time.
     pub fn shows_past(&self) -> bool {
         #[cfg(feature = "s3")]

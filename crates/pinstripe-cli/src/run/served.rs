@@ -42,6 +42,9 @@ pub struct SavedConnection {
     client_certificate: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client_key: Option<PathBuf>,
+    /// Whether names of an encrypted store may be sent to the server's catalog.
+    #[serde(default)]
+    clear_names: bool,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -60,7 +63,7 @@ pub struct ServedStores {
 }
 
 impl SavedConnection {
-    fn new(connection: &Connection, hello: &Hello) -> Self {
+    fn new(connection: &Connection, hello: &Hello, clear_names: bool) -> Self {
         let members = hello.volumes.first().map(|volume| volume.members.clone());
         SavedConnection {
             join: connection.join_string().reveal(),
@@ -70,6 +73,7 @@ impl SavedConnection {
             members: members.unwrap_or_default(),
             client_certificate: connection.certificate.as_ref().map(|it| it.chain.clone()),
             client_key: connection.certificate.as_ref().map(|it| it.key.clone()),
+            clear_names,
         }
     }
 
@@ -182,6 +186,14 @@ impl ServedStores {
         place_of(&connection, &members).map(Some)
     }
 
+    /// Whether the user has allowed that names of an encrypted store are sent to this server.
+    pub fn sends_clear_names(&self, connection: &Connection) -> bool {
+        let is_it = |it: &SavedConnection| {
+            it.connection().is_ok_and(|known| known.is_to_same_volume(connection))
+        };
+        lock(&self.saved).iter().any(|it| it.clear_names && is_it(it))
+    }
+
     /// The store of the connection that was saved last, if any.
     pub fn default_entry(&self) -> Option<StoreEntry> {
         let last = lock(&self.saved).last().cloned()?;
@@ -208,7 +220,8 @@ impl ServedStores {
     }
 
     /// Asks the server of a join string for its greeting, and saves the connection with its
-    /// certificate.
+    /// certificate. `clear_names` allows that names of an encrypted store are sent to the server's
+    /// catalog.
     ///
     /// # Errors
     /// Fails with the errors of the server, or of the file system.
@@ -216,6 +229,7 @@ impl ServedStores {
         &self,
         join: JoinString,
         certificate: Option<ClientCertificate>,
+        clear_names: bool,
     ) -> Result<(Connection, Hello)> {
         let connection = self.connection(join, certificate);
         self.volumes.add(connection.clone());
@@ -228,7 +242,7 @@ impl ServedStores {
         content
             .connections
             .retain(|it| it.connection().is_ok_and(|it| !it.is_to_same_volume(&connection)));
-        content.connections.push(SavedConnection::new(&connection, &hello));
+        content.connections.push(SavedConnection::new(&connection, &hello, clear_names));
         write(&content)?;
         *lock(&self.saved) = content.connections;
         Ok((connection, hello))

@@ -201,6 +201,8 @@ impl BackupArgs {
         note_unmet(run, &exclude, &self.exclude);
         rollback::keep_made(run, &store, &snapshot);
         say(run, &store, &snapshot);
+        #[cfg(feature = "serve")]
+        run.share(&store);
         run.screen.event(&snapshots::event(&snapshot))?;
         Ok(Ending::done(snapshots::facts(&snapshot)))
     }
@@ -231,6 +233,8 @@ impl BackupArgs {
         // How long the new file is was known only at its end.
         run.monitor.add(Counter::NewBytes, run.count(Counter::ReadBytes));
         say(run, &store, &snapshot);
+        #[cfg(feature = "serve")]
+        run.share(&store);
         run.screen.event(&snapshots::event(&snapshot))?;
         Ok(Ending::done(snapshots::facts(&snapshot)))
     }

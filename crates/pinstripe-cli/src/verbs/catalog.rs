@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::{Store, catalog_status, rebuild_catalog};
+use pinstripe::{Store, catalog_status, rebuild_catalog, shared};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
+use pinstripe_member::SharedCatalog;
 
 use crate::event::Event;
 use crate::message::counted;
@@ -25,13 +26,21 @@ use crate::xdg;
 Examples:
   pinstripe catalog status
   pinstripe catalog rebuild
-  pinstripe catalog rebuild --catalog /var/cache/names.sqlite")]
+  pinstripe catalog rebuild --catalog /var/cache/names.sqlite
+  pinstripe catalog rebuild --all-hosts")]
 pub struct CatalogArgs {
     #[command(subcommand)]
     what: CatalogVerb,
 
     #[command(flatten)]
     place: CatalogFile,
+
+    /// For a store behind a server: the server's shared catalog, instead of the catalog file
+    ///
+    /// 'rebuild' removes the snapshots that the token of this host may change, which are those of all
+    /// hosts for the role admin, and sends them again.
+    #[arg(long, global = true)]
+    all_hosts: bool,
 }
 
 #[derive(clap::Subcommand)]
@@ -94,6 +103,9 @@ impl CatalogArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
+        if let Some(of_all) = run.catalog_of_all(&store, self.all_hosts)? {
+            return self.of_all(run, &store, &*of_all);
+        }
         let place = self.place.database(run, &store)?;
         if matches!(self.what, CatalogVerb::Rebuild) {
             let ticker = run.ticker(GAUGE);
@@ -125,6 +137,29 @@ impl CatalogArgs {
                 .with("missing_snapshots", status.missing)
                 .with("gone_snapshots", status.gone),
         ))
+    }
+}
+
+impl CatalogArgs {
+    /// Runs the verb on the shared catalog.
+    fn of_all(&self, run: &Run, store: &Store, of_all: &dyn SharedCatalog) -> Result<Ending> {
+        let mut facts = Event::default();
+        if matches!(self.what, CatalogVerb::Rebuild) {
+            let ticker = run.ticker(GAUGE);
+            let sent = shared::rebuild(store, of_all, &run.monitor)?.sent;
+            drop(ticker);
+            facts = facts.with("sent_snapshots", sent);
+        }
+        let size = of_all.size()?;
+        run.screen.say(&format!(
+            "the shared catalog lists {} of {}, and {} of paths; its database has {}",
+            counted(size.snapshots, "snapshot"),
+            sets(size.series),
+            counted(size.versions, "version"),
+            format_size(size.bytes),
+        ));
+        let facts = facts.with("snapshots", size.snapshots).with("versions", size.versions);
+        Ok(Ending::done(facts.with("catalog_bytes", size.bytes)))
     }
 }
 

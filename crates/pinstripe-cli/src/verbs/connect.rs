@@ -45,6 +45,13 @@ pub struct ConnectArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
           requires = "client_certificate")]
     client_key: Option<PathBuf>,
+    /// For an encrypted store: let the server's shared catalog have the names of files in clear text
+    ///
+    /// An administrator of the server or its database can then read the names, sizes and times of the
+    /// files of this host, but not their content. Without --clear-names, a host sends no names of an
+    /// encrypted store.
+    #[arg(long, conflicts_with_all = ["list", "remove"])]
+    clear_names: bool,
 
     /// List the saved connections
     #[arg(long, conflicts_with_all = ["join", "remove"])]
@@ -78,7 +85,8 @@ impl ConnectArgs {
         };
         let chain = self.client_certificate.as_deref();
         let certificate = chain.map(|it| certificate_at(it, self.client_key.as_deref()));
-        let (connection, hello) = run.served().connect(text.parse::<JoinString>()?, certificate)?;
+        let join = text.parse::<JoinString>()?;
+        let (connection, hello) = run.served().connect(join, certificate, self.clear_names)?;
         say(run, &connection, &hello);
         let facts = facts(&connection).with("host", hello.host).with("role", hello.role);
         Ok(Ending::done(facts))

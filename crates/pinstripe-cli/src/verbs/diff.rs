@@ -1,12 +1,14 @@
 //! `pinstripe diff`: shows the differences between two snapshots.
 
 use pinstripe::diff::{self, Sort, Totals};
+use pinstripe::shared;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
 use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 
 use super::ls;
+use crate::args::AllHosts;
 use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
@@ -33,6 +35,9 @@ pub struct DiffArgs {
     /// The second snapshot: 'latest', or the beginning of its id
     #[arg(value_name = "B")]
     new: String,
+
+    #[command(flatten)]
+    all: AllHosts,
 }
 
 const GAUGE: Gauge = Gauge {
@@ -58,7 +63,16 @@ impl DiffArgs {
                 run.screen.row(&format!("{} {path}", letter(sort)))
             }
         };
-        let totals = diff::run(&store, &self.old, &self.new, &run.monitor, &mut show)?;
+        let names = (self.old.as_str(), self.new.as_str());
+        let of_all = run.catalog_of_all(&store, self.all.all_hosts)?;
+        let told = match of_all {
+            Some(of_all) => shared::diff(&store, &*of_all, names, &run.monitor, &mut show)?,
+            None => None,
+        };
+        let totals = match told {
+            Some(totals) => totals,
+            None => diff::run(&store, names.0, names.1, &run.monitor, &mut show)?,
+        };
         drop(ticker);
         let is_all = run.count(pinstripe_base::monitor::Counter::Losses) == 0;
         run.screen.say(&summary(&totals, is_all));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::{FoundVersion, Glob, Holder, Query, Store, find, snapshots};
+use pinstripe::{FoundVersion, Glob, Holder, Query, Store, find, shared, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::meta::FileKind;
 
@@ -36,7 +36,8 @@ Examples:
   pinstripe find '*invoice*'
   pinstripe find '/etc/**' --snapshot latest --type symlink
   pinstripe find '*.iso' --min-size 1G --host nas
-  pinstripe find '*.odt' --newer 2024-05-01 --json | jq -r .path")]
+  pinstripe find '*.odt' --newer 2024-05-01 --json | jq -r .path
+  pinstripe find 'id_rsa' --all-hosts")]
 pub struct FindArgs {
     /// Pattern to search for
     #[arg(value_name = "PATTERN")]
@@ -71,6 +72,9 @@ pub struct FindArgs {
     older: Option<i64>,
 
     #[command(flatten)]
+    all: args::AllHosts,
+
+    #[command(flatten)]
     place: CatalogFile,
 }
 
@@ -103,17 +107,23 @@ impl FindArgs {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         let query = self.query(glob, &store, run)?;
-        let place = self.place.database(run, &store)?;
         let ticker = run.ticker(GAUGE);
         let mut versions = 0_u64;
-        find::run(&store, &place, &query, &run.monitor, &mut |found| {
+        let mut show = |found: FoundVersion| {
             versions += 1;
             if run.screen.is_json() {
                 run.screen.event(&event(&found))
             } else {
                 run.screen.row(&line(&found))
             }
-        })?;
+        };
+        match run.catalog_of_all(&store, self.all.all_hosts)? {
+            Some(of_all) => shared::find(&store, &*of_all, &query, &run.monitor, &mut show)?,
+            None => {
+                let place = self.place.database(run, &store)?;
+                find::run(&store, &place, &query, &run.monitor, &mut show)?;
+            }
+        }
         drop(ticker);
         let facts = Event::default().with("versions", versions);
         if versions > 0 {

@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::{FoundVersion, Version, history};
+use pinstripe::{FoundVersion, Version, history, shared};
 use pinstripe_base::error::Result;
 
 use super::catalog::{CatalogFile, GAUGE};
 use super::find::{facts, held_by, holders};
+use crate::args::AllHosts;
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -25,11 +26,15 @@ use crate::time;
 #[command(after_long_help = "\
 Examples:
   pinstripe history /etc/passwd
-  pinstripe history /home/me/thesis.odt --json | jq .snapshots")]
+  pinstripe history /home/me/thesis.odt --json | jq .snapshots
+  pinstripe history /etc/passwd --all-hosts")]
 pub struct HistoryArgs {
     /// The absolute path of a file or directory
     #[arg(value_name = "PATH")]
     path: OsString,
+
+    #[command(flatten)]
+    all: AllHosts,
 
     #[command(flatten)]
     place: CatalogFile,
@@ -43,9 +48,15 @@ impl HistoryArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        let place = self.place.database(run, &store)?;
         let ticker = run.ticker(GAUGE);
-        let all = history::run(&store, &place, self.path.as_bytes(), &run.monitor)?;
+        let path = self.path.as_bytes();
+        let all = match run.catalog_of_all(&store, self.all.all_hosts)? {
+            Some(of_all) => shared::history(&store, &*of_all, path, &run.monitor)?,
+            None => {
+                let place = self.place.database(run, &store)?;
+                history::run(&store, &place, path, &run.monitor)?
+            }
+        };
         drop(ticker);
         for versions in &all {
             let known = versions.iter().find_map(|it| it.found.as_ref());

@@ -5,11 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use pinstripe::snapshots::{self, Known};
+use pinstripe::{Store, shared};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_member::snapshot::Snapshot;
 use serde_json::Value;
 
+use crate::args::AllHosts;
 use crate::escape;
 use crate::event::Event;
 use crate::run::rollback;
@@ -31,6 +33,9 @@ pub struct SnapshotsArgs {
     /// Also show forgotten snapshots
     #[arg(long)]
     all: bool,
+
+    #[command(flatten)]
+    hosts: AllHosts,
 }
 
 impl SnapshotsArgs {
@@ -42,9 +47,7 @@ impl SnapshotsArgs {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         rollback::warn(run, &store)?;
-        let mut snapshots = snapshots::all(&store, &run.monitor)?;
-        rollback::keep_newest(run, &store, &snapshots);
-        snapshots.retain(|known| self.all || !known.is_forgotten);
+        let snapshots = self.list(run, &store)?;
         for Known { snapshot, is_forgotten } in &snapshots {
             let forgotten = is_forgotten.then_some(true);
             run.screen.event(&event(snapshot).with_some("forgotten", forgotten))?;
@@ -58,6 +61,21 @@ impl SnapshotsArgs {
             }
         }
         Ok(Ending::done(Event::default().with("snapshots", snapshots.len())))
+    }
+}
+
+impl SnapshotsArgs {
+    fn list(&self, run: &Run, store: &Store) -> Result<Vec<Known>> {
+        // The catalog has no forgotten snapshots.
+        if let Some(of_all) = run.catalog_of_all(store, self.hosts.all_hosts && !self.all)? {
+            let all = shared::snapshots(store, &*of_all, &run.monitor)?;
+            let known = |snapshot| Known { snapshot, is_forgotten: false };
+            return Ok(all.into_iter().map(known).collect());
+        }
+        let mut snapshots = snapshots::all(store, &run.monitor)?;
+        rollback::keep_newest(run, store, &snapshots);
+        snapshots.retain(|known| self.all || !known.is_forgotten);
+        Ok(snapshots)
     }
 }
 

@@ -58,6 +58,8 @@ mod secrets;
 mod serve;
 mod serve_buckets;
 mod serve_certificates;
+#[cfg(feature = "serve")]
+mod shared_catalog;
 mod silent;
 mod split;
 mod stand;

@@ -30,6 +30,11 @@ impl Serving {
         Serving { child, out, address: event["server"].as_str().unwrap().to_owned() }
     }
 
+    /// The address for hosts.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Sends SIGTERM, and returns the exit code.
     pub fn terminate(mut self) -> i32 {
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -63,7 +68,12 @@ pub fn run(stand: &Stand, host: &str, line: &str) -> Ran {
 
 /// The join string of a new token.
 pub fn join(stand: &Stand, host: &str, role: &str) -> String {
-    let line = format!("token add {host} --role {role} --store m0 --quiet");
+    join_with(stand, host, role, "")
+}
+
+/// The join string of a new token with more options.
+pub fn join_with(stand: &Stand, host: &str, role: &str, options: &str) -> String {
+    let line = format!("token add {host} --role {role} --store m0 --quiet {options}");
     let made = run(stand, "server", &line);
     assert_eq!(made.code, 0, "{}", made.err);
     made.out.trim().to_owned()

@@ -4,6 +4,7 @@
 
 mod alarms;
 mod browser;
+mod catalog;
 mod certificates;
 mod cut_off;
 mod cuts;

@@ -12,8 +12,8 @@ use pinstripe_base::id::StoreId;
 use pinstripe_member::{DirectoryMember, Places, RemoteMembers, SharedMember};
 use pinstripe_remote::{Connection, JoinString, KeyPin, ServedPlace, ServedVolumes, TokenId};
 use pinstripe_serve::{
-    AccessLog, AlarmTargets, ClientAuthority, HostToken, JobPlans, NewToken, ServedVolume,
-    ServerKey, ServerOptions, StoreServer, TokenRole, TokenStore,
+    AccessLog, AlarmTargets, ClientAuthority, DatabaseTarget, HostToken, JobPlans, NewToken,
+    ServedVolume, ServerKey, ServerOptions, StoreServer, TokenRole, TokenStore,
 };
 use tempfile::TempDir;
 
@@ -85,6 +85,22 @@ pub fn start(state: TempDir, volume: ServedVolume, address: SocketAddr) -> Store
     start_with(state, volume, address, AlarmTargets::default())
 }
 
+/// A server with the members of a store, one empty directory, and a shared catalog.
+pub fn store_with_catalog(url: &str) -> StoreFixture {
+    let state = tempfile::tempdir().unwrap();
+    let place = state.path().join("member");
+    let member = Places::default().create(&place).unwrap().member;
+    with_catalog(state, volume(true, vec![member]), url)
+}
+
+/// A server with a shared catalog.
+pub fn with_catalog(state: TempDir, volume: ServedVolume, url: &str) -> StoreFixture {
+    let identity = ServerKey::open(state.path()).unwrap();
+    let catalog = Some(DatabaseTarget::parse(url, None).unwrap());
+    let address = "127.0.0.1:0".parse().unwrap();
+    begin(state, volume, address, (AlarmTargets::default(), None), identity, catalog)
+}
+
 pub fn start_with(
     state: TempDir,
     volume: ServedVolume,
@@ -92,13 +108,13 @@ pub fn start_with(
     alarms: AlarmTargets,
 ) -> StoreFixture {
     let identity = ServerKey::open(state.path()).unwrap();
-    begin(state, volume, address, (alarms, None), identity)
+    begin(state, volume, address, (alarms, None), identity, None)
 }
 
 /// A server with a key of its own.
 pub fn start_as(state: TempDir, volume: ServedVolume, identity: ServerKey) -> StoreFixture {
     let address = "127.0.0.1:0".parse().unwrap();
-    begin(state, volume, address, (AlarmTargets::default(), None), identity)
+    begin(state, volume, address, (AlarmTargets::default(), None), identity, None)
 }
 
 /// A server with one exported, empty directory that requires certificates of clients.
@@ -108,7 +124,7 @@ pub fn start_requiring(authority: ClientAuthority) -> StoreFixture {
     let identity = ServerKey::open(state.path()).unwrap();
     let (served, options) =
         (volume(false, vec![member]), (AlarmTargets::default(), Some(authority)));
-    begin(state, served, "127.0.0.1:0".parse().unwrap(), options, identity)
+    begin(state, served, "127.0.0.1:0".parse().unwrap(), options, identity, None)
 }
 
 fn begin(
@@ -117,6 +133,7 @@ fn begin(
     address: SocketAddr,
     (alarms, client_authority): (AlarmTargets, Option<ClientAuthority>),
     identity: ServerKey,
+    catalog: Option<DatabaseTarget>,
 ) -> StoreFixture {
     let (id, pin) = (volume.id, identity.pin);
     let options = ServerOptions {
@@ -129,6 +146,7 @@ fn begin(
         address: "server.example.org:7473".to_owned(),
         jobs: JobPlans::default(),
         alarms,
+        catalog,
     };
     let socket = StoreServer::listen_at(address).unwrap();
     let server = Arc::new(StoreServer::from_socket(socket, options).unwrap());

@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 
 use rusqlite::{Row, Rows, params};
 
-use super::intake::{Facts, kind_and_mode};
-use super::search::Series;
-use super::{Catalog, join};
+use super::Catalog;
 use pinstripe_base::error::Result;
 use pinstripe_member::meta::{FileKind, Time};
 use pinstripe_member::tree::is_at_or_below;
+use pinstripe_member::{Facts, SnapshotSeries, join_path, kind_and_mode};
 
 /// One version of a path, as read from its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +50,7 @@ impl Catalog {
     /// Fails when the catalog cannot be read, or with the errors of `take`.
     pub(crate) fn children(
         &self,
-        series: &[Series],
+        series: &[SnapshotSeries],
         directory: &[u8],
         from: &[u8],
         take: &mut dyn FnMut(ChildOfDirectory<'_>) -> Result<bool>,
@@ -97,7 +96,7 @@ impl Catalog {
     /// Fails when the catalog cannot be read.
     pub(crate) fn child(
         &self,
-        series: &[Series],
+        series: &[SnapshotSeries],
         directory: &[u8],
         name: &[u8],
     ) -> Result<(Vec<VersionRow>, bool)> {
@@ -145,9 +144,13 @@ fn read(row: &Row<'_>, series: usize) -> rusqlite::Result<VersionRow> {
 }
 
 /// Returns the names in a directory that lead to a source but were not backed up themselves.
-fn above_sources<'s>(series: &'s [Series], directory: &[u8]) -> impl Iterator<Item = &'s [u8]> {
-    let begin = join(directory, b"");
-    let is_within = |it: &Series| it.sources.iter().any(|top| is_at_or_below(directory, top));
+fn above_sources<'s>(
+    series: &'s [SnapshotSeries],
+    directory: &[u8],
+) -> impl Iterator<Item = &'s [u8]> {
+    let begin = join_path(directory, b"");
+    let is_within =
+        |it: &SnapshotSeries| it.sources.iter().any(|top| is_at_or_below(directory, top));
     let sources = series.iter().filter(move |it| !is_within(it)).flat_map(|it| &it.sources);
     sources.filter_map(move |source| {
         let below = source.strip_prefix(&begin[..])?;

@@ -3,15 +3,12 @@
 
 use rusqlite::{OptionalExtension, params};
 
-use super::{Catalog, names, split};
+use super::Catalog;
 use crate::store::tree::Difference;
-use pinstripe_base::checksum::checksum;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
-use pinstripe_base::wire::Writer;
-use pinstripe_member::entry::{Content, Entry};
-use pinstripe_member::meta::{FileKind, Time};
 use pinstripe_member::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::{Change, ChangeSink, Facts, encode_names, split_path};
 
 /// The head of a series, with which the next snapshot of the same host and sources is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,90 +19,20 @@ pub struct Base {
     pub root: TreeRoot,
 }
 
-/// What the catalog stores of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
-    /// The kind.
-    pub kind: FileKind,
-    /// Permission bits.
-    pub mode: u32,
-    /// Length in bytes.
-    pub size: u64,
-    /// When its content last changed.
-    pub mtime: Time,
-    /// A hash of the content or target: it only distinguishes versions of one path.
-    pub content: i64,
-}
-
-/// The change of one path between two snapshots.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// The path did not exist before.
-    Added(Vec<u8>, Facts),
-    /// The path has a new version.
-    Changed(Vec<u8>, Facts),
-    /// The path no longer exists.
-    Removed(Vec<u8>),
-}
-
-impl Change {
-    /// Returns the change that a difference between two trees means, or `None` when a restore would
-    /// give the same.
-    pub(crate) fn from_difference(difference: Difference) -> Option<Self> {
-        match difference {
-            Difference::Added(entry) => Some(Change::Added(entry.path.clone(), facts(&entry))),
-            Difference::Removed(entry) => Some(Change::Removed(entry.path)),
-            Difference::Changed(old, new) => {
-                (!old.restores_alike(&new)).then(|| Change::Changed(new.path.clone(), facts(&new)))
-            }
+/// Returns the change that a difference between two trees means, or `None` when a restore would give
+/// the same.
+pub(crate) fn change_of(difference: Difference) -> Option<Change> {
+    match difference {
+        Difference::Added(entry) => Some(Change::Added(entry.path.clone(), Facts::of(&entry))),
+        Difference::Removed(entry) => Some(Change::Removed(entry.path)),
+        Difference::Changed(old, new) => {
+            (!old.restores_alike(&new)).then(|| Change::Changed(new.path.clone(), Facts::of(&new)))
         }
     }
-
-    fn path(&self) -> &[u8] {
-        match self {
-            Change::Added(path, _) | Change::Changed(path, _) | Change::Removed(path) => path,
-        }
-    }
-}
-
-fn facts(entry: &Entry) -> Facts {
-    let meta = &entry.meta;
-    let content = content_hash(entry);
-    Facts { kind: meta.kind, mode: meta.mode, size: entry.size, mtime: meta.mtime, content }
-}
-
-fn content_hash(entry: &Entry) -> i64 {
-    let first = |id: &ChunkId| id.0[..8].try_into().expect("an id has more than 8 bytes");
-    let mut all = Vec::new();
-    let mut writer = Writer::new(&mut all);
-    match &entry.content {
-        Content::Chunks(chunks) => match &chunks[..] {
-            [] => {}
-            // Ids are hashes already: the usual file has one.
-            [chunk] if entry.extents.is_empty() => return i64::from_le_bytes(first(&chunk.id)),
-            chunks => chunks.iter().for_each(|chunk| {
-                writer.raw(&chunk.id.0);
-            }),
-        },
-        Content::Lists(lists) => lists.iter().for_each(|list| {
-            writer.raw(&list.id.0);
-        }),
-    }
-    for extent in &entry.extents {
-        writer.varint(extent.start).varint(extent.end);
-    }
-    writer.raw(&entry.target);
-    if entry.meta.rdev != (0, 0) {
-        writer.u32(entry.meta.rdev.0).u32(entry.meta.rdev.1);
-    }
-    if all.is_empty() {
-        return 0;
-    }
-    i64::from_le_bytes(checksum(&all)[..8].try_into().expect("a checksum has 16 bytes"))
 }
 
 /// The intake of one snapshot; nothing counts before [`finish`](Intake::finish).
-pub struct Intake<'c> {
+pub(crate) struct Intake<'c> {
     catalog: &'c Catalog,
     series: i64,
     ordinal: i64,
@@ -141,7 +68,7 @@ impl Catalog {
     ///
     /// # Errors
     /// Fails when the catalog cannot be written.
-    pub fn take_in(&self, snapshot: &Snapshot, base: Option<&Base>) -> Result<Intake<'_>> {
+    pub(crate) fn take_in(&self, snapshot: &Snapshot, base: Option<&Base>) -> Result<Intake<'_>> {
         let root = snapshot.root;
         let (series, ordinal) = match base {
             Some(base) => (base.series, base.ordinal + 1),
@@ -196,16 +123,13 @@ fn sources(snapshot: &Snapshot) -> Vec<u8> {
     snapshot.sources.join(&0)
 }
 
-impl Intake<'_> {
+impl ChangeSink for Intake<'_> {
     /// Writes a batch of changes. The rows are first sorted by key, so that few parts of the
     /// table's B-tree are touched.
-    ///
-    /// # Errors
-    /// Fails when the catalog cannot be written.
-    pub fn write(&mut self, changes: &[Change]) -> Result<()> {
+    fn write(&mut self, changes: &[Change]) -> Result<()> {
         let mut rows = Vec::with_capacity(changes.len());
         for change in changes {
-            let (directory, name) = split(change.path());
+            let (directory, name) = split_path(change.path());
             rows.push((self.directory(directory)?, name, change));
         }
         rows.sort_unstable_by(|left, right| (left.0, left.1).cmp(&(right.0, right.1)));
@@ -228,12 +152,25 @@ impl Intake<'_> {
         self.catalog.add_names(self.series, &mut new)
     }
 
+    /// Makes the snapshot the head of its series; returns the number of versions that it added.
+    fn finish(self: Box<Self>) -> Result<u64> {
+        let TreeRoot { id, height, entries } = self.root;
+        let update = self.catalog.db.execute(
+            "UPDATE series SET head = ?2, root = ?3, height = ?4, entries = ?5 WHERE id = ?1",
+            params![self.series, self.ordinal, id.0, height, entries as i64],
+        );
+        update.map_err(|error| self.catalog.failed(error))?;
+        Ok(self.versions)
+    }
+}
+
+impl Intake<'_> {
     fn open(&mut self, directory: i64, name: &[u8], facts: &Facts) -> Result<()> {
         let mut insert = self.catalog.prepare(
             "INSERT INTO versions(dir, name, first, mode, size, seconds, nanos, content)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?;
-        let mode = i64::from(facts.mode) << 4 | kind_number(facts.kind);
+        let mode = facts.kind_and_mode();
         self.versions += 1;
         let row = params![
             directory,
@@ -294,20 +231,6 @@ impl Intake<'_> {
         self.around.push((path.to_vec(), id));
         Ok(id)
     }
-
-    /// Makes the snapshot the head of its series; returns the number of versions that it added.
-    ///
-    /// # Errors
-    /// Fails when the catalog cannot be written.
-    pub fn finish(self) -> Result<u64> {
-        let TreeRoot { id, height, entries } = self.root;
-        let update = self.catalog.db.execute(
-            "UPDATE series SET head = ?2, root = ?3, height = ?4, entries = ?5 WHERE id = ?1",
-            params![self.series, self.ordinal, id.0, height, entries as i64],
-        );
-        update.map_err(|error| self.catalog.failed(error))?;
-        Ok(self.versions)
-    }
 }
 
 impl Catalog {
@@ -317,27 +240,7 @@ impl Catalog {
             return Ok(());
         }
         let mut insert = self.prepare("INSERT INTO names(series, block) VALUES (?1, ?2)")?;
-        let inserted = insert.execute(params![series, names::encode(new)]);
+        let inserted = insert.execute(params![series, encode_names(new)]);
         inserted.map(drop).map_err(|error| self.failed(error))
     }
-}
-
-const KINDS: [FileKind; 7] = [
-    FileKind::File,
-    FileKind::Directory,
-    FileKind::Symlink,
-    FileKind::Fifo,
-    FileKind::Socket,
-    FileKind::CharDevice,
-    FileKind::BlockDevice,
-];
-
-fn kind_number(kind: FileKind) -> i64 {
-    KINDS.iter().position(|known| *known == kind).unwrap_or(0) as i64
-}
-
-/// Returns the kind and permission bits from a row.
-pub(super) fn kind_and_mode(number: i64) -> Option<(FileKind, u32)> {
-    let kind = KINDS.get((number & 15) as usize)?;
-    Some((*kind, u32::try_from(number >> 4).ok()?))
 }

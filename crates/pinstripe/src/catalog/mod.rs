@@ -22,7 +22,6 @@
 mod children;
 mod history;
 mod intake;
-mod names;
 mod prune;
 mod schema;
 mod search;
@@ -35,10 +34,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, params};
 
 pub(crate) use children::{ChildOfDirectory, VersionRow};
-pub use history::Version;
-pub use intake::{Base, Change, Intake};
-pub(crate) use search::Series;
-pub use search::{FoundVersion, Holder, Query};
+pub use intake::Base;
+pub(crate) use intake::change_of;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SnapshotId, StoreId};
@@ -240,18 +237,4 @@ impl Catalog {
     fn failed(&self, error: rusqlite::Error) -> Error {
         schema::failed(&self.place, error)
     }
-}
-
-/// Splits a path into its directory and its name there.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|&byte| byte == b'/') {
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None => (b"", path),
-    }
-}
-
-/// Joins a directory and a name to a path.
-fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
-    [directory, slash, name].concat()
 }

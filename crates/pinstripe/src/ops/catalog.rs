@@ -17,6 +17,7 @@ use crate::store::{Store, forgotten, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::ChangeSink;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentKind, ExtentName};
 
@@ -25,7 +26,7 @@ use pinstripe_member::{ExtentKind, ExtentName};
 const COMMIT_VERSIONS: u64 = 500_000;
 
 /// A stop flag that is never set: to stop a search, its process is ended.
-static NEVER: AtomicBool = AtomicBool::new(false);
+pub(super) static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// Opens the catalog at `place` and brings it up to date.
 ///
@@ -148,7 +149,7 @@ fn is_damage(error: &Error, place: &Path) -> bool {
 
 /// Returns the existing snapshots that are not forgotten. No snapshot is read, so a search in an
 /// up-to-date catalog costs only a listing.
-fn listed(store: &Store) -> Result<BTreeSet<SnapshotId>> {
+pub(super) fn listed(store: &Store) -> Result<BTreeSet<SnapshotId>> {
     let there: Vec<_> = store.list(ExtentKind::Snapshots)?.into_keys().map(SnapshotId).collect();
     // Read last: a deletion removes the snapshot first and its mark afterwards, so a snapshot that
     // is listed while it is being deleted still has its mark.
@@ -158,7 +159,7 @@ fn listed(store: &Store) -> Result<BTreeSet<SnapshotId>> {
 
 /// Whether a snapshot that could not be taken in is still wanted: it may have been deleted in the
 /// meantime, or be the void of a session that was ended from outside.
-fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
+pub(super) fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
     Ok(listed(store)?.contains(&id) && !snapshots::is_void(store, id))
 }
 
@@ -186,7 +187,7 @@ fn update(stop: &AtomicBool, store: &Store, catalog: &Catalog, monitor: &Monitor
     }
 }
 
-fn counted(count: usize) -> String {
+pub(super) fn counted(count: usize) -> String {
     format!("{count} snapshot{}", if count == 1 { "" } else { "s" })
 }
 
@@ -256,14 +257,14 @@ fn left_out(store: &Store, id: SnapshotId, error: Error, monitor: &Monitor) -> R
 }
 
 /// Reads the trees of snapshots.
-struct SnapshotTrees<'a> {
-    packs: &'a PackReader<'a>,
-    index: &'a Index<'a>,
-    stop: &'a AtomicBool,
+pub(super) struct SnapshotTrees<'a> {
+    pub packs: &'a PackReader<'a>,
+    pub index: &'a Index<'a>,
+    pub stop: &'a AtomicBool,
 }
 
 impl<'a> SnapshotTrees<'a> {
-    fn reader(&self) -> ChunkReader<'a> {
+    pub(super) fn reader(&self) -> ChunkReader<'a> {
         ChunkReader::new(self.packs, self.index)
     }
 
@@ -301,8 +302,8 @@ impl<'a> SnapshotTrees<'a> {
     ) -> Result<u64> {
         let old = base.map(|base| (self.reader(), &base.root));
         let diff = TreeDiff::new(old, (self.reader(), &snapshot.root))?;
-        let mut intake = catalog.take_in(snapshot, base)?;
-        fill::run(diff, &mut intake, self.stop)?;
+        let mut intake: Box<dyn ChangeSink> = Box::new(catalog.take_in(snapshot, base)?);
+        fill::run(diff, &mut *intake, self.stop)?;
         intake.finish()
     }
 }

@@ -120,7 +120,7 @@ fn sort(old: Option<&Entry>, new: Option<&Entry>) -> Option<Sort> {
 }
 
 impl Totals {
-    fn count(&mut self, sort: Sort, old: Option<&Entry>, new: Option<&Entry>) {
+    pub(super) fn count(&mut self, sort: Sort, old: Option<&Entry>, new: Option<&Entry>) {
         let bytes = |entry: Option<&Entry>| {
             entry.filter(|it| it.meta.kind == FileKind::File).map_or(0, |it| it.size)
         };

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::catalog::searched;
-use crate::catalog::{FoundVersion, Query};
 use crate::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::{FoundVersion, Query};
 
 /// Brings the catalog at `place` up to date and passes every matching version to `show`.
 ///

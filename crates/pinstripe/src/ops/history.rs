@@ -4,11 +4,11 @@ use std::path::Path;
 
 use super::catalog::searched;
 use super::select::clean;
-use crate::catalog::Version;
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_member::Version;
 
 /// Brings the catalog at `place` up to date and returns the versions of `path`: one list for each
 /// host with its sources, oldest first.
@@ -24,9 +24,14 @@ pub fn run(
     let path = clean(path);
     let history = searched(store, place, monitor, &mut |catalog| (catalog.history(&path), false))?;
     if history.is_empty() {
-        return Err(Error::new(Kind::NotFound, "no snapshot has this path")
-            .at(shown_from_root(&path))
-            .advice("give an absolute path, or search for the name with 'pinstripe find NAME'"));
+        return Err(no_such_path(&path));
     }
     Ok(history)
+}
+
+/// The error for a path that no snapshot has.
+pub(super) fn no_such_path(path: &[u8]) -> Error {
+    Error::new(Kind::NotFound, "no snapshot has this path")
+        .at(shown_from_root(path))
+        .advice("give an absolute path, or search for the name with 'pinstripe find NAME'")
 }

@@ -33,6 +33,7 @@ mod same_bytes;
 pub mod scrub;
 pub mod seen;
 pub mod select;
+pub mod shared;
 pub mod snapshots;
 mod stale;
 mod standing;

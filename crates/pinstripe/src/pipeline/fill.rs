@@ -5,23 +5,28 @@ use std::thread;
 
 use crossbeam_channel::bounded;
 
-use crate::catalog::{Change, Intake};
+use crate::catalog::change_of;
 use crate::pipeline::limits::{CATALOG_BATCH_CHANGES, CATALOG_BATCHES};
 use crate::store::tree::TreeDiff;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::ChangeSink;
 
-/// Writes all differences of two trees into the catalog, batch by batch.
+/// Writes all differences of two trees into a catalog, batch by batch.
 ///
 /// # Errors
 /// Fails when a tree cannot be read or the catalog cannot be written, or with [`Kind::Interrupted`]
 /// when `stop` is set before the end.
-pub fn run(mut diff: TreeDiff<'_>, intake: &mut Intake<'_>, stop: &AtomicBool) -> Result<()> {
+pub fn run(
+    mut diff: TreeDiff<'_>,
+    intake: &mut (dyn ChangeSink + '_),
+    stop: &AtomicBool,
+) -> Result<()> {
     let (sender, batches) = bounded(CATALOG_BATCHES);
     thread::scope(|scope| {
         let reader = scope.spawn(move || {
             let mut batch = Vec::new();
             while let Some(difference) = diff.next_difference()? {
-                batch.extend(Change::from_difference(difference));
+                batch.extend(change_of(difference));
                 if batch.len() >= CATALOG_BATCH_CHANGES
                     && sender.send(std::mem::take(&mut batch)).is_err()
                 {

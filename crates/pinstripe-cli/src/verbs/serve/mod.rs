@@ -17,10 +17,11 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_base::sync::lock;
 use pinstripe_io::paths;
+use pinstripe_member::label::Encryption;
 use pinstripe_member::{DirectoryMember, ExtentName, Places};
 use pinstripe_serve::{
-    AccessLog, ClientAuthority, JobPlans, ServedVolume, ServerKey, ServerOptions, StoreServer,
-    export_id,
+    AccessLog, ClientAuthority, DatabaseTarget, JobPlans, ServedVolume, ServerKey, ServerOptions,
+    StoreServer, export_id,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,7 @@ Examples:
   pinstripe serve --store /srv/a/store
   pinstripe serve --store /srv/a/store --listen 0.0.0.0:7473 --address backup.example.org:7473
   pinstripe serve --export /srv/member --state /var/lib/pinstripe/site-b
+  pinstripe serve --store /srv/a/store --catalog 'postgres:///pinstripe?host=/run/postgresql'
   pinstripe serve check-config
 
 Then, on the same machine, make a token for each host:
@@ -93,6 +95,27 @@ pub struct ServeArgs {
     /// and the requests for health need a certificate, too. SIGHUP reads the file again.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     client_ca: Option<PathBuf>,
+    /// A PostgreSQL database for a catalog that all hosts share, for example
+    /// postgres://pinstripe@127.0.0.1/pinstripe
+    ///
+    /// Hosts send the names, sizes and times of the files of each snapshot to it, and 'find
+    /// --all-hosts' searches it. The URL must not have a password: use --catalog-password-file or the
+    /// environment variable PGPASSWORD. The connection is not encrypted: use a socket
+    /// (postgres:///DATABASE?host=/run/postgresql), the loopback, or a tunnel. If the database is
+    /// lost, no data is lost: 'pinstripe catalog rebuild --all-hosts' fills it again. For an encrypted
+    /// store, the catalog is refused without --catalog-clear-names.
+    #[arg(long, value_name = "URL")]
+    catalog: Option<String>,
+
+    /// A file whose first line is the password of the database
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    catalog_password_file: Option<PathBuf>,
+
+    /// Use --catalog for an encrypted store, although the names of files are in clear text there
+    ///
+    /// Each host must allow it, too, with 'pinstripe connect --clear-names'.
+    #[arg(long)]
+    catalog_clear_names: bool,
 
     /// Append one JSON object for each request to this file, without secrets
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -216,6 +239,10 @@ impl ServeArgs {
         run.wait_as_reader(Some(member_wait(run)));
         let settings = Settings::load(run)?;
         let (volume, store) = self.volume(run)?;
+        let catalog = self.catalog(&settings.entry, store.as_ref())?;
+        if let Some(catalog) = catalog.as_ref().filter(|it| it.is_remote()) {
+            run.monitor.note(&format!("the connection to {} is not encrypted", catalog.shown()));
+        }
         let state = match &self.state {
             Some(state) => state.clone(),
             None => default_state(volume.id)?,
@@ -229,6 +256,7 @@ impl ServeArgs {
         let options = ServerOptions {
             jobs: settings.jobs(&volume)?,
             alarms: plan::alarms(settings.entry.alarm.as_ref())?,
+            catalog,
             volumes: vec![volume],
             state: state.clone(),
             identity,
@@ -277,6 +305,27 @@ impl ServeArgs {
             Some((certificate, key)) => ServerKey::from_files(&certificate, &key),
             None => ServerKey::open(state),
         }
+    }
+
+    /// The database of the shared catalog.
+    fn catalog(&self, entry: &ServeEntry, store: Option<&Store>) -> Result<Option<DatabaseTarget>> {
+        let database =
+            plan::database(self.catalog.as_deref(), self.catalog_password_file.as_deref(), entry)?;
+        let Some(database) = database else { return Ok(None) };
+        let Some(store) = store else {
+            let what = "an exported directory has no shared catalog, because it is not a store";
+            return Err(Error::new(Kind::Usage, what).advice("omit --catalog"));
+        };
+        let allows_names = self.catalog_clear_names || entry.catalog_clear_names;
+        if store.config.encryption != Encryption::None && !allows_names {
+            let what = "the store is encrypted, but the names of files would be in clear text in \
+                        the database of the shared catalog";
+            return Err(Error::new(Kind::Refused, what).advice(
+                "omit --catalog, or allow it with --catalog-clear-names and, on each host, \
+                 'pinstripe connect --clear-names'",
+            ));
+        }
+        Ok(Some(database))
     }
 
     /// The command that makes the first token.
@@ -340,6 +389,12 @@ fn check_config(run: &Run) -> Result<Ending> {
     let jobs = counted(entry.jobs.len() as u64, "job");
     let spares = entry.replace.as_ref().map_or(0, |it| it.spares.len());
     let channels = plan::alarms(entry.alarm.as_ref())?.channel_count();
+    let database = plan::database(None, None, &entry)?;
+    if let Some(database) = &database {
+        let version = database.check()?;
+        let shown = database.shown();
+        run.screen.say(&format!("the shared catalog {shown} answers: PostgreSQL {version}"));
+    }
     run.screen.say(&format!(
         "the table [serve] of {} is valid; it has {jobs}, {}, {}",
         escape::path(&file),

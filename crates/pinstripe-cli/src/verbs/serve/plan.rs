@@ -3,11 +3,14 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::paths;
-use pinstripe_serve::{AlarmTargets, JobPlan, JobPlans, MailCommand, ReplacePlan, Webhook};
+use pinstripe_serve::{
+    AlarmTargets, DatabaseTarget, JobPlan, JobPlans, MailCommand, ReplacePlan, Webhook,
+};
 
 use crate::config::{AlarmEntry, JobEntry, ServeEntry};
 use crate::credential::first_line;
@@ -84,16 +87,48 @@ pub fn alarms(entry: Option<&AlarmEntry>) -> Result<AlarmTargets> {
     })
 }
 
-/// The first line of a file.
+/// The database of the shared catalog: of the command line, or else of the config file.
+///
+/// # Errors
+/// Fails with [`Kind::Usage`] for an invalid URL or one with a password on the command line, or if
+/// the file with the password cannot be read.
+pub fn database(
+    url: Option<&str>,
+    password_file: Option<&Path>,
+    entry: &ServeEntry,
+) -> Result<Option<DatabaseTarget>> {
+    if let Some(url) = url
+        && DatabaseTarget::parse(url, None)?.has_password()
+    {
+        let what = "other users can see a password in the URL of --catalog";
+        return Err(Error::new(Kind::Usage, what)
+            .advice("remove it, and use --catalog-password-file, PGPASSWORD or the config file"));
+    }
+    let Some(url) = url.or(entry.catalog.as_ref().map(|it| it.0.as_str())) else {
+        return Ok(None);
+    };
+    let file = password_file.or(entry.catalog_password_file.as_deref());
+    let password = match file {
+        Some(file) => Some(secret_in(file, "password of the database")?),
+        None => std::env::var_os("PGPASSWORD").map(OsString::into_vec),
+    };
+    DatabaseTarget::parse(url, password.as_deref()).map(Some)
+}
+
 fn secret(path: &Path) -> Result<Vec<u8>> {
-    let failed = |error| Error::of_named("cannot read the secret of the webhook", path, error);
+    secret_in(path, "secret of the webhook")
+}
+
+/// The secret in the first line of a file.
+fn secret_in(path: &Path, what: &str) -> Result<Vec<u8>> {
+    let failed = |error| Error::of_named(&format!("cannot read the {what}"), path, error);
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(SECRET_MAX_BYTES).read_to_end(&mut bytes))
         .map_err(failed)?;
     let line = first_line(&bytes);
     match line.is_empty() {
-        true => Err(Error::new(Kind::Usage, "the secret of the webhook is empty").at(path)),
+        true => Err(Error::new(Kind::Usage, format!("the {what} is empty")).at(path)),
         false => Ok(line.to_vec()),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::catalog::{Catalog, Holder, Series, VersionRow};
+use crate::catalog::{Catalog, VersionRow};
 use crate::ops::catalog::{current_unless, rebuild_unless};
 use crate::store::Store;
 use pinstripe_base::clock;
@@ -14,6 +14,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SnapshotId, StoreId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Wake, lock, wait_timeout};
+use pinstripe_member::{Holder, SnapshotSeries};
 
 /// How long programs wait, from the first request on, for a catalog that is being brought up to
 /// date: a small catalog is ready by then, and the rest of the mount is not delayed longer.
@@ -146,7 +147,7 @@ pub(in super::super) struct View {
     place: PathBuf,
     file: Option<(u64, u64)>,
     /// The series of the catalog, each with only the snapshots that are shown.
-    series: Vec<Series>,
+    series: Vec<SnapshotSeries>,
     ordinals: HashMap<SnapshotId, u64>,
     newest: i64,
     connections: Mutex<Vec<Catalog>>,
@@ -221,7 +222,7 @@ impl View {
         Ok(answer)
     }
 
-    pub(super) fn series(&self) -> &[Series] {
+    pub(super) fn series(&self) -> &[SnapshotSeries] {
         &self.series
     }
 

@@ -3,12 +3,15 @@
 //! A pattern does no I/O: the name alone excludes nearly everything, so that an index of names can
 //! be searched before any path is built.
 
-use super::exclude::Pattern;
+use super::pattern::PathPattern;
 use pinstripe_base::error::Result;
 
 /// A pattern for names and paths.
 #[derive(Debug, Clone)]
-pub struct Glob(Pattern);
+pub struct Glob {
+    pattern: PathPattern,
+    text: Vec<u8>,
+}
 
 impl Glob {
     /// Parses a pattern: `*.o` or `Makefile` for a name at any depth, `/home/*/tmp` for a complete
@@ -18,22 +21,28 @@ impl Glob {
     /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for a pattern that could
     /// match nothing.
     pub fn new(text: &[u8]) -> Result<Self> {
-        Pattern::parse("pattern", text).map(Glob)
+        let pattern = PathPattern::parse("pattern", text)?;
+        Ok(Glob { pattern, text: text.to_vec() })
+    }
+
+    /// The pattern as it was written.
+    pub fn text(&self) -> &[u8] {
+        &self.text
     }
 
     /// Whether an entry of this name can match, judged by its name alone.
     pub fn admits_name(&self, name: &[u8]) -> bool {
-        self.0.admits_name(name)
+        self.pattern.admits_name(name)
     }
 
     /// Whether the name alone decides, whatever the rest of the path is.
     pub fn is_about_names(&self) -> bool {
-        self.0.is_about_names()
+        self.pattern.is_about_names()
     }
 
     /// Whether the entry with this path matches.
     pub fn matches(&self, path: &[u8], is_directory: bool) -> bool {
-        (is_directory || !self.0.is_for_directories()) && self.0.matches(path)
+        (is_directory || !self.pattern.is_for_directories()) && self.pattern.matches(path)
     }
 }
 
