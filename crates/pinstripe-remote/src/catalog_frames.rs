@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_as_it_was_written() {
-        let holder = |byte| Holder {
+        let holder = |byte: u8| Holder {
             ordinal: byte.into(),
             id: SnapshotId([byte; 16]),
             created: Time { seconds: 1, nanos: 2 },
