@@ -120,7 +120,7 @@ fn secret(path: &Path) -> Result<Vec<u8>> {
 
 /// The first line of a file.
 fn first_line(path: &Path, what: &str) -> Result<Vec<u8>> {
-    let failed = |error| Error::of_named(&format!("cannot read the {what}"), path, error);
+    let failed = |error| Error::of_named(format!("cannot read the {what}"), path, error);
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(SECRET_MAX_BYTES).read_to_end(&mut bytes))
