@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn answers_are_read_as_they_were_written() {
         let id = |byte| SnapshotId([byte; 16]);
-        let sync = SnapshotSync { missing: vec![id(1)], of_others: vec![], gone: vec![id(2)] };
+        let sync = SnapshotSync { missing: vec![id(1)], of_others: Vec::new(), gone: vec![id(2)] };
         assert_eq!(decode_sync(&encode_sync(&sync)).unwrap(), sync);
         let root = TreeRoot { id: ChunkId([5; 32]), height: 2, entries: 7 };
         let head = SharedHead { id: id(1), root };

@@ -244,8 +244,9 @@ impl<'p> Load<'p> {
     async fn known_names(&self, rows: &[BatchRow<'_>]) -> Result<HashSet<usize>> {
         let added = rows.iter().enumerate();
         let added = added.filter(|(_, row)| row.change.kind == ChangeKind::Added);
-        let (numbers, (directories, names)): (Vec<usize>, (Vec<i64>, Vec<&[u8]>)) =
-            added.map(|(number, row)| (number, (row.directory, row.name))).unzip();
+        let (numbers, added): (Vec<usize>, Vec<&BatchRow<'_>>) = added.unzip();
+        let (directories, names): (Vec<i64>, Vec<&[u8]>) =
+            added.iter().map(|row| (row.directory, row.name)).unzip();
         if numbers.is_empty() {
             return Ok(HashSet::new());
         }

@@ -116,10 +116,13 @@ fn load(
     sink.finish()
 }
 
+/// Series, path, facts, first and last ordinal.
+type FoundRow = (usize, Vec<u8>, Facts, i64, Option<i64>);
+
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Answer {
     series: Vec<SnapshotSeries>,
-    rows: Vec<(usize, Vec<u8>, Facts, i64, Option<i64>)>,
+    rows: Vec<FoundRow>,
     snapshots: Vec<Snapshot>,
 }
 

@@ -121,7 +121,7 @@ fn secret(path: &Path) -> Result<Vec<u8>> {
 
 /// The secret in the first line of a file.
 fn secret_in(path: &Path, what: &str) -> Result<Vec<u8>> {
-    let failed = |error| Error::of_named(&format!("cannot read the {what}"), path, error);
+    let failed = |error| Error::of_named(format!("cannot read the {what}"), path, error);
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(SECRET_MAX_BYTES).read_to_end(&mut bytes))
