@@ -392,7 +392,7 @@ fn a_result_is_that_of_the_call(member: &dyn Member) {
     let both = [put_of(mark(2), b"two"), PlannedStep::Delete(mark(1))];
     member.plan(&both, 1);
     member.put(mark(2), b"two").unwrap();
-    assert_eq!(kind_of(member.put(mark(2), b"two")), Some(Kind::Exists));
+    assert_eq!(kind_of(member.put(mark(2), b"2nd")), Some(Kind::Exists));
     member.delete(mark(1)).unwrap();
     member.put(mark(1), b"again").unwrap();
     assert_eq!(read(member, mark(1)), b"again");
@@ -404,9 +404,10 @@ fn a_result_is_that_of_the_call(member: &dyn Member) {
     assert_absent(member, mark(4));
     member.put(mark(4), b"four").unwrap();
     assert_eq!(member.names(ExtentKind::Forgotten).unwrap(), [[2; 16], [4; 16], [5; 16]]);
-    // The same plan again, when it has been carried out.
+    // The same plan again, when it has been carried out. A member that cannot tell its own earlier
+    // attempt by anything else than the bytes may accept equal bytes.
     member.plan(&both, 1);
-    assert_eq!(kind_of(member.put(mark(2), b"two")), Some(Kind::Exists));
+    assert!(matches!(kind_of(member.put(mark(2), b"two")), None | Some(Kind::Exists)));
 }
 
 fn a_plan_of_more_members_waits_for_them(member: &dyn Member) {

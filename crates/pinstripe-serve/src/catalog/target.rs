@@ -106,7 +106,7 @@ mod tests {
         let target = DatabaseTarget::parse("postgres://me:s3cret@db.example.org/names", None);
         let target = target.unwrap();
         assert!(target.is_remote());
-        assert_eq!(target.shown(), "postgres://db.example.org/names");
+        assert_eq!(target.shown(), "postgres://db.example.org:5432/names");
         assert!(!format!("{target:?}").contains("s3cret"));
         for wrong in [
             "mysql://me:s3cret@host/x",

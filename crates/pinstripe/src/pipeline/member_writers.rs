@@ -493,6 +493,10 @@ impl WritersShared<'_> {
     /// space; raises the fatal error when the run cannot continue without it.
     fn fail(&self, number: usize, member: &SharedMember, error: Error, to: MemberStanding) {
         let mut standings = self.standings();
+        // Several sets that were sealed at once fail together.
+        if standings[number] == to || standings[number] == MemberStanding::Failed {
+            return;
+        }
         let was_told = standings[number] == MemberStanding::Full;
         standings[number] = to;
         let is_lost =

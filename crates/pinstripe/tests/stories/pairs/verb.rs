@@ -87,7 +87,7 @@ verbs! {
 }
 
 /// Operations that no story plays, and why.
-const NOT_PLAYED: [(&str, &str); 15] = [
+const NOT_PLAYED: [(&str, &str); 16] = [
     ("analyze", "it opens no store"),
     ("init", "there is no store yet"),
     ("join", "it reads the outputs of a split"),
@@ -103,6 +103,7 @@ const NOT_PLAYED: [(&str, &str); 15] = [
     ("catalog::current", "a part of find and history"),
     ("catalog::searched", "a part of find and history"),
     ("catalog::status", "it reads a file of this host and lists one room"),
+    ("shared", "it reads the store and writes to a database of a server"),
 ];
 
 /// Readers that the library's table of what may run beside what does not list by themselves.
