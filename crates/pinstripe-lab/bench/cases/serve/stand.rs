@@ -77,14 +77,18 @@ impl ServedStore {
         let join = self.token(name, role)?;
         let home = self.work.join("hosts").join(name);
         std::fs::create_dir_all(&home).map_err(told)?;
-        Ok(ServedHost {
+        let host = ServedHost {
             program: self.tool.program().to_path_buf(),
             key_file: self.tool.folder.with_extension("key"),
             join,
             home,
             logs: self.tool.logs.clone(),
             name: name.to_owned(),
-        })
+        };
+        let mut connect = host.bare();
+        connect.args(["connect", &host.join]);
+        child::run(&mut connect, &host.logs, "serve-connect")?;
+        Ok(host)
     }
 
     /// The most resident memory of the server so far, in bytes.
@@ -137,14 +141,20 @@ pub struct ServedHost {
 }
 
 impl ServedHost {
-    /// A verb on the served store.
-    pub fn command(&self, verb: &str) -> Command {
+    /// The program with the state of this host.
+    fn bare(&self) -> Command {
         // Hosts have processors of their own; here they share those of the server.
         let mut command = Command::new("nice");
         command.args(["-n", "10"]).arg(&self.program);
         command.env("PINSTRIPE_CONFIG", "/dev/null").env("HOME", &self.home);
         command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
-        command.env("PINSTRIPE_STORE", &self.join);
+        command.env_remove("PINSTRIPE_STORE");
+        command
+    }
+
+    /// A verb on the served store.
+    pub fn command(&self, verb: &str) -> Command {
+        let mut command = self.bare();
         command.args([verb, "--json", "--key-file"]).arg(&self.key_file);
         command
     }
