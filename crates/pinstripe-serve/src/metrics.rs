@@ -280,6 +280,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::catalog::CatalogState;
     use crate::jobs::JobResult;
     use crate::ledger::HostFacts;
     use crate::status::{HostStatus, MemberState, ScrubTimes};
@@ -310,6 +311,13 @@ mod tests {
         let (answers, free_bytes, damage) = (Some(true), Some(7), Some(1));
         let member =
             MemberState { answers, free_bytes, damage, scrubbed, ..MemberState::default() };
+        let catalog = CatalogState {
+            place: String::new(),
+            problem: None,
+            size: <_>::default(),
+            queue: 0,
+            names_bytes: 0,
+        };
         let volume = VolumeStatus {
             id: "ab".to_owned(),
             is_store: true,
@@ -317,7 +325,7 @@ mod tests {
             members: vec![member],
             sessions: Vec::new(),
             tokens: Vec::new(),
-            catalog: None,
+            catalog: Some(catalog),
             alarms: Vec::new(),
         };
         let last = JobResult {
