@@ -147,7 +147,8 @@ impl ServedHost {
         let mut command = Command::new("nice");
         command.args(["-n", "10"]).arg(&self.program);
         command.env("PINSTRIPE_CONFIG", "/dev/null").env("HOME", &self.home);
-        command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
+        command.env("XDG_CACHE_HOME", self.home.join("cache"));
+        command.env("XDG_STATE_HOME", self.home.join("state"));
         command.env_remove("PINSTRIPE_STORE");
         command
     }
