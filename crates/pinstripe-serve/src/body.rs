@@ -55,6 +55,30 @@ impl Pieces {
         Ok(Some(piece))
     }
 
+    /// Sends the pieces to `sender` while `taking`, which receives them on another thread, runs.
+    /// Returns the result of `taking`.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`next`](Self::next), or else with those of `taking`.
+    pub async fn feed<T>(
+        mut self,
+        sender: mpsc::Sender<Bytes>,
+        taking: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let feeding = async {
+            while let Some(piece) = self.next().await? {
+                if sender.send(piece).await.is_err() {
+                    break; // The receiver failed, and says why.
+                }
+            }
+            drop(sender);
+            Ok(())
+        };
+        let (taken, fed): (Result<T>, Result<()>) =
+            futures_util::future::join(taking, feeding).await;
+        fed.and(taken)
+    }
+
     /// A body of at most the announced length, whether it ends there or before.
     ///
     /// # Errors

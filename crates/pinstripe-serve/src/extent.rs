@@ -244,18 +244,8 @@ async fn put_set(
     own(app, token, admitted.served, name, (stored, [0; 16])).await?;
     let _bulk = app.bulk().await?;
     let (sender, receiver) = mpsc::channel(PIECES);
-    let written = app.call(move || write(&incoming, check, Bytes::from(first), receiver));
-    let fed = async {
-        while let Some(piece) = pieces.next().await? {
-            if sender.send(piece).await.is_err() {
-                break; // The writer failed, and says why.
-            }
-        }
-        drop(sender);
-        Ok(())
-    };
-    let (written, fed): (Result<()>, Result<()>) = futures_util::future::join(written, fed).await;
-    fed.and(written)
+    let writing = app.call(move || write(&incoming, check, Bytes::from(first), receiver));
+    pieces.feed(sender, writing).await
 }
 
 /// Refuses what would exceed the quota of the token's host.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_member::stripe_set::{HEADER_BYTES, SetKind};
@@ -84,24 +84,9 @@ pub(crate) async fn pack(
 }
 
 /// Receives a run, and lays it as it arrives. Nothing is sealed if the run is not complete.
-async fn receive(
-    app: &Arc<App>,
-    incoming: IncomingSet,
-    mut pieces: Pieces,
-) -> Result<Vec<LaidExtent>> {
+async fn receive(app: &Arc<App>, incoming: IncomingSet, pieces: Pieces) -> Result<Vec<LaidExtent>> {
     let (sender, receiver) = mpsc::channel(PIECES);
-    let laying = app.call(move || lay(incoming, receiver));
-    let feeding = async {
-        while let Some(piece) = pieces.next().await? {
-            if sender.send(piece).await.is_err() {
-                break; // Laying failed, and says why.
-            }
-        }
-        drop(sender);
-        Ok(())
-    };
-    let (laid, fed): (Result<Vec<LaidExtent>>, Result<()>) = join(laying, feeding).await;
-    fed.and(laid)
+    pieces.feed(sender, app.call(move || lay(incoming, receiver))).await
 }
 
 fn lay(incoming: IncomingSet, mut pieces: mpsc::Receiver<Bytes>) -> Result<Vec<LaidExtent>> {

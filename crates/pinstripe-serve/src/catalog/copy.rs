@@ -48,7 +48,7 @@ impl CopyRows {
         self
     }
 
-    /// All rows, or `None` if there are none.
+    /// Returns all rows, or `None` without rows.
     pub fn finish(mut self) -> Option<Vec<u8>> {
         self.bytes.extend_from_slice(&(-1_i16).to_be_bytes());
         (!self.is_empty).then_some(self.bytes)

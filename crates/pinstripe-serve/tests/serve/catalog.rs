@@ -336,7 +336,7 @@ fn a_host_writes_and_sees_only_its_own_series() {
     assert_eq!((seen(&ant, false), seen(&bee, false)), (vec![id(1)], vec![id(2)]));
     assert_eq!((seen(&admin, true), seen(&reader, true)), (vec![id(1), id(2)], vec![id(1), id(2)]));
     assert_eq!(seen(&reader, false), []);
-    // Each is told only what it may change.
+    // Each host lists only what it may change.
     let listed = [id(1), id(2), id(3)];
     let sync = admin.compare(&listed, true).unwrap();
     assert_eq!(sync, SnapshotSync { missing: vec![id(3)], ..SnapshotSync::default() });

@@ -69,7 +69,7 @@ impl Bench {
         self.await_no_half_files(&what);
         let store = self.site.store();
         let listed = self.listed(&store);
-        // One that was killed may have made its snapshot without being told so.
+        // A killed host may have made its snapshot without receiving the answer.
         assert!(listed.contains(&self.first.0) && listed.len() <= 2, "{what}: {listed:#?}");
         if let Ok(saved) = &saved {
             assert!(listed.contains(saved), "{what}: an acknowledged snapshot is lost");

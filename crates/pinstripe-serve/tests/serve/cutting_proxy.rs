@@ -102,7 +102,7 @@ impl CuttingProxy {
         Connection { address, pins: vec![self.pin], ..direct.clone() }
     }
 
-    /// Cuts once so many bytes have passed from now on.
+    /// Cuts the connection after this number of further bytes.
     pub fn cut(&self, way: Way, after: u64, then: Then) {
         self.calm();
         *self.line.cut.lock().unwrap() = Some(Cut { way, after, then });
