@@ -7,15 +7,13 @@ use std::sync::Arc;
 use pinstripe_base::error::Result;
 
 use crate::ExtentName;
-use crate::stripe_set::{Geometry, SetKind};
+use crate::stripe_set::Geometry;
 
 /// A complete stripe set for which a server computes the strips.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunToLay {
     /// The name of the set's extents.
     pub name: ExtentName,
-    /// The kind of the set.
-    pub kind: SetKind,
     /// The geometry of the set.
     pub geometry: Geometry,
     /// The numbers of the members that get the extents, by slot.

@@ -32,7 +32,7 @@ impl StripSink for Extents {
 pub fn extents(run: &RunToLay) -> Vec<Vec<u8>> {
     let ExtentName::In(_, id) = run.name else { panic!("a label") };
     let mut sink = Extents(vec![Vec::new(); run.geometry.members()]);
-    let mut writer = SetWriter::new(STORE, SetId(id), run.kind, run.geometry);
+    let mut writer = SetWriter::new(STORE, SetId(id), SetKind::Pack, run.geometry);
     writer.append(&run.bytes, &mut sink).unwrap();
     writer.finish(run.index.clone(), &mut sink).unwrap();
     sink.0
@@ -52,7 +52,7 @@ pub fn run(byte: u8, members: u16) -> RunToLay {
     let index = (bytes.len() - records[29].len()) as u64..bytes.len() as u64;
     let geometry = Geometry::new((members - 1).max(1) as u8, u8::from(members > 1), 4096).unwrap();
     let (name, members) = (ExtentName::pack(SetId([byte; 16])), (0..members).collect());
-    RunToLay { name, kind: SetKind::Pack, geometry, members, index, bytes }
+    RunToLay { name, geometry, members, index, bytes }
 }
 
 fn server_behind(members: &[SharedMember]) -> Arc<dyn SetServer> {

@@ -18,8 +18,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::sync::lock;
 use pinstripe_base::units::MIB;
-use pinstripe_member::stripe_set::SetKind;
-use pinstripe_member::{ExtentKind, ExtentName, Far, RunToLay, SetServer};
+use pinstripe_member::{ExtentName, Far, RunToLay, SetServer};
 use pinstripe_stripe::{Geometry, RunSink, SetLayout};
 
 /// The least length of the logical run of a pack.
@@ -62,12 +61,8 @@ impl OpenRun {
     /// Takes the content of the finished set.
     fn take(&self) -> Arc<RunToLay> {
         let (bytes, index) = mem::take(&mut *lock(&self.content));
-        let kind = match self.name {
-            ExtentName::In(ExtentKind::Index, _) => SetKind::IndexRun,
-            _ => SetKind::Pack,
-        };
         let (name, geometry, members) = (self.name, self.geometry, self.numbers.clone());
-        Arc::new(RunToLay { name, kind, geometry, members, index, bytes })
+        Arc::new(RunToLay { name, geometry, members, index, bytes })
     }
 }
 
