@@ -15,6 +15,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::votes::votes_needed;
 use super::{Claim, MemberSlot, Store, read_small, replace_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::label::{
@@ -178,9 +179,16 @@ impl Store {
     }
 
     /// The number of members whose table must have changed before this process believes the change
-    /// and stops.
+    /// and stops. All members of the own table vote, as when the store is opened (`agreement`): an
+    /// interrupted change that does not count there must not stop this process for ever.
     pub(super) fn votes_on_tables(&self) -> usize {
-        if self.voucher.is_some() { 1 } else { self.votes() }
+        match self.voucher {
+            Some(_) => 1,
+            None => {
+                let absent = self.absent().count();
+                votes_needed(self.all_members(), self.config.parity.into(), absent)
+            }
+        }
     }
 
     /// Returns the state of a member, or `None` when it has left.

@@ -725,3 +725,16 @@ fn what_is_done_after_a_rotation_met_a_full_member_survives_its_loss() {
     ];
     holds(8708391, shape(2, 1, true), scenes);
 }
+
+/// The power failed while a replacement was writing its second change of the table, which one label
+/// had. The next process opened the store with the first change, and then took the second one for
+/// the change of another process.
+#[test]
+fn a_change_of_the_members_that_does_not_count_stops_no_verb() {
+    let merge = act(Verb::Merge, 1113307281368933105, 0);
+    let replace = act(Verb::ReplaceDead, 12924069419427541409, 0);
+    let cut = End::PowerCut(Cut { after: 60, kind: None }, 3825289593274290510);
+    let hangs = scene(Trouble::Hangs { member: 5, after: 0 }, &[replace]);
+    let scenes = vec![scene(Trouble::Nothing, &[merge]), Scene { end: cut, ..hangs }];
+    holds(9402698, Shape { origin: Origin::Divided, ..shape(2, 1, false) }, scenes);
+}
