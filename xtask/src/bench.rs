@@ -1,7 +1,8 @@
 //! `cargo xtask bench CASE`: builds in release mode and runs the measurements of `pinstripe-bench`,
 //! a program of `pinstripe-lab` with its feature `bench`.
 //!
-//! Results are written to `target/bench/` as JSON and Markdown; the Markdown is also shown.
+//! Results are written to `target/bench/` as JSON and Markdown; the Markdown is also shown. The case
+//! `serve` also runs the example `shared_catalog` of `pinstripe-cli`, which prints its figures.
 
 use std::process::Command;
 
@@ -33,6 +34,15 @@ pub fn run(args: &[String]) -> Result<bool> {
     }
     let mut all_fine = true;
     for case in cases {
+        // `pinstripe-bench` has no asynchronous runtime.
+        if case == "serve" && (rest.is_empty() || rest == ["--only", "catalog"]) {
+            let mut example = cargo();
+            example.args(["run", "--release", "-p", "pinstripe-cli", "--example"]);
+            all_fine &= succeeds(example.arg("shared_catalog").current_dir(&workspace.root))?;
+            if !rest.is_empty() {
+                continue;
+            }
+        }
         let mut bench = Command::new(workspace.target.join("release/pinstripe-bench"));
         bench.arg(case).arg("--markdown").arg("--out").arg(workspace.target.join("bench"));
         all_fine &= succeeds(bench.args(rest))?;

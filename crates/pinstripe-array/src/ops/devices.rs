@@ -32,6 +32,12 @@ fn timeout() -> Duration {
     CHOSEN_TIMEOUT.get().copied().unwrap_or(TIMEOUT)
 }
 
+/// The time in which the process that serves an array must answer: a request may call several
+/// devices, one after the other.
+pub(crate) fn answer_timeout() -> Duration {
+    timeout() * 4
+}
+
 /// Does `work`, which asks about a device, within the deadline.
 ///
 /// # Errors

@@ -42,7 +42,7 @@ pub fn sight(name: &str, register: &Register, patience: Duration) -> Result<Sigh
 fn look_within(name: &str, register: &Register, patience: Duration) -> Result<Detail> {
     match server(name, register)? {
         Some(client) => {
-            client.set_timeout(patience)?;
+            client.set_timeout(Some(patience))?;
             Reached::There(client).detail()
         }
         None => detail::of_devices(name, register),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::assemble::assemble;
 use super::controller::{ArrayController, ControlHandler};
 use super::detail::{self, Detail};
+use super::devices;
 use super::register::Metadata;
 use super::request::{Reply, Request};
 use super::{Register, md};
@@ -102,13 +103,18 @@ const PEER: Peer = Peer {
     silence: Kind::Io,
 };
 
-/// The process that serves an array, if one does.
+/// The process that serves an array, if one does. It must answer each request within four times the
+/// deadline of a device.
 ///
 /// # Errors
 /// Fails with [`Kind::NotFound`] for an unknown name.
 pub fn server(name: &str, register: &Register) -> Result<Option<Client>> {
     register.read(name)?;
-    Client::connect(&register.socket(name)?, PEER)
+    let client = Client::connect(&register.socket(name)?, PEER)?;
+    if let Some(client) = &client {
+        client.set_timeout(Some(devices::answer_timeout()))?;
+    }
+    Ok(client)
 }
 
 /// Connects to the process that serves an array, or opens the array in this process.

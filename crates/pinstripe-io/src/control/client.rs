@@ -44,15 +44,15 @@ impl Client {
         }
     }
 
-    /// Sets how long the process may take for each line of an answer; by default, there is no
-    /// limit.
+    /// Sets how long the process may take for each line of an answer; by default, and with `None`,
+    /// there is no limit.
     ///
     /// # Errors
     /// Fails with the errors of the system.
-    pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
+    pub fn set_timeout(&self, timeout: Option<Duration>) -> Result<()> {
         let stream = self.reader.get_ref();
-        let set = stream.set_read_timeout(Some(timeout));
-        set.and_then(|()| stream.set_write_timeout(Some(timeout)))
+        let set = stream.set_read_timeout(timeout);
+        set.and_then(|()| stream.set_write_timeout(timeout))
             .map_err(|error| Error::io("cannot set a timeout", &self.place, error))
     }
 

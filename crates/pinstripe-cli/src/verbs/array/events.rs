@@ -41,6 +41,8 @@ impl ArrayEventsArgs {
             )
             .advice("serve the array with 'pinstripe array serve'"));
         };
+        // The next event may come at any time.
+        client.set_timeout(None)?;
         send_request(&mut client, &Request::Events)?;
         let mut told = 0_u64;
         // It ends when the process that serves does.

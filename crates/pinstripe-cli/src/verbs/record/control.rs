@@ -172,7 +172,7 @@ fn ask(path: &Path, line: &str) -> Result<Value> {
              that was given with --to",
         )
     })?;
-    client.set_timeout(TIMEOUT)?;
+    client.set_timeout(Some(TIMEOUT))?;
     client.ask(line)?;
     serde_json::from_str(&client.line()?)
         .map_err(|_| Error::new(Kind::Corrupt, "the recorder sent an unknown answer").at(path))

@@ -102,7 +102,7 @@ pub(super) fn ask_all(verb: &str) -> Result<Vec<ShownStatus>> {
 
 fn ask_at(socket: &Path) -> Result<Option<ShownStatus>> {
     let Some(mut client) = Client::connect(socket, PEER)? else { return Ok(None) };
-    client.set_timeout(TIMEOUT)?;
+    client.set_timeout(Some(TIMEOUT))?;
     client.ask(REQUEST)?;
     let line = client.line()?;
     let status = serde_json::from_str(&line);

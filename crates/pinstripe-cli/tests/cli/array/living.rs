@@ -106,6 +106,23 @@ fn wait_and_stop_end_beside_a_rebuild_that_no_process_serves() {
     assert!(good(&stand, "array wait pool").contains("the array is not served"));
 }
 
+/// The process that serves the array is stopped, so it accepts connections and does not answer.
+#[test]
+fn verbs_end_beside_a_process_that_does_not_answer() {
+    let stand = with_pool(24 << 20);
+    let served = Served::by_nbd(&stand);
+    served.signal(Signal::STOP);
+    for verb in ["wait", "detail", "stop", "manage --fail b"] {
+        let (verb, rest) = verb.split_once(' ').unwrap_or((verb, ""));
+        let ran = stand.run(&format!("array {verb} pool {rest} --member-timeout 250ms"));
+        assert_ends(&ran, 1, "the process that serves the array did not answer in time");
+    }
+    served.signal(Signal::CONT);
+    good(&stand, "array wait pool");
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+}
+
 #[test]
 fn an_array_grows_under_its_clients_and_after_a_kill() {
     const TEST: &str = "an_array_grows_under_its_clients_and_after_a_kill";
