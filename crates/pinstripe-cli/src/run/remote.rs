@@ -176,6 +176,12 @@ impl Run {
         Ok(None)
     }
 
+    /// The id of the token with which the store is used: there is none without servers.
+    #[cfg(not(feature = "serve"))]
+    pub fn token_of(&self, _: &Store) -> Option<String> {
+        None
+    }
+
     /// Whether the store is shown as it was at an earlier time.
     pub fn shows_past(&self) -> bool {
         #[cfg(feature = "s3")]

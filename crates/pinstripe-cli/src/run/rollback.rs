@@ -11,7 +11,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::snapshot::Snapshot;
 
 use super::context::Run;
-use super::known_stores::{KnownSnapshot, KnownStore, Proof};
+use super::known_stores::{KnownSnapshot, KnownStore, Proof, SeenState};
 use crate::time;
 
 /// The findings about a store.
@@ -34,11 +34,12 @@ pub fn find(run: &Run, store: &Store) -> Result<Findings> {
         return Ok(Findings::default());
     };
     let mut found = Findings::default();
-    let seen = known.newest.as_ref().and_then(KnownSnapshot::seen);
+    let state = known.seen(run.token_of(store).as_deref());
+    let seen = state.newest.as_ref().and_then(KnownSnapshot::seen);
     match (seen::compare(store, seen.as_ref())?, seen) {
         (Standing::Older(newest), Some(seen)) => found.older.push(gone(&seen, newest.as_ref())),
         // An earlier finding remains true until the snapshot is back.
-        (Standing::Removed, Some(seen)) if known.older_since_seconds.is_some() => {
+        (Standing::Removed, Some(seen)) if state.older_since_seconds.is_some() => {
             let newest = SeenSnapshot::newest(&snapshots::all(store, &Default::default())?);
             found.older.push(gone(&seen, newest.as_ref()));
         }
@@ -58,9 +59,9 @@ pub fn find(run: &Run, store: &Store) -> Result<Findings> {
         found.older.push(error.advice(ADVICE));
     }
     let is_older = !found.older.is_empty();
-    if found.unclear.is_none() && is_older != known.older_since_seconds.is_some() {
+    if found.unclear.is_none() && is_older != state.older_since_seconds.is_some() {
         let since = is_older.then(|| clock::now().0);
-        keep(run, store, |known| known.older_since_seconds = since);
+        keep_state(run, store, |state| state.older_since_seconds = since);
     }
     Ok(found)
 }
@@ -104,9 +105,9 @@ pub fn warn(run: &Run, store: &Store) -> Result<()> {
 /// host.
 pub fn keep_newest(run: &Run, store: &Store, known: &[Known]) {
     let newest = SeenSnapshot::newest(known).map(|seen| KnownSnapshot::from_seen(&seen));
-    keep(run, store, |known| {
-        if known.older_since_seconds.is_none() {
-            known.newest = newest;
+    keep_state(run, store, |state| {
+        if state.older_since_seconds.is_none() {
+            state.newest = newest;
         }
     });
 }
@@ -115,19 +116,29 @@ pub fn keep_newest(run: &Run, store: &Store, known: &[Known]) {
 /// forgotten ones.
 pub fn look_again(run: &Run, store: &Store) {
     // Damage was reported already; a snapshot that cannot be read now is read the next time.
-    if let Ok(known) = snapshots::all(store, &Default::default()) {
-        keep_newest(run, store, &known);
-    }
+    let Ok(known) = snapshots::all(store, &Default::default()) else { return };
+    let is_there = |newest: &KnownSnapshot| {
+        let is_it = |id| known.iter().any(|it| !it.is_forgotten && it.snapshot.id == id);
+        newest.seen().is_some_and(|seen| is_it(seen.id))
+    };
+    let token = run.token_of(store);
+    keep(run, store, |record| {
+        // Otherwise the store is older, and it is not this host that removed snapshots.
+        if record.seen(token.as_deref()).older_since_seconds.is_none() {
+            record.miss_no_longer(is_there);
+        }
+    });
+    keep_newest(run, store, &known);
 }
 
 /// Remembers a snapshot that this host has just made.
 pub fn keep_made(run: &Run, store: &Store, made: &Snapshot) {
     let made = SeenSnapshot::from_snapshot(made);
-    keep(run, store, |known| {
-        let seen = known.newest.as_ref().and_then(KnownSnapshot::seen);
+    keep_state(run, store, |state| {
+        let seen = state.newest.as_ref().and_then(KnownSnapshot::seen);
         let is_newer = seen.is_none_or(|seen| seen.created <= made.created);
-        if known.older_since_seconds.is_none() && is_newer {
-            known.newest = Some(KnownSnapshot::from_seen(&made));
+        if state.older_since_seconds.is_none() && is_newer {
+            state.newest = Some(KnownSnapshot::from_seen(&made));
         }
     });
 }
@@ -139,13 +150,19 @@ pub fn keep_made(run: &Run, store: &Store, made: &Snapshot) {
 pub fn accept(run: &Run, store: &Store) -> Result<()> {
     store.keys()?;
     let newest = SeenSnapshot::newest(&snapshots::all(store, &Default::default())?);
+    let newest = newest.map(|seen| KnownSnapshot::from_seen(&seen));
+    let token = run.token_of(store);
     keep(run, store, |known| {
-        known.newest = newest.map(|seen| KnownSnapshot::from_seen(&seen));
-        known.older_since_seconds = None;
+        *known.seen_mut(token.as_deref()) = SeenState { newest, older_since_seconds: None };
         known.table_generation = store.table.generation;
     });
     run.screen.say("this host now treats the present state of the store as the newest state");
     Ok(())
+}
+
+fn keep_state(run: &Run, store: &Store, change: impl FnOnce(&mut SeenState)) {
+    let token = run.token_of(store);
+    keep(run, store, |known| change(known.seen_mut(token.as_deref())));
 }
 
 fn keep(run: &Run, store: &Store, change: impl FnOnce(&mut KnownStore)) {

@@ -21,6 +21,11 @@ impl Run {
         self.served().volumes().client(&address, volume).ok()
     }
 
+    /// The id of the token with which the store is used, if it is used through a server.
+    pub fn token_of(&self, store: &Store) -> Option<String> {
+        self.server_of(store).map(|client| client.connection().token.to_string())
+    }
+
     /// The catalog that the store's server has, if this host may use it.
     fn shared_catalog(&self, store: &Store) -> Option<RemoteCatalog> {
         let client = self.server_of(store)?;

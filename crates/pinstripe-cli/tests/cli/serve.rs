@@ -91,6 +91,14 @@ pub fn snapshots(stand: &Stand, host: &str, line: &str) -> usize {
     done(stand, host, &format!("snapshots --json {line}")).out.matches("\"snapshot\":\"").count()
 }
 
+/// The ids of the snapshots that are listed, oldest first.
+fn snapshot_ids(stand: &Stand, store: &str) -> Vec<String> {
+    let listed = done(stand, "desk", &format!("snapshots --json --store {store}")).out;
+    let parsed = listed.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let id = |event: serde_json::Value| Some(event["snapshot"].as_str()?.to_owned());
+    parsed.filter_map(id).collect()
+}
+
 #[test]
 fn two_hosts_back_up_through_a_server_and_restore() {
     let stand = Stand::with_store();
@@ -180,6 +188,33 @@ fn a_host_that_may_only_append_takes_nothing_away() {
     }
     assert_eq!(snapshots(&stand, "server", "--store m0"), 7);
     done(&stand, "server", "check --read-data --store m0");
+}
+
+/// A token that sees fewer snapshots than another one does not make the store look older.
+#[test]
+fn one_machine_may_use_several_tokens_and_the_store_itself() {
+    let stand = Stand::with_store();
+    let _server = Serving::start(&stand, LISTEN);
+    let (one, other) = (join(&stand, "one", "append-restore"), join(&stand, "other", "append"));
+    for store in ["m0", &one, &other] {
+        done(&stand, "desk", &format!("backup src --store {store}"));
+    }
+    for (store, all) in [(one.as_str(), 1), ("m0", 3), (&other, 1), ("m0", 3), (&one, 1)] {
+        let ran = done(&stand, "desk", &format!("snapshots --store {store}"));
+        assert_eq!(ran.err, "", "{store}");
+        assert_eq!(snapshots(&stand, "desk", &format!("--store {store}")), all, "{store}");
+    }
+    // What another machine forgets is missed, and what this one forgets is not.
+    let newest = snapshot_ids(&stand, &other).pop().unwrap();
+    done(&stand, "server", &format!("forget {newest} --store m0"));
+    done(&stand, "server", "gc --store m0");
+    let missed = done(&stand, "desk", &format!("snapshots --store {other}"));
+    assert!(missed.err.contains("has already seen a newer state"), "{}", missed.err);
+    let newest = snapshot_ids(&stand, &one).pop().unwrap();
+    done(&stand, "desk", "check --accept-older --store m0");
+    done(&stand, "desk", &format!("forget {newest} --store m0"));
+    done(&stand, "desk", "gc --store m0");
+    assert_eq!(done(&stand, "desk", &format!("snapshots --store {one}")).err, "");
 }
 
 #[test]

@@ -39,7 +39,10 @@ pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<KnownStore> {
         }
         let path = entry.path();
         match read(&path) {
-            Ok(store) => stores.push(KnownStore { id: id.to_owned(), ..store }),
+            Ok(mut store) => {
+                id.clone_into(&mut store.id);
+                stores.push(store);
+            }
             // Replaced or removed by another process since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {

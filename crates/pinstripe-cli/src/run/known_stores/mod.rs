@@ -20,7 +20,7 @@ use pinstripe_member::label::Encryption;
 
 pub use self::file::replace as replace_state;
 use self::record::StoredPath;
-pub use self::record::{KnownSnapshot, KnownStore};
+pub use self::record::{KnownSnapshot, KnownStore, SeenState};
 pub use self::sightings::KnownSightings;
 use super::real_path::real_path;
 use crate::xdg;

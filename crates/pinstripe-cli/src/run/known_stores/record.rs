@@ -1,5 +1,6 @@
 //! The record of a store that this host has opened, as it is stored in a file.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use pinstripe::Store;
@@ -33,13 +34,12 @@ pub struct KnownStore {
     /// The highest generation of the table of members that this host saw.
     #[serde(default)]
     pub table_generation: u64,
-    /// The newest snapshot that this host saw.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newest: Option<KnownSnapshot>,
-    /// The time since which the store is known to be older than this host had seen it; empty once a
-    /// user accepts that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub older_since_seconds: Option<i64>,
+    /// The state that this host saw, if it used the store without a server.
+    #[serde(flatten)]
+    seen: SeenState,
+    /// The states that this host saw through servers, by token: a token may see fewer snapshots.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    seen_by_token: BTreeMap<String, SeenState>,
     /// The last known heartbeats of writers on other hosts.
     #[serde(default, skip_serializing_if = "KnownSightings::is_empty")]
     pub sightings: KnownSightings,
@@ -48,6 +48,18 @@ pub struct KnownStore {
     /// The id of the store, which is the name of its file.
     #[serde(skip)]
     pub id: String,
+}
+
+/// The newest state of a store that this host saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenState {
+    /// The newest snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest: Option<KnownSnapshot>,
+    /// The time since which the store is known to be older than this host had seen it; empty once a
+    /// user accepts that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub older_since_seconds: Option<i64>,
 }
 
 /// The newest snapshot that this host saw, as it is stored.
@@ -129,6 +141,30 @@ impl KnownStore {
         self.named.iter().any(|name| name.path() == path) || self.member_at(path).is_some()
     }
 
+    /// The state that this host saw with a token of a server, or without a server.
+    pub fn seen(&self, token: Option<&str>) -> SeenState {
+        match token {
+            Some(token) => self.seen_by_token.get(token).cloned().unwrap_or_default(),
+            None => self.seen.clone(),
+        }
+    }
+
+    /// The same, to change it.
+    pub fn seen_mut(&mut self, token: Option<&str>) -> &mut SeenState {
+        match token {
+            Some(token) => self.seen_by_token.entry(token.to_owned()).or_default(),
+            None => &mut self.seen,
+        }
+    }
+
+    /// Forgets each newest snapshot that is missing now, through whichever token it was seen: this
+    /// host has removed it.
+    pub fn miss_no_longer(&mut self, is_there: impl Fn(&KnownSnapshot) -> bool) {
+        for state in std::iter::once(&mut self.seen).chain(self.seen_by_token.values_mut()) {
+            state.newest.take_if(|newest| !is_there(newest));
+        }
+    }
+
     /// The key slot that last opened the store.
     pub fn slot(&self) -> Option<[u8; 16]> {
         // Its id is written as that of a snapshot is.
@@ -160,7 +196,8 @@ impl KnownStore {
             self.named.insert(0, StoredPath::from_path(name));
         }
         self.named.truncate(NAMES_MAX);
-        if self.older_since_seconds.is_none() {
+        let mut states = std::iter::once(&self.seen).chain(self.seen_by_token.values());
+        if states.all(|seen| seen.older_since_seconds.is_none()) {
             self.table_generation = self.table_generation.max(store.table.generation);
         }
     }
