@@ -164,7 +164,7 @@ fn one_volume(volume: &VolumeStatus) -> Markup {
             @if let Some(catalog) = &volume.catalog { (catalog_line(catalog)) }
             h3 { "Running sessions" }
             @if volume.sessions.is_empty() {
-                p { "None since the server started." }
+                p { "No session that began since the server started is running." }
             } @else {
                 (table(
                     &["Host", "Running for", "Action"],

@@ -1,13 +1,14 @@
 //! The requests of a browser: the page, the login, and the buttons of the page.
 //!
-//! Only a browser that logged in with an admin token sees more than the form of the login.
+//! Only a browser that logged in with an admin token, and a script that sends one, see more than the
+//! form of the login.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, SET_COOKIE,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, SET_COOKIE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, StatusCode};
@@ -30,8 +31,12 @@ const FORM_MAX_BYTES: u64 = 4096;
 const REFRESH: u32 = 30;
 
 impl App {
-    /// Whether a browser is logged in with a token that still is that of an admin.
+    /// Whether a request has the token of an admin, or is of a browser that is logged in with a token
+    /// that still is that of an admin.
     fn is_logged_in(&self, headers: &HeaderMap) -> bool {
+        if headers.contains_key(AUTHORIZATION) {
+            return self.gate.admit(headers).is_ok_and(|token| token.role == TokenRole::Admin);
+        }
         let Some(id) = self.logins.find(headers) else { return false };
         let now = clock::now().0;
         self.gate.tokens.all().is_ok_and(|tokens| {
@@ -93,7 +98,7 @@ pub(crate) async fn login(State(app): Shared, request: Request) -> Response {
     let bearer = format!("Bearer {}", field.unwrap_or_default().trim());
     let mut headers = HeaderMap::new();
     if let Ok(value) = bearer.parse() {
-        headers.insert(axum::http::header::AUTHORIZATION, value);
+        headers.insert(AUTHORIZATION, value);
     }
     let admitted = app.gate.admit(&headers);
     if let (Ok(token), Some(names)) = (&admitted, names)

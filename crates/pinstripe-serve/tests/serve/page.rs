@@ -45,6 +45,12 @@ fn without_an_admin_token_the_page_is_a_login_form() {
     }
     let forged = get(&server, "/", "Cookie: pinstripe=00\r\n");
     assert!(!forged.contains("<table"), "{forged}");
+    // A script sends the join string instead.
+    let bearer = |join: &str| format!("Authorization: Bearer {join}\r\n");
+    assert!(!get(&server, "/", &bearer(&join)).contains("<table"));
+    let (_, admin) = server.token("desk", TokenRole::Admin);
+    let page = get(&server, "/", &bearer(&admin.join_string().reveal()));
+    assert!(page.contains("<table") && page.contains("ant"), "{page}");
 }
 
 #[test]

@@ -27,6 +27,9 @@ pub fn measure(settings: &Settings) -> Result<Table> {
             host.start(host.back_up(&file), "small")?.finish()?;
         }
     }
+    if !server.body("/", &desk.join)?.contains("host0") {
+        return Err("the page does not show the hosts".to_owned());
+    }
     let mut times = server.curl("/", &desk.join, 60)?;
     times.remove(0);
     let times: Vec<f64> = times.into_iter().map(|it| it * 1e3).collect();

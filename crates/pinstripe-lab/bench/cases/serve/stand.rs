@@ -108,17 +108,27 @@ impl ServedStore {
 
     /// Times of requests with curl over one connection, in seconds.
     pub fn curl(&self, path: &str, join: &str, times: usize) -> Result<Vec<f64>> {
-        let mut curl = Command::new("curl");
-        curl.args(["--silent", "--fail", "--insecure", "--output", "/dev/null"]);
-        curl.args(["--write-out", "%{time_starttransfer}\\n"]);
-        curl.arg("--header").arg(format!("Authorization: Bearer {join}"));
-        curl.arg(format!("https://{}{path}?[1-{times}]", self.address));
-        let output = curl.output().map_err(|error| format!("cannot run curl: {error}"))?;
-        if !output.status.success() {
-            return Err(format!("curl {path} ended with {}", output.status));
-        }
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let path = format!("{path}?[1-{times}]");
+        let options = ["--output", "/dev/null", "--write-out", "%{time_starttransfer}\\n"];
+        let text = self.answer(&path, join, &options)?;
         Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+
+    /// The body of an answer.
+    pub fn body(&self, path: &str, join: &str) -> Result<String> {
+        self.answer(path, join, &[])
+    }
+
+    fn answer(&self, path: &str, join: &str, options: &[&str]) -> Result<String> {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--fail", "--insecure"]).args(options);
+        curl.arg("--header").arg(format!("Authorization: Bearer {join}"));
+        curl.arg(format!("https://{}{path}", self.address));
+        let output = curl.output().map_err(|error| format!("cannot run curl: {error}"))?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(format!("curl {path} ended with {}", output.status)),
+        }
     }
 }
 
