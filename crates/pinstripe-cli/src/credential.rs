@@ -62,7 +62,7 @@ pub struct CredentialArgs {
     /// By default, pinstripe tries a password on the key slot that opened the store last time, and
     /// then on the other key slots. pinstripe begins with the key slots that need the least
     /// computing time and memory, and stops when the total cost of all tries exceeds a limit. The
-    /// key slot of --key-slot is tried at any cost, if there is enough memory for it.
+    /// limit does not apply to the key slot that --key-slot names; it must only fit into memory.
     #[arg(long, global = true, value_name = "SLOT", hide_short_help = true)]
     pub key_slot: Option<String>,
 }

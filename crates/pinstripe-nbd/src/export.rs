@@ -212,7 +212,8 @@ impl Export {
     pub(super) fn zero(&self, range: Range<u64>, space: Space) -> Result<()> {
         match &self.device {
             ExportTarget::Plain(device) => {
-                let what = "this device cannot zero a range by a request: write zeros instead";
+                let what =
+                    "this device has no request that zeroes a range; the caller must write zeros";
                 Err(Error::new(Kind::Unsupported, what).at(device.place()))
             }
             ExportTarget::Sparse(device) => device.zero(range, space),

@@ -214,7 +214,7 @@ impl Sparse for MdArray {
     }
 
     fn zero(&self, _: Range<u64>, _: Space) -> Result<()> {
-        let what = "this device cannot zero a range by a request: write zeros instead";
+        let what = "this device has no request that zeroes a range; the caller must write zeros";
         Err(Error::new(Kind::Unsupported, what).at(&self.place))
     }
 }

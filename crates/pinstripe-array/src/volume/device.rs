@@ -119,7 +119,8 @@ impl Sparse for Volume {
             .expected(format!("an end at byte {capacity} at most"), range.end));
         }
         if !self.has_hole(range.clone())? {
-            let what = "this device cannot zero a range by a request: write zeros instead";
+            let what =
+                "this device has no request that zeroes a range; the caller must write zeros";
             return Err(Error::new(Kind::Unsupported, what).at(self.place()));
         }
         let mut at = range.start;

@@ -140,7 +140,7 @@ impl Sparse for FileDevice {
             // A disk returns EINVAL for ranges that are not multiples of sectors.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Err(Error::new(
                 Kind::Unsupported,
-                "this device cannot zero a range by a request: write zeros instead",
+                "this device has no request that zeroes a range; the caller must write zeros",
             )
             .at(self.place())),
             Err(errno) => Err(self.cannot("cannot zero a range", errno)),

@@ -3,7 +3,7 @@
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "this module waits for ring buffers, which must not wake it"
+    reason = "this module polls ring buffers: a producer must not make a system call to wake it"
 )]
 
 mod spans;

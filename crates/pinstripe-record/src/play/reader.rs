@@ -2,7 +2,7 @@
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "this module waits for ring buffers, which must not wake it"
+    reason = "this module polls ring buffers: a consumer must not make a system call to wake it"
 )]
 
 use std::sync::Arc;

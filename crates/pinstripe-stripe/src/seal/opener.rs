@@ -177,8 +177,10 @@ impl Opener {
             return Ok(Arc::clone(cipher));
         }
         let master = masters.get(generation as usize).ok_or_else(|| {
-            keys_changed()
-                .expected(format!("a key generation from 0 to {}", masters.len() - 1), generation)
+            keys_changed().expected(
+                format!("a generation number of the keys between 0 and {}", masters.len() - 1),
+                generation,
+            )
         })?;
         let cipher = Arc::new(Cipher::of_run(seal, master, &salt)?);
         let mut subkeys = lock(&self.subkeys);

@@ -56,7 +56,7 @@ impl Voucher {
         };
         let Some(key) = self.keys.get(vouched.generation as usize) else {
             return Err(super::keys_changed().expected(
-                format!("a key generation from 0 to {}", self.keys.len() - 1),
+                format!("a generation number of the keys between 0 and {}", self.keys.len() - 1),
                 vouched.generation,
             ));
         };
