@@ -234,12 +234,20 @@ fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
     for (count, act, which) in of.into_iter().filter(|(count, ..)| *count > 0) {
         run.screen.say(&format!("{act} {}{which}", counted(count, "snapshot")));
     }
+    run.say_redundancy();
+    let is_thin = run.monitor.redundancy().is_some_and(|it| it.survives < it.parity);
     if !dry_run && run.count(Counter::Losses) == 0 {
-        run.screen.say(&format!(
-            "the other half of the store is no longer needed: you can empty {}, and then add it to \
-             this store with 'pinstripe member add'",
-            escape::path(place)
-        ));
+        let place = escape::path(place);
+        run.screen.say(&match is_thin {
+            false => format!(
+                "the other half of the store is no longer needed: you can empty {place}, and then add \
+                 it to this store with 'pinstripe member add'"
+            ),
+            true => format!(
+                "keep the other half of the store ({place}) until 'pinstripe repair' has restored the \
+                 parity of this half"
+            ),
+        });
     }
     Ok(Ending::done(Event::default().with("dry_run", dry_run).with_fields(&merged)))
 }

@@ -194,16 +194,18 @@ const MARK_TRIES: usize = 3;
 fn mark_all(store: &Store, ids: impl Iterator<Item = SnapshotId>) -> Result<()> {
     store.confirm_keys()?;
     let marks = forgotten::load(store, Quorum::Backup)?;
-    let ids = ids.filter(|id| !marks.is_forgotten(*id));
+    let ids: Vec<_> = ids.collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let ids = ids.into_iter().filter(|id| !marks.is_forgotten(*id));
     let put = ids.map(|id| mark(store, &marks, id));
     let mut put = put.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
     for _ in 0..MARK_TRIES {
-        if put.is_empty() {
-            return Ok(());
-        }
+        // Also if other processes put all marks: after an upgrade, these may not count.
         confirm_members(store)?;
         // A mark with a MAC counts on any member.
-        if store.has_macs() {
+        if put.is_empty() || store.has_macs() {
             return Ok(());
         }
         let (holders, unlisted) = store.list_by_members(ExtentKind::Forgotten)?;

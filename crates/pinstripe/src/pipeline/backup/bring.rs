@@ -18,11 +18,11 @@ use super::write_session::write_session;
 use super::{background, joined, packer, stage};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::{Laying, ToPacker};
-use crate::store::Store;
 use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{Follow, follow};
+use crate::store::{Store, redundancy};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::{Counter, Monitor};
@@ -93,7 +93,9 @@ pub fn bring(
             store.confirm_takers()?;
             let object = shared.sealer.snapshot(snapshot)?;
             publisher.writers.commit(store, ExtentName::snapshot(snapshot.id), &object, None)?;
-            publisher.writers.barrier()
+            publisher.writers.barrier()?;
+            redundancy::state(store, index, &publisher.writers.failed(), monitor);
+            Ok(())
         })
     })
 }

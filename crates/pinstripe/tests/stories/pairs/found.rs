@@ -738,3 +738,46 @@ fn a_change_of_the_members_that_does_not_count_stops_no_verb() {
     let scenes = vec![scene(Trouble::Nothing, &[merge]), Scene { end: cut, ..hangs }];
     holds(9402698, Shape { origin: Origin::Divided, ..shape(2, 1, false) }, scenes);
 }
+
+/// A member had no room for the snapshot that a merge copied, and the merge did not say that the other
+/// member alone had it.
+#[test]
+fn a_merge_states_how_many_members_may_be_lost() {
+    let divided = Shape { origin: Origin::Divided, ..shape(2, 1, true) };
+    let full = Trouble::Full { member: 6, bytes: 206 };
+    let scenes = vec![
+        scene(Trouble::Nothing, &[act(Verb::Backup, 9457826502977130098, 0)]),
+        scene(full, &[act(Verb::Merge, 10766063498096575691, 0)]),
+    ];
+    holds(9513150, divided, scenes);
+    let acts = [
+        act(Verb::ReplaceDead, 17175638955663480096, 0),
+        act(Verb::Merge, 14730988454441677769, 0),
+    ];
+    let scenes = vec![
+        scene(Trouble::Nothing, &[act(Verb::Backup, 9202490830599466549, 0)]),
+        scene(Trouble::Dies { member: 4 }, &acts),
+        scene(Trouble::Returns { member: 6, at: 31 }, &[act(Verb::Forget, 8015854660004305626, 0)]),
+    ];
+    holds(9515844, divided, scenes);
+}
+
+/// A forget put marks of the old format during an upgrade, and failed. Another forget found these
+/// marks, and ended well; the upgrade passed over them.
+#[test]
+fn a_forget_does_not_rely_on_marks_that_an_upgrade_passes_over() {
+    let acts = [
+        act(Verb::Upgrade, 4173350311490213777, 0),
+        act(Verb::ForgetByRule, 4321351949541463570, 15),
+        act(Verb::ForgetByRule, 16601527591643313929, 20),
+    ];
+    let junk = Trouble::Junk {
+        member: 7,
+        is_on_all: false,
+        kind: ExtentKind::Packs,
+        junk: Junk::Empty,
+        at: 0,
+    };
+    let scene = Scene { killed: 2, ..scene(junk, &acts) };
+    holds(9601972, Shape { origin: Origin::Old, ..shape(3, 1, true) }, vec![scene]);
+}
