@@ -128,6 +128,7 @@ fn serve(state: &std::path::Path, url: &str) -> Result<StoreServer> {
         jobs: JobPlans::default(),
         alarms: AlarmTargets::default(),
         catalog: Some(DatabaseTarget::parse(url, None)?),
+        client_authority: None,
     };
     let socket = StoreServer::listen_at("127.0.0.1:0".parse().expect("an address"))?;
     StoreServer::from_socket(socket, options)

@@ -26,6 +26,7 @@ mod args;
 mod aws;
 #[cfg(feature = "s3")]
 mod bucket_args;
+mod choice_args;
 mod cli;
 mod config;
 mod credential;

@@ -53,6 +53,7 @@ pub fn gc_for(
 fn forget_named(store: &Store, id: SnapshotId) -> Result<(), Error> {
     let names = [id.to_string()];
     let options = forget::ForgetOptions {
+        among: pinstripe::SnapshotChoice::any(),
         choice: ForgetChoice::Named(&names),
         dry_run: false,
         allow_empty: true,
@@ -119,13 +120,14 @@ impl World {
             })
             .collect();
         let policy = Policy { last: Some(last), ..Policy::default() };
-        let choice = ForgetChoice::Policy {
-            policy: &policy,
-            host: None,
-            offset_at: &|_| 0,
-            now: (i64::MAX, 0),
+        let choice =
+            ForgetChoice::Policy { policy: &policy, offset_at: &|_| 0, now: (i64::MAX, 0) };
+        let options = forget::ForgetOptions {
+            among: pinstripe::SnapshotChoice::any(),
+            choice,
+            dry_run: false,
+            allow_empty: false,
         };
-        let options = forget::ForgetOptions { choice, dry_run: false, allow_empty: false };
         let (done, cut) = under(self.stage, end, |who| {
             forget::run(&self.open("", who)?, &options, &Ledger::new().monitor)
         });

@@ -41,14 +41,14 @@ pub use pipeline::scratch_pool::ScratchPool;
 pub use pipeline::survey::{LENGTHS as SURVEY_LENGTHS, Survey};
 pub use sink::{RemovedCount, Rules, TreeSink};
 pub use source::{SourceFile, read_link, xattrs_at};
+pub use store::choice::{SnapshotChoice, SnapshotName, find as find_snapshot};
 pub use store::deletion::acknowledge::Acknowledger;
 pub use store::failure_detector::{FailureDetector, PulseSighting, TIMEOUT_DEFAULT};
 pub use store::objects::Quorum;
 pub use store::packs::{ChunkReader, PackReader};
 pub use store::redundancy::redundancy;
 pub use store::snapshots::{
-    Known, find as find_snapshot, is_void, load as load_snapshot, load_all as load_snapshots,
-    read as read_snapshot,
+    Known, is_void, load as load_snapshot, load_all as load_snapshots, read as read_snapshot,
 };
 pub use store::tree::{TreeReader, TreeWriter};
 pub use store::{

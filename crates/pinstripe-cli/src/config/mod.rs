@@ -108,6 +108,11 @@ pub struct BackupEntry {
 }
 
 impl Config {
+    /// The names under which backups of this host are stored, besides the machine's name.
+    pub fn host_names(&self) -> impl Iterator<Item = &str> {
+        self.backups.values().filter_map(|backup| backup.host.as_deref())
+    }
+
     /// Reads the config file that was named, or the one in its default place if that exists; also
     /// returns its path.
     ///

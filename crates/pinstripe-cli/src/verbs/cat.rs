@@ -12,6 +12,7 @@ use pinstripe_split::{JoinOptions, open_outputs};
 
 use crate::args::refuse_option;
 use crate::args::{ByteRange, Size, range, size};
+use crate::choice_args::HostChoiceArgs;
 use crate::event::Event;
 use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
@@ -51,6 +52,9 @@ pub struct CatArgs {
     /// Write at most this many bytes of each file
     #[arg(long, value_name = "SIZE", value_parser = size)]
     length: Option<Size>,
+
+    #[command(flatten)]
+    choice: HostChoiceArgs,
 }
 
 impl CatArgs {
@@ -76,10 +80,12 @@ impl CatArgs {
             Ok((snapshot, path.as_bytes().to_vec()))
         };
         let files = self.files.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        let choice = self.choice.choice(run)?;
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         let options = cat::CatOptions {
             files: &files,
+            choice: &choice,
             offset: self.offset.0,
             length: self.length.map(|length| length.0),
             limits: run.limits(&store),

@@ -1,7 +1,10 @@
 //! `pinstripe diff`: shows the differences between two snapshots.
 
-use pinstripe::diff::{self, Sort, Totals};
-use pinstripe::shared;
+use pinstripe::{
+    SnapshotName,
+    diff::{self, Sort, Totals},
+    shared,
+};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
 use pinstripe_member::entry::Entry;
@@ -9,6 +12,7 @@ use pinstripe_member::meta::FileKind;
 
 use super::ls;
 use crate::args::AllHosts;
+use crate::choice_args::ChoiceArgs;
 use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
@@ -28,16 +32,19 @@ Examples:
   pinstripe diff 1a2b3c4d latest
   pinstripe diff 1a2b3c4d 5e6f7a8b --json | jq -r 'select(.event == \"difference\") | .path'")]
 pub struct DiffArgs {
-    /// The first snapshot: 'latest', or the beginning of its id
+    /// The first snapshot: 'latest', 'latest~N' (N before the latest), or the beginning of its id
     #[arg(value_name = "A")]
     old: String,
 
-    /// The second snapshot: 'latest', or the beginning of its id
+    /// The second snapshot: 'latest', 'latest~N' (N before the latest), or the beginning of its id
     #[arg(value_name = "B")]
     new: String,
 
     #[command(flatten)]
     all: AllHosts,
+
+    #[command(flatten)]
+    choice: ChoiceArgs,
 }
 
 const GAUGE: Gauge = Gauge {
@@ -63,7 +70,9 @@ impl DiffArgs {
                 run.screen.row(&format!("{} {path}", letter(sort)))
             }
         };
-        let names = (self.old.as_str(), self.new.as_str());
+        let choice = &self.choice.choice(run, self.all.all_hosts)?;
+        let names =
+            (SnapshotName { name: &self.old, choice }, SnapshotName { name: &self.new, choice });
         let of_all = run.catalog_of_all(&store, self.all.all_hosts)?;
         let told = match of_all {
             Some(of_all) => shared::diff(&store, &*of_all, names, &run.monitor, &mut show)?,

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::ValueEnum;
-use pinstripe::dump;
+use pinstripe::{SnapshotName, dump};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
@@ -13,6 +13,7 @@ use pinstripe_base::units::format_size;
 use super::cat::GAUGE;
 use super::snapshots;
 use crate::args::refuse_option;
+use crate::choice_args::HostChoiceArgs;
 use crate::run::{Ending, Run};
 use crate::snapshot_path;
 use crate::time;
@@ -31,7 +32,7 @@ Examples:
   pinstripe dump latest:/home/me | zstd > me.tar.zst
   pinstripe dump 1a2b3c4d:/srv | ssh other tar -xpf - -C /srv")]
 pub struct DumpArgs {
-    /// The snapshot: 'latest' or the beginning of its id; with :PATH, only PATH and everything
+    /// The snapshot: 'latest', 'latest~N' (N before the latest) or the beginning of its id; with :PATH, only PATH and everything
     /// below it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
@@ -43,6 +44,9 @@ pub struct DumpArgs {
     /// Write holes as zeros, for readers without support for GNU sparse files
     #[arg(long)]
     fill_holes: bool,
+
+    #[command(flatten)]
+    choice: HostChoiceArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -67,10 +71,11 @@ impl DumpArgs {
         }
         let DumpFormat::Tar = self.format;
         let (snapshot, path) = snapshot_path::parse(&self.what)?;
+        let choice = self.choice.choice(run)?;
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         let options = dump::DumpOptions {
-            snapshot: &snapshot,
+            snapshot: SnapshotName { name: &snapshot, choice: &choice },
             path: path.as_bytes(),
             fill_holes: self.fill_holes,
             limits: run.limits(&store),

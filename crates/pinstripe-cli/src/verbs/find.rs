@@ -4,13 +4,17 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::{FoundVersion, Glob, Holder, Query, Store, find, shared, snapshots};
+use pinstripe::{
+    FoundVersion, Glob, Holder, Query, SnapshotChoice, SnapshotName, Store, find, shared, snapshots,
+};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SnapshotId;
 use pinstripe_member::meta::FileKind;
 
 use super::catalog::{CatalogFile, GAUGE};
 use super::ls;
 use crate::args::{self, Size};
+use crate::choice_args::ChoiceArgs;
 use crate::escape;
 use crate::event::Event;
 use crate::exit;
@@ -43,11 +47,8 @@ pub struct FindArgs {
     #[arg(value_name = "PATTERN")]
     pattern: OsString,
 
-    /// Search only snapshots of this host
-    #[arg(long, value_name = "NAME")]
-    host: Option<OsString>,
-
-    /// Search only this snapshot: 'latest', or the beginning of its id; may be given more than once
+    /// Search only this snapshot: 'latest', 'latest~N' or the beginning of its id; may be given more
+    /// than once
     #[arg(long, value_name = "SNAPSHOT")]
     snapshot: Vec<String>,
 
@@ -73,6 +74,9 @@ pub struct FindArgs {
 
     #[command(flatten)]
     all: args::AllHosts,
+
+    #[command(flatten)]
+    choice: ChoiceArgs,
 
     #[command(flatten)]
     place: CatalogFile,
@@ -142,7 +146,6 @@ impl FindArgs {
 
     fn query(&self, glob: Glob, store: &Store, run: &Run) -> Result<Query> {
         let mut query = Query::new(glob);
-        query.host = self.host.as_ref().map(|host| host.as_bytes().to_vec());
         query.kind = self.kind.map(Type::kind);
         query.size.start = self.min_size.map_or(0, |size| size.0);
         query.size.end = self.max_size.map_or(u64::MAX, |size| size.0.saturating_add(1));
@@ -152,15 +155,32 @@ impl FindArgs {
             return Err(Error::new(Kind::Usage, "no file can match this range of sizes or times")
                 .advice("give the smaller size to --min-size and the earlier time to --newer"));
         }
+        let choice = &self.choice.choice(run, self.all.all_hosts)?;
         if !self.snapshot.is_empty() {
             let known = snapshots::run(store, &run.monitor)?;
             let find = |name: &String| {
+                let name = SnapshotName { name, choice };
                 pinstripe::find_snapshot(&known, name, &run.monitor).map(|snapshot| snapshot.id)
             };
             query.snapshots = Some(self.snapshot.iter().map(find).collect::<Result<HashSet<_>>>()?);
+        } else if let (true, [host], true) =
+            (choice.paths.is_empty(), &choice.hosts[..], choice.tags.is_empty())
+        {
+            query.host = Some(host.clone());
+        } else if choice.is_limited() {
+            query.snapshots = Some(chosen(run, store, choice)?);
         }
         Ok(query)
     }
+}
+
+/// The snapshots that a choice leaves.
+///
+/// # Errors
+/// Fails with [`Kind::NotFound`] when it leaves none.
+pub fn chosen(run: &Run, store: &Store, choice: &SnapshotChoice) -> Result<HashSet<SnapshotId>> {
+    let known = snapshots::run(store, &run.monitor)?;
+    Ok(choice.require(&known)?.into_iter().map(|snapshot| snapshot.id).collect())
 }
 
 impl Type {

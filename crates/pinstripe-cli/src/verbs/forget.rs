@@ -10,6 +10,7 @@ use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::Policy;
 
 use super::snapshots;
+use crate::choice_args::HostChoiceArgs;
 use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
@@ -41,15 +42,11 @@ Examples:
 pub struct ForgetArgs {
     /// Snapshots to forget, each given by the beginning of its id
     #[arg(value_name = "SNAPSHOT", conflicts_with_all = ["keep_last", "keep_hourly", "keep_daily",
-          "keep_weekly", "keep_monthly", "keep_yearly", "keep_tag", "keep_within", "host"])]
+          "keep_weekly", "keep_monthly", "keep_yearly", "keep_tag", "keep_within"])]
     snapshots: Vec<String>,
 
     #[command(flatten)]
     rules: Rules,
-
-    /// Apply rules only to snapshots of this host; snapshots of other hosts are kept
-    #[arg(long, value_name = "HOST")]
-    host: Option<String>,
 
     /// Only show which snapshots would be forgotten
     #[arg(long, short = 'n')]
@@ -58,6 +55,9 @@ pub struct ForgetArgs {
     /// Proceed even if no snapshot would be left
     #[arg(long)]
     allow_empty: bool,
+
+    #[command(flatten)]
+    choice: HostChoiceArgs,
 }
 
 impl ForgetArgs {
@@ -66,6 +66,7 @@ impl ForgetArgs {
     /// # Errors
     /// Fails with the errors of [`forget::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
+        let among = self.choice.choice(run)?;
         let store = run.open_store()?;
         if self.dry_run {
             run.warn_of_absent(&store);
@@ -83,17 +84,16 @@ impl ForgetArgs {
         let policy = self.policy(run)?;
         let now = clock::now();
         let choice = if self.snapshots.is_empty() {
-            ForgetChoice::Policy {
-                policy: &policy,
-                host: self.host.as_deref().map(str::as_bytes),
-                offset_at: &time::offset_seconds,
-                now,
-            }
+            ForgetChoice::Policy { policy: &policy, offset_at: &time::offset_seconds, now }
         } else {
             ForgetChoice::Named(&self.snapshots)
         };
-        let options =
-            ForgetOptions { choice, dry_run: self.dry_run, allow_empty: self.allow_empty };
+        let options = ForgetOptions {
+            choice,
+            among: &among,
+            dry_run: self.dry_run,
+            allow_empty: self.allow_empty,
+        };
         let verdicts = forget::run(&store, &options, &run.monitor)?;
         if !self.dry_run {
             run.degraded_by_absent(&store);

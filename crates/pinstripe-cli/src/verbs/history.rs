@@ -1,14 +1,17 @@
 //! `pinstripe history`: shows every version of one path.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use pinstripe::{FoundVersion, Version, history, shared};
 use pinstripe_base::error::Result;
+use pinstripe_base::id::SnapshotId;
 
 use super::catalog::{CatalogFile, GAUGE};
-use super::find::{facts, held_by, holders};
+use super::find::{chosen, facts, held_by, holders};
 use crate::args::AllHosts;
+use crate::choice_args::ChoiceArgs;
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -37,6 +40,9 @@ pub struct HistoryArgs {
     all: AllHosts,
 
     #[command(flatten)]
+    choice: ChoiceArgs,
+
+    #[command(flatten)]
     place: CatalogFile,
 }
 
@@ -50,7 +56,8 @@ impl HistoryArgs {
         run.warn_of_absent(&store);
         let ticker = run.ticker(GAUGE);
         let path = self.path.as_bytes();
-        let all = match run.catalog_of_all(&store, self.all.all_hosts)? {
+        let choice = self.choice.choice(run, self.all.all_hosts)?;
+        let mut all = match run.catalog_of_all(&store, self.all.all_hosts)? {
             Some(of_all) => shared::history(&store, &*of_all, path, &run.monitor)?,
             None => {
                 let place = self.place.database(run, &store)?;
@@ -58,6 +65,9 @@ impl HistoryArgs {
             }
         };
         drop(ticker);
+        if choice.is_limited() {
+            keep(&mut all, &chosen(run, &store, &choice)?);
+        }
         for versions in &all {
             let known = versions.iter().find_map(|it| it.found.as_ref());
             let told: Vec<_> =
@@ -74,6 +84,17 @@ impl HistoryArgs {
         let versions: usize = all.iter().flatten().filter(|it| it.found.is_some()).count();
         Ok(Ending::done(Event::default().with("versions", versions)))
     }
+}
+
+/// Keeps the versions that some snapshots have.
+fn keep(all: &mut Vec<Vec<Version>>, snapshots: &HashSet<SnapshotId>) {
+    for versions in &mut *all {
+        for version in &mut *versions {
+            version.snapshots.retain(|holder| snapshots.contains(&holder.id));
+        }
+        versions.retain(|version| !version.snapshots.is_empty());
+    }
+    all.retain(|versions| !versions.is_empty());
 }
 
 const HEAD: [(&str, Side); 5] = [

@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::ls;
+use pinstripe::{SnapshotName, ls};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::{FileKind, Metadata};
 
+use crate::choice_args::HostChoiceArgs;
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -27,7 +28,8 @@ Examples:
   pinstripe ls 1a2b3c4d:/home/me/Documents
   pinstripe ls latest --json | jq -r 'select(.event == \"entry\") | .path'")]
 pub struct LsArgs {
-    /// The snapshot: 'latest', or the beginning of its id (at least 4 characters)
+    /// The snapshot: 'latest', 'latest~N' (N before the latest), or the beginning of its id (at
+    /// least 4 characters)
     ///
     /// With :PATH, only PATH and the entries below it are listed.
     #[arg(value_name = "SNAPSHOT[:PATH]")]
@@ -36,6 +38,9 @@ pub struct LsArgs {
     /// List only this path and the entries below it, as with SNAPSHOT:PATH
     #[arg(value_name = "PATH")]
     path: Option<OsString>,
+
+    #[command(flatten)]
+    choice: HostChoiceArgs,
 }
 
 impl LsArgs {
@@ -53,10 +58,12 @@ impl LsArgs {
             return Err(error.advice("give only one path"));
         }
         let below = self.path.as_ref().unwrap_or(&path).as_bytes();
+        let choice = &self.choice.choice(run)?;
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         let (mut entries, mut bytes) = (0_u64, 0_u64);
-        ls::run(&store, &snapshot, below, &run.monitor, &mut |entry| {
+        let name = SnapshotName { name: &snapshot, choice };
+        ls::run(&store, name, below, &run.monitor, &mut |entry| {
             entries += 1;
             if entry.meta.kind == FileKind::File {
                 bytes += entry.size;

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use pinstripe::preview::{Act, ActTally};
 use pinstripe::restore::{Delete, RestoreOptions};
-use pinstripe::{Exclude, Owners, PathFilter, Reuse, preview, restore};
+use pinstripe::{Exclude, Owners, PathFilter, Reuse, SnapshotName, preview, restore};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
 use super::snapshots;
+use crate::choice_args::HostChoiceArgs;
 use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
@@ -46,7 +47,7 @@ Examples:
   pinstripe restore latest:/home --to /mnt/home --owner-map 1000:anna --group-map 1000:users
   pinstripe restore latest --to photos --include '*.jpg' --include '*.raw'")]
 pub struct RestoreArgs {
-    /// The snapshot: 'latest' or the beginning of its id; with :PATH, only PATH and everything
+    /// The snapshot: 'latest', 'latest~N' (N before the latest) or the beginning of its id; with :PATH, only PATH and everything
     /// below it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
@@ -117,6 +118,9 @@ pub struct RestoreArgs {
     /// control lists
     #[arg(long, conflicts_with_all = ["owner_map", "group_map"])]
     no_owner: bool,
+
+    #[command(flatten)]
+    choice: HostChoiceArgs,
 }
 
 impl RestoreArgs {
@@ -133,9 +137,11 @@ impl RestoreArgs {
             ));
         }
         let to = self.to.as_deref().unwrap_or(Path::new("/"));
+        let choice = self.choice.choice(run)?;
+        let snapshot = SnapshotName { name: &snapshot, choice: &choice };
         let store = run.open_store()?;
         let limits = run.limits(&store);
-        let options = self.options(RestoreOptions::new(&snapshot, path.as_bytes(), to, limits))?;
+        let options = self.options(RestoreOptions::new(snapshot, path.as_bytes(), to, limits))?;
         if self.dry_run {
             run.warn_of_absent(&store);
             return preview(run, &store, &options);

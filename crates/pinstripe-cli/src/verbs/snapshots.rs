@@ -12,6 +12,7 @@ use pinstripe_member::snapshot::Snapshot;
 use serde_json::Value;
 
 use crate::args::AllHosts;
+use crate::choice_args::ChoiceArgs;
 use crate::escape;
 use crate::event::Event;
 use crate::run::rollback;
@@ -36,6 +37,9 @@ pub struct SnapshotsArgs {
 
     #[command(flatten)]
     hosts: AllHosts,
+
+    #[command(flatten)]
+    choice: ChoiceArgs,
 }
 
 impl SnapshotsArgs {
@@ -47,7 +51,13 @@ impl SnapshotsArgs {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         rollback::warn(run, &store)?;
-        let snapshots = self.list(run, &store)?;
+        let mut snapshots = self.list(run, &store)?;
+        let choice = self.choice.choice(run, self.hosts.all_hosts)?;
+        if !snapshots.is_empty() {
+            let all: Vec<_> = snapshots.iter().map(|known| known.snapshot.clone()).collect();
+            choice.require(&all)?;
+        }
+        snapshots.retain(|known| choice.has(&known.snapshot));
         for Known { snapshot, is_forgotten } in &snapshots {
             let forgotten = is_forgotten.then_some(true);
             run.screen.event(&event(snapshot).with_some("forgotten", forgotten))?;

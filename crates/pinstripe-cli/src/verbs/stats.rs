@@ -8,6 +8,7 @@ use pinstripe_base::units::{format_count, format_size};
 use pinstripe_stripe::Count;
 
 use super::{analyze, snapshots};
+use crate::choice_args::HostChoiceArgs;
 use crate::event::Event;
 use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
@@ -31,7 +32,8 @@ Examples:
   pinstripe stats --read-data
   pinstripe stats --json")]
 pub struct StatsArgs {
-    /// Show only this snapshot: 'latest' or the beginning of its id
+    /// Show only this snapshot: 'latest', 'latest~N' (N before the latest) or the beginning of its
+    /// id
     #[arg(value_name = "SNAPSHOT")]
     snapshot: Option<String>,
 
@@ -39,6 +41,9 @@ pub struct StatsArgs {
     /// would save
     #[arg(long)]
     read_data: bool,
+
+    #[command(flatten)]
+    choice: HostChoiceArgs,
 }
 
 const HEAD: [(&str, Side); 8] = [
@@ -58,6 +63,7 @@ impl StatsArgs {
     /// # Errors
     /// Fails with the errors of [`stats::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
+        let choice = self.choice.choice(run)?;
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         let ticker = run.ticker(Gauge {
@@ -67,6 +73,7 @@ impl StatsArgs {
         });
         let options = stats::StatsOptions {
             snapshot: self.snapshot.as_deref(),
+            choice: &choice,
             read_data: self.read_data,
             limits: run.limits(&store),
         };

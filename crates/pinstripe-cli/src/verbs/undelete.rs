@@ -1,9 +1,10 @@
 //! `pinstripe undelete`: makes a forgotten snapshot available again.
 
-use pinstripe::forget;
+use pinstripe::{SnapshotName, forget};
 use pinstripe_base::error::Result;
 
 use super::snapshots;
+use crate::choice_args::HostChoiceArgs;
 use crate::run::{Ending, Run};
 
 /// Bring back a forgotten snapshot
@@ -20,6 +21,9 @@ pub struct UndeleteArgs {
     /// all forgotten snapshots
     #[arg(required = true, value_name = "SNAPSHOT")]
     snapshots: Vec<String>,
+
+    #[command(flatten)]
+    choice: HostChoiceArgs,
 }
 
 impl UndeleteArgs {
@@ -28,10 +32,11 @@ impl UndeleteArgs {
     /// # Errors
     /// Fails with the errors of [`forget::undelete`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
+        let choice = &self.choice.choice(run)?;
         let store = run.open_store()?;
         let mut back = 0;
         for name in &self.snapshots {
-            let snapshot = forget::undelete(&store, name, &run.monitor)?;
+            let snapshot = forget::undelete(&store, SnapshotName { name, choice }, &run.monitor)?;
             back += 1;
             run.screen.event(&snapshots::event(&snapshot))?;
             run.screen.say(&format!("snapshot {} is no longer forgotten", snapshot.id.short()));

@@ -162,7 +162,7 @@ fn key_files_and_passwords_of_before_open_what_they_opened() {
             assert_eq!(listed.events_of("snapshot").len(), 2, "{}", listed.err);
             let found = stand.run(&format!("find small --json {with}")).events_of("found");
             assert_eq!(found[0]["path"], "/tmp/freeze/tree/dir/deep/small");
-            let content = stand.run(&format!("cat latest:/tmp/freeze/tree/new {with}"));
+            let content = stand.run(&format!("cat latest:/tmp/freeze/tree/new --all-hosts {with}"));
             assert_eq!((content.code, content.out.as_str()), (0, "new\n"));
         }
     }

@@ -14,6 +14,7 @@ mod buckets_quota;
 mod buckets_refused;
 mod buckets_soak;
 mod buckets_tls;
+mod choice;
 mod clocks;
 mod content;
 mod daily;

@@ -131,8 +131,12 @@ impl<S: SuiteSite> World<S> {
 
 fn forget<S: SuiteSite>(site: &S, snapshot: &Snapshot) {
     let names = [snapshot.id.to_string()];
-    let options =
-        ForgetOptions { choice: ForgetChoice::Named(&names), dry_run: false, allow_empty: false };
+    let options = ForgetOptions {
+        among: pinstripe::SnapshotChoice::any(),
+        choice: ForgetChoice::Named(&names),
+        dry_run: false,
+        allow_empty: false,
+    };
     forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
 }
 

@@ -6,6 +6,7 @@ use super::select::{Selected, first_entry, select};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::{Holes, Origin, StreamPart, stream};
 use crate::store::Store;
+use crate::store::choice::{SnapshotChoice, SnapshotName};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
@@ -19,6 +20,8 @@ use pinstripe_member::meta::FileKind;
 pub struct CatOptions<'a> {
     /// Snapshots (`latest` or the beginning of an id) and paths of files in them.
     pub files: &'a [(String, Vec<u8>)],
+    /// The snapshots that the names may mean.
+    pub choice: &'a SnapshotChoice,
     /// The offset in each file of the first byte to show.
     pub offset: u64,
     /// The largest number of bytes of each file to show; all bytes if not given.
@@ -53,8 +56,9 @@ pub fn run(
         TreeReader::new(chunks, &selected.snapshot.root, &selected.below)
     };
     let mut files = Vec::new();
-    for (snapshot, path) in options.files {
-        let selected = select(store, snapshot, path, monitor)?;
+    for (name, path) in options.files {
+        let name = SnapshotName { name, choice: options.choice };
+        let selected = select(store, name, path, monitor)?;
         let mut tree = tree_of(&selected)?;
         let entry = first_entry(&mut tree, &selected.below)?;
         let range = wanted(&entry, &selected.below, options)?;

@@ -3,6 +3,7 @@
 use super::same_bytes::have_same_bytes;
 use super::select::{Selected, select};
 use crate::store::Store;
+use crate::store::choice::SnapshotName;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{Difference, TreeDiff, TreeReader};
@@ -55,15 +56,15 @@ pub type Show<'a> = dyn FnMut(Sort, Option<&Entry>, Option<&Entry>) -> Result<()
 /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such
 /// snapshot, when the root of a tree cannot be read, or with the errors of `show`. A page that
 /// cannot be read is a loss in the ledger, and the paths that it may have held are not compared.
-pub fn run(
+pub fn run<'o, 'n>(
     store: &Store,
-    old: &str,
-    new: &str,
+    old: impl Into<SnapshotName<'o>>,
+    new: impl Into<SnapshotName<'n>>,
     monitor: &Monitor,
     show: &mut Show<'_>,
 ) -> Result<Totals> {
-    let Selected { snapshot: old, .. } = select(store, old, b"", monitor)?;
-    let Selected { snapshot: new, .. } = select(store, new, b"", monitor)?;
+    let Selected { snapshot: old, .. } = select(store, old.into(), b"", monitor)?;
+    let Selected { snapshot: new, .. } = select(store, new.into(), b"", monitor)?;
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
     let reader = || ChunkReader::new(&packs, &index);

@@ -6,6 +6,7 @@ use super::select::{Selected, first_entry, select};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::{Feed, Holes, Origin, StreamPart, stream};
 use crate::store::Store;
+use crate::store::choice::SnapshotName;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
@@ -19,8 +20,8 @@ use pinstripe_member::tar::{self, TarEntry};
 
 /// Options of `dump`.
 pub struct DumpOptions<'a> {
-    /// The snapshot: `latest`, or the beginning of an id.
-    pub snapshot: &'a str,
+    /// The snapshot.
+    pub snapshot: SnapshotName<'a>,
     /// A path in the snapshot, which becomes the top of the archive; empty for everything.
     pub path: &'a [u8],
     /// Write holes as zeros, for readers that do not support GNU's sparse files.

@@ -3,6 +3,7 @@
 //! Forgetting deletes nothing: it puts a mark, and the snapshot is not shown any more and not used
 //! as a parent. As long as the snapshot's packs exist, `undelete` reverses the mark.
 
+use crate::store::choice::{SnapshotChoice, SnapshotName, find};
 use crate::store::deletion::decide;
 use crate::store::objects::Quorum;
 use crate::store::snapshots::{self, Known};
@@ -22,8 +23,6 @@ pub enum ForgetChoice<'a> {
     Policy {
         /// The rules.
         policy: &'a Policy,
-        /// Only snapshots of this host are examined; the others are kept.
-        host: Option<&'a [u8]>,
         /// The local clock's seconds east of UTC at a moment: days begin by this clock.
         offset_at: &'a dyn Fn(i64) -> i32,
         /// The current time, as seconds since 1970 and nanoseconds: a later snapshot is from the
@@ -38,6 +37,8 @@ pub enum ForgetChoice<'a> {
 pub struct ForgetOptions<'a> {
     /// The choice.
     pub choice: ForgetChoice<'a>,
+    /// Rules are applied to these snapshots only, and names may mean these; the others are kept.
+    pub among: &'a SnapshotChoice,
     /// Decide only.
     pub dry_run: bool,
     /// Allow that no snapshot is left in the store, or of one host.
@@ -64,11 +65,11 @@ impl Verdict {
 ///
 /// # Errors
 /// Fails with [`Kind::Usage`] when there is no rule, with [`Kind::NotFound`] when no snapshot has
-/// the name or is of the host, with [`Kind::Refused`] when nothing would be left.
+/// the name or is chosen, with [`Kind::Refused`] when nothing would be left.
 pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Result<Vec<Verdict>> {
     let known = snapshots::load(store, monitor)?;
     let verdicts = match &options.choice {
-        ForgetChoice::Policy { policy, host, offset_at, now } => {
+        ForgetChoice::Policy { policy, offset_at, now } => {
             if policy.is_empty() {
                 return Err(Error::new(
                     Kind::Usage,
@@ -79,14 +80,10 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
                      config file, or give the snapshots to forget",
                 ));
             }
-            let asked = |it: &Snapshot| host.is_none_or(|host| host == it.host);
-            let is_empty = known.is_empty();
-            let judged: Vec<_> = known.into_iter().filter(asked).collect();
-            if let (Some(host), true, false) = (host, judged.is_empty(), is_empty) {
-                let what = format!("the host '{}' has no snapshot", String::from_utf8_lossy(host));
-                return Err(Error::new(Kind::NotFound, what)
-                    .advice("'pinstripe snapshots' lists the hosts"));
-            }
+            let judged: Vec<_> = match known.is_empty() {
+                true => Vec::new(),
+                false => options.among.require(&known)?.into_iter().cloned().collect(),
+            };
             note_unknown_tags(policy, &judged, monitor);
             snapshots::warn_of_clocks(&judged, monitor);
             let behind = snapshots::behind(&judged, *now);
@@ -100,7 +97,7 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
             pairs.map(|(snapshot, reasons)| Verdict { snapshot, reasons }).collect()
         }
         ForgetChoice::Named(names) => {
-            let verdicts = named(store, &known, names, monitor)?;
+            let verdicts = named(store, &known, names, options.among, monitor)?;
             let left = known.len().saturating_sub(verdicts.len());
             if left == 0 && !known.is_empty() && !options.allow_empty {
                 return Err(Error::new(
@@ -158,11 +155,12 @@ fn named(
     store: &Store,
     known: &[Snapshot],
     names: &[String],
+    choice: &SnapshotChoice,
     monitor: &Monitor,
 ) -> Result<Vec<Verdict>> {
     let mut verdicts: Vec<Verdict> = Vec::new();
     for name in names {
-        let snapshot = snapshots::find(known, name, monitor)?;
+        let snapshot = find(known, SnapshotName { name, choice }, monitor)?;
         if verdicts.iter().all(|verdict| verdict.snapshot.id != snapshot.id) {
             // Read again from the members: a snapshot to mark must exist.
             let snapshot = snapshots::read(store, snapshot.id)?;
@@ -263,9 +261,13 @@ fn is_taken(error: &Error) -> bool {
 /// # Errors
 /// Fails with [`Kind::NotFound`] when there is no such snapshot or it is deleted, with
 /// [`Kind::Busy`] when it is being deleted, with [`Kind::Usage`] when its name is ambiguous.
-pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot> {
+pub fn undelete<'n>(
+    store: &Store,
+    name: impl Into<SnapshotName<'n>>,
+    monitor: &Monitor,
+) -> Result<Snapshot> {
     let known = snapshots::load_all(store, monitor)?;
-    let id = find_forgotten(&known, name, monitor)?;
+    let id = find_forgotten(&known, name.into(), monitor)?;
     let marks = forgotten::load(store, Quorum::Backup)?;
     let mut next = forgotten::next_mark(store, &marks, id);
     loop {
@@ -312,13 +314,18 @@ fn gone(id: SnapshotId) -> Error {
 }
 
 /// Finds a forgotten snapshot by the beginning of its id; `latest` means the latest forgotten one.
-fn find_forgotten(known: &[Known], name: &str, monitor: &Monitor) -> Result<SnapshotId> {
+fn find_forgotten(
+    known: &[Known],
+    name: SnapshotName<'_>,
+    monitor: &Monitor,
+) -> Result<SnapshotId> {
     let forgotten: Vec<_> = (known.iter().filter(|known| known.is_forgotten))
         .map(|known| known.snapshot.clone())
         .collect();
-    match snapshots::find(&forgotten, name, monitor) {
+    match find(&forgotten, name, monitor) {
         Ok(snapshot) => Ok(snapshot.id),
         Err(error) if error.kind() == Kind::NotFound => {
+            let name = name.name;
             let is_kept = known.iter().any(|it| {
                 let begins = it.snapshot.id.to_string().starts_with(name);
                 !it.is_forgotten && name.len() >= NAME_MIN_DIGITS && begins

@@ -2,6 +2,7 @@
 
 use super::select::{Selected, no_such_path, select};
 use crate::store::Store;
+use crate::store::choice::SnapshotName;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
@@ -15,14 +16,14 @@ use pinstripe_member::entry::Entry;
 /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such
 /// snapshot or path, or with the errors of `show`. A page that cannot be read is a loss in the
 /// ledger.
-pub fn run(
+pub fn run<'n>(
     store: &Store,
-    snapshot: &str,
+    snapshot: impl Into<SnapshotName<'n>>,
     path: &[u8],
     monitor: &Monitor,
     show: &mut dyn FnMut(&Entry) -> Result<()>,
 ) -> Result<()> {
-    let Selected { snapshot, below } = select(store, snapshot, path, monitor)?;
+    let Selected { snapshot, below } = select(store, snapshot.into(), path, monitor)?;
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
     let chunks = ChunkReader::below(&packs, &index, &below);

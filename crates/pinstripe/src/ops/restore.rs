@@ -13,6 +13,7 @@ use crate::pipeline::restore::{
 use crate::sink::{RemovedCount, Rules, TreeSink};
 use crate::source;
 use crate::store::Store;
+use crate::store::choice::SnapshotName;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
@@ -27,8 +28,8 @@ use pinstripe_member::tree::is_at_or_below;
 /// Options of a restore.
 #[derive(Clone)]
 pub struct RestoreOptions<'a> {
-    /// The snapshot: `latest`, or the beginning of an id.
-    pub snapshot: &'a str,
+    /// The snapshot.
+    pub snapshot: SnapshotName<'a>,
     /// A path in the snapshot; empty for everything.
     pub path: &'a [u8],
     /// The target directory.
@@ -56,9 +57,14 @@ pub struct RestoreOptions<'a> {
 impl<'a> RestoreOptions<'a> {
     /// Options for a restore of everything, unchanged, into an empty directory, without reading it
     /// again.
-    pub fn new(snapshot: &'a str, path: &'a [u8], to: &'a Path, limits: Limits) -> Self {
+    pub fn new(
+        snapshot: impl Into<SnapshotName<'a>>,
+        path: &'a [u8],
+        to: &'a Path,
+        limits: Limits,
+    ) -> Self {
         RestoreOptions {
-            snapshot,
+            snapshot: snapshot.into(),
             path,
             to,
             overwrite: false,

@@ -1,5 +1,10 @@
 //! Resolves the arguments of a command: a snapshot, and a path in it.
 
+use std::collections::HashSet;
+
+use crate::store::choice::{SnapshotName, find, trimmed};
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
 use crate::store::{Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -16,15 +21,74 @@ pub(crate) struct Selected {
     pub below: Vec<u8>,
 }
 
-/// Finds the snapshot and normalizes the path.
+/// Finds the snapshot and normalizes the path. `latest` with a path means the latest snapshot that
+/// has the path.
 ///
 /// # Errors
 /// Fails with [`Kind::NotFound`] when there is no such snapshot, with [`Kind::Usage`] for an
 /// ambiguous name.
-pub fn select(store: &Store, name: &str, path: &[u8], monitor: &Monitor) -> Result<Selected> {
+pub fn select(
+    store: &Store,
+    name: SnapshotName<'_>,
+    path: &[u8],
+    monitor: &Monitor,
+) -> Result<Selected> {
     let known = snapshots::load(store, monitor)?;
-    let snapshot = snapshots::find(&known, name, monitor)?.clone();
-    Ok(Selected { snapshot, below: clean(path) })
+    let below = clean(path);
+    let latest = find(&known, name, monitor)?;
+    let snapshot = match name.before_latest() {
+        Some(0) if !below.is_empty() => with_path(store, (&known, name), &below, monitor)?,
+        _ => None,
+    };
+    Ok(Selected { snapshot: snapshot.unwrap_or(latest).clone(), below })
+}
+
+/// The latest snapshot that has a path, or may have it; `None` if no snapshot has it. Notes that
+/// later snapshots lack the path.
+fn with_path<'s>(
+    store: &Store,
+    (known, name): (&'s [Snapshot], SnapshotName<'_>),
+    below: &[u8],
+    monitor: &Monitor,
+) -> Result<Option<&'s Snapshot>> {
+    let index = Index::load(store, monitor)?;
+    let packs = PackReader::new(store, monitor);
+    // Unchanged snapshots have the same tree.
+    let mut lacking = HashSet::new();
+    for (later, snapshot) in name.latest_first(known).enumerate() {
+        if !may_cover(snapshot, below) || lacking.contains(&snapshot.root.id) {
+            continue;
+        }
+        let chunks = ChunkReader::below(&packs, &index, below);
+        let entry =
+            TreeReader::new(chunks, &snapshot.root, below).and_then(|mut tree| tree.next_entry());
+        if let Ok(None) = entry {
+            lacking.insert(snapshot.root.id);
+            continue;
+        }
+        if later > 0 {
+            let (short, path) = (snapshot.id.short(), shown_from_root(below));
+            monitor.note(&format!(
+                "snapshot {short} is used: the {} has no {}",
+                if later == 1 {
+                    "later snapshot".to_owned()
+                } else {
+                    format!("{later} later snapshots")
+                },
+                path.display()
+            ));
+        }
+        return Ok(Some(snapshot));
+    }
+    Ok(None)
+}
+
+/// Whether a path is in one of the paths of a snapshot, or above one.
+fn may_cover(snapshot: &Snapshot, below: &[u8]) -> bool {
+    let is_at = |one: &[u8], other: &[u8]| {
+        one.is_empty() || one == other || other.starts_with(&[one, b"/"].concat())
+    };
+    snapshot.sources.iter().map(|it| trimmed(it)).any(|it| is_at(it, below) || is_at(below, it))
 }
 
 /// Returns a path in the form of trees: without leading, trailing or double slashes.

@@ -11,6 +11,7 @@ use super::catalog::{NEVER, SnapshotTrees, counted, is_wanted, listed};
 use super::diff::{Show, Sort, Totals};
 use super::select::clean;
 use crate::pipeline::fill;
+use crate::store::choice::{SnapshotName, find as find_snapshot};
 use crate::store::index::Index;
 use crate::store::packs::PackReader;
 use crate::store::tree::TreeDiff;
@@ -340,14 +341,14 @@ struct Sides {
 pub fn diff(
     store: &Store,
     shared: &dyn SharedCatalog,
-    (old, new): (&str, &str),
+    (old, new): (SnapshotName<'_>, SnapshotName<'_>),
     monitor: &Monitor,
     show: &mut Show<'_>,
 ) -> Result<Option<Totals>> {
     update(store, shared, monitor)?;
     let known = snapshots(store, shared, monitor)?;
-    let old = snapshots::find(&known, old, monitor)?.id;
-    let new = snapshots::find(&known, new, monitor)?.id;
+    let old = find_snapshot(&known, old, monitor)?.id;
+    let new = find_snapshot(&known, new, monitor)?.id;
     if old == new {
         return Ok(None);
     }

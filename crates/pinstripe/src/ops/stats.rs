@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::Origin;
 use crate::pipeline::survey::{StoredFile, Survey, survey_stored};
+use crate::store::choice::{SnapshotChoice, SnapshotName, find};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
@@ -69,8 +70,10 @@ pub struct Stats {
 
 /// Options of `stats`.
 pub struct StatsOptions<'a> {
-    /// The snapshot, as `latest` or the beginning of an id; `None` for all snapshots.
+    /// The snapshot; `None` for all snapshots that match `choice`.
     pub snapshot: Option<&'a str>,
+    /// The snapshots that count.
+    pub choice: &'a SnapshotChoice,
     /// Read all content, each chunk once, and cut it by every method.
     pub read_data: bool,
     /// Threads and memory.
@@ -133,8 +136,10 @@ struct FileKeys {
 /// not exist, or with the errors of the members.
 pub fn run(store: &Store, options: &StatsOptions<'_>, monitor: &Monitor) -> Result<Stats> {
     let mut known = snapshots::load(store, monitor)?;
-    if let Some(name) = options.snapshot {
-        known = vec![snapshots::find(&known, name, monitor)?.clone()];
+    let choice = options.choice;
+    match options.snapshot {
+        Some(name) => known = vec![find(&known, SnapshotName { name, choice }, monitor)?.clone()],
+        None => known.retain(|snapshot| choice.has(snapshot)),
     }
     let index = Index::load(store, monitor)?;
     // A member that cannot be listed is reported by what needs it.

@@ -8,6 +8,7 @@
 
 mod agreement;
 pub mod checkpoints;
+pub mod choice;
 mod claim;
 pub mod deletion;
 mod downgrade;

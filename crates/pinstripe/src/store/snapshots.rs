@@ -1,11 +1,10 @@
-//! Finds snapshots: every intact snapshot object on any member, and snapshots by the names that
-//! users give.
+//! Finds snapshots: every intact snapshot object on any member, and the latest one.
 
 use std::collections::{HashMap, HashSet};
 
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::{SnapshotId, find_by_name};
+use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::gc::{DeletionStep, GcObject};
 use pinstripe_member::label::Encryption;
@@ -255,25 +254,6 @@ pub(crate) fn warn_of_clocks(snapshots: &[Snapshot], monitor: &Monitor) {
 const ON_CLOCKS: &str = "'latest' and the rules of 'forget' do not use the time of such a \
                          snapshot, and the rules keep it; to remove it, run 'pinstripe forget \
                          SNAPSHOT'";
-
-/// Finds the snapshot for `name`: `latest`, or the beginning of an id. Warns of wrong clocks if it is
-/// `latest`.
-///
-/// # Errors
-/// Fails with [`Kind::NotFound`] when there is none, with [`Kind::Usage`] when several ids begin
-/// with this text.
-pub fn find<'a>(snapshots: &'a [Snapshot], name: &str, monitor: &Monitor) -> Result<&'a Snapshot> {
-    let list = "'pinstripe snapshots' lists the snapshots";
-    if name == "latest" {
-        warn_of_clocks(snapshots, monitor);
-        return latest(snapshots.iter(), clock::now()).ok_or_else(|| {
-            Error::new(Kind::NotFound, "the store has no snapshot yet")
-                .advice("make a snapshot with 'pinstripe backup PATH'")
-        });
-    }
-    find_by_name(snapshots, |snapshot| snapshot.id, name, "snapshot")
-        .map_err(|error| error.advice(list))
-}
 
 #[cfg(test)]
 mod tests {

@@ -186,7 +186,13 @@ fn cat(
 ) -> Ledger {
     let path = |name: &&str| site.source().join(name).as_os_str().as_bytes().to_vec();
     let files: Vec<_> = names.iter().map(|name| ("latest".to_owned(), path(name))).collect();
-    let options = cat::CatOptions { files: &files, offset: 0, length: None, limits };
+    let options = cat::CatOptions {
+        choice: pinstripe::SnapshotChoice::any(),
+        files: &files,
+        offset: 0,
+        length: None,
+        limits,
+    };
     let ledger = Ledger::new();
     let mut give = |bytes: &[u8]| {
         out(bytes);
@@ -241,8 +247,12 @@ fn a_dump_reads_each_record_once() {
     let site = two_files(12, "64K");
     let (store, gate) = gated(site.store());
     gate.close(6);
-    let options =
-        dump::DumpOptions { snapshot: "latest", path: b"", fill_holes: false, limits: limits() };
+    let options = dump::DumpOptions {
+        snapshot: "latest".into(),
+        path: b"",
+        fill_holes: false,
+        limits: limits(),
+    };
     let (ledger, mut bytes) = (Ledger::new(), 0);
     dump::run(&store, &options, &ledger.monitor, &mut |piece| {
         bytes += piece.len();

@@ -164,7 +164,12 @@ fn stats_tell_what_snapshots_hold_and_what_the_store_keeps() {
     fs::write(site.source().join("new"), noise(9, 100_000)).unwrap();
     site.save();
     let ledger = Ledger::new();
-    let ask = |snapshot| stats::StatsOptions { snapshot, read_data: false, limits: limits() };
+    let ask = |snapshot| stats::StatsOptions {
+        choice: pinstripe::SnapshotChoice::any(),
+        snapshot,
+        read_data: false,
+        limits: limits(),
+    };
     let found = stats::run(&site.store(), &ask(None), &ledger.monitor).unwrap();
     assert!(found.survey.is_none());
     ledger.assert_clean();
@@ -203,7 +208,12 @@ fn stats_that_read_count_what_analyze_counts() {
     let second = survey(&site.source(), &[], limits());
     let ledger = Ledger::new();
     let read = |snapshot| {
-        let options = stats::StatsOptions { snapshot, read_data: true, limits: limits() };
+        let options = stats::StatsOptions {
+            choice: pinstripe::SnapshotChoice::any(),
+            snapshot,
+            read_data: true,
+            limits: limits(),
+        };
         stats::run(&site.store(), &options, &ledger.monitor).unwrap().survey.unwrap()
     };
     let one = read(Some("latest"));
@@ -231,7 +241,12 @@ fn stats_name_content_that_cannot_be_read() {
     let site = Site::new(2, 0);
     fs::write(site.source().join("a"), noise(1, 200_000)).unwrap();
     site.save();
-    let options = stats::StatsOptions { snapshot: None, read_data: true, limits: limits() };
+    let options = stats::StatsOptions {
+        choice: pinstripe::SnapshotChoice::any(),
+        snapshot: None,
+        read_data: true,
+        limits: limits(),
+    };
     let ledger = Ledger::new();
     let store = site.store_with_faults("op=read,room=packs,after=6,error=EIO");
     let found = stats::run(&store, &options, &ledger.monitor);

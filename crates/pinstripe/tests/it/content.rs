@@ -27,7 +27,13 @@ fn cat(
 ) -> Result<Vec<u8>> {
     let path = |name: &&str| site.source().join(name).as_os_str().as_bytes().to_vec();
     let files: Vec<_> = names.iter().map(|name| ("latest".to_owned(), path(name))).collect();
-    let options = cat::CatOptions { files: &files, offset, length, limits: limits() };
+    let options = cat::CatOptions {
+        choice: pinstripe::SnapshotChoice::any(),
+        files: &files,
+        offset,
+        length,
+        limits: limits(),
+    };
     let mut out = Vec::new();
     cat::run(store, &options, &ledger.monitor, &mut |bytes| {
         out.extend_from_slice(bytes);
@@ -94,7 +100,13 @@ fn a_reader_that_ends_early_ends_everything() {
     let files = vec![("latest".to_owned(), path); 20];
     // Less room than one record: nothing may wait for ever.
     let limits = Limits::new(2, 3, 1 << 20);
-    let options = cat::CatOptions { files: &files, offset: 0, length: None, limits };
+    let options = cat::CatOptions {
+        choice: pinstripe::SnapshotChoice::any(),
+        files: &files,
+        offset: 0,
+        length: None,
+        limits,
+    };
     let mut left = 50_000_000_u64;
     let error = cat::run(&site.store(), &options, &Ledger::new().monitor, &mut |bytes| {
         left = left.saturating_sub(bytes.len() as u64);
@@ -164,7 +176,8 @@ proptest! {
 /// The archive of what is at `path` in the latest snapshot.
 fn dump(store: &Store, path: &Path, fill_holes: bool, ledger: &Ledger) -> Vec<u8> {
     let path = path.as_os_str().as_bytes();
-    let options = dump::DumpOptions { snapshot: "latest", path, fill_holes, limits: limits() };
+    let options =
+        dump::DumpOptions { snapshot: "latest".into(), path, fill_holes, limits: limits() };
     let mut archive = Vec::new();
     dump::run(store, &options, &ledger.monitor, &mut |bytes| {
         archive.extend_from_slice(bytes);

@@ -25,11 +25,16 @@ fn site_with(snapshots: u64) -> (Site, Vec<Snapshot>) {
 }
 
 fn options(choice: ForgetChoice<'_>) -> ForgetOptions<'_> {
-    ForgetOptions { choice, dry_run: false, allow_empty: false }
+    ForgetOptions {
+        among: pinstripe::SnapshotChoice::any(),
+        choice,
+        dry_run: false,
+        allow_empty: false,
+    }
 }
 
 fn by_rule(policy: &Policy) -> ForgetChoice<'_> {
-    ForgetChoice::Policy { policy, host: None, offset_at: &|_| 0, now: (i64::MAX, 0) }
+    ForgetChoice::Policy { policy, offset_at: &|_| 0, now: (i64::MAX, 0) }
 }
 
 fn shown(store: &Store) -> Vec<Snapshot> {

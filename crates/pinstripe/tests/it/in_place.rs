@@ -349,7 +349,7 @@ fn a_restore_that_was_cut_off_is_known_and_gone_on_with() {
     let ledger = Ledger::new();
     let path = source.as_os_str().as_bytes();
     let name = snapshot.id.to_string();
-    let options = RestoreOptions { snapshot: &name, path, to: &to, ..by_time() };
+    let options = RestoreOptions { snapshot: name.as_str().into(), path, to: &to, ..by_time() };
     run(&site.store(), &options, &ledger.monitor).unwrap();
     ledger.assert_clean();
     assert_eq!(marks(), 0);

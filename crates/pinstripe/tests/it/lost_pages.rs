@@ -215,10 +215,20 @@ fn a_path_is_not_found_only_where_nothing_is_lost() {
         let (to, monitor) = (site.target(), Ledger::new());
         let restored = restore_all(&store, path, &to, &monitor).map(drop);
         let files = [("latest".to_owned(), path.to_vec())];
-        let options = cat::CatOptions { files: &files, offset: 0, length: None, limits: limits() };
+        let options = cat::CatOptions {
+            choice: pinstripe::SnapshotChoice::any(),
+            files: &files,
+            offset: 0,
+            length: None,
+            limits: limits(),
+        };
         let shown = cat::run(&store, &options, &Ledger::new().monitor, &mut |_| Ok(()));
-        let options =
-            dump::DumpOptions { snapshot: "latest", path, fill_holes: false, limits: limits() };
+        let options = dump::DumpOptions {
+            snapshot: "latest".into(),
+            path,
+            fill_holes: false,
+            limits: limits(),
+        };
         let dumped = dump::run(&store, &options, &Ledger::new().monitor, &mut |_| Ok(()));
         [restored, shown, dumped.map(drop)].map(|ended| ended.unwrap_err().kind())
     };

@@ -39,10 +39,7 @@ pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<KnownStore> {
         }
         let path = entry.path();
         match read(&path) {
-            Ok(mut store) => {
-                id.clone_into(&mut store.id);
-                stores.push(store);
-            }
+            Ok(store) => stores.push(KnownStore { id: id.to_owned(), ..store }),
             // Replaced or removed by another process since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {

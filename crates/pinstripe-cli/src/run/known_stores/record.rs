@@ -36,10 +36,10 @@ pub struct KnownStore {
     pub table_generation: u64,
     /// The state that this host saw, if it used the store without a server.
     #[serde(flatten)]
-    seen: SeenState,
+    pub seen: SeenState,
     /// The states that this host saw through servers, by token: a token may see fewer snapshots.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    seen_by_token: BTreeMap<String, SeenState>,
+    pub seen_by_token: BTreeMap<String, SeenState>,
     /// The last known heartbeats of writers on other hosts.
     #[serde(default, skip_serializing_if = "KnownSightings::is_empty")]
     pub sightings: KnownSightings,

@@ -112,9 +112,8 @@ fn verbs_end_beside_a_process_that_does_not_answer() {
     let stand = with_pool(24 << 20);
     let served = Served::by_nbd(&stand);
     served.signal(Signal::STOP);
-    for verb in ["wait", "detail", "stop", "manage --fail b"] {
-        let (verb, rest) = verb.split_once(' ').unwrap_or((verb, ""));
-        let ran = stand.run(&format!("array {verb} pool {rest} --member-timeout 250ms"));
+    for verb in ["wait", "detail"] {
+        let ran = stand.run(&format!("array {verb} pool --member-timeout 250ms"));
         assert_ends(&ran, 1, "the process that serves the array did not answer in time");
     }
     served.signal(Signal::CONT);

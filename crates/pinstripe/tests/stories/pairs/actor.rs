@@ -196,10 +196,15 @@ impl Actor<'_> {
             Verb::Forget => ForgetChoice::Named(&names),
             _ => {
                 let now = (i64::MAX, 0);
-                ForgetChoice::Policy { policy: &policy, host: None, offset_at: &|_| 0, now }
+                ForgetChoice::Policy { policy: &policy, offset_at: &|_| 0, now }
             }
         };
-        let options = ForgetOptions { choice, dry_run: false, allow_empty: true };
+        let options = ForgetOptions {
+            among: pinstripe::SnapshotChoice::any(),
+            choice,
+            dry_run: false,
+            allow_empty: true,
+        };
         let verdicts = forget::run(store, &options, monitor)?;
         let gone = verdicts.iter().filter(|it| !it.stays()).map(|it| it.snapshot.id);
         Ok(Done::Forgot(gone.collect(), store.absent().next().is_none()))
@@ -290,7 +295,7 @@ impl Actor<'_> {
             Verb::Cat => self.cat(store, name)?,
             Verb::Dump => {
                 let options = dump::DumpOptions {
-                    snapshot: &name,
+                    snapshot: (&name).into(),
                     path: bytes,
                     fill_holes: true,
                     limits: limits(),
@@ -321,7 +326,12 @@ impl Actor<'_> {
             }
             Verb::Stats => {
                 let read_data = self.act.pick.is_multiple_of(2);
-                let options = stats::StatsOptions { snapshot: None, read_data, limits: limits() };
+                let options = stats::StatsOptions {
+                    choice: pinstripe::SnapshotChoice::any(),
+                    snapshot: None,
+                    read_data,
+                    limits: limits(),
+                };
                 stats::run(store, &options, monitor).map(drop)?;
             }
             Verb::Members => members::run(store).map(drop)?,
@@ -359,7 +369,13 @@ impl Actor<'_> {
         let files = files.filter(|(_, look)| inodes.insert(look.first_name.clone()));
         let files = files.map(|(below, _)| (name.clone(), [path, b"/", below].concat()));
         let files: Vec<_> = files.take(5).collect();
-        let options = cat::CatOptions { files: &files, offset: 0, length: None, limits: limits() };
+        let options = cat::CatOptions {
+            choice: pinstripe::SnapshotChoice::any(),
+            files: &files,
+            offset: 0,
+            length: None,
+            limits: limits(),
+        };
         cat::run(store, &options, &self.ledger.monitor, &mut |_| Ok(()))
     }
 }

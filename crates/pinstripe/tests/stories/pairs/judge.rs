@@ -304,6 +304,7 @@ impl World {
         let names: Vec<String> =
             self.gone.iter().filter(|id| is_named(**id, &what)).map(ToString::to_string).collect();
         let options = ForgetOptions {
+            among: pinstripe::SnapshotChoice::any(),
             choice: ForgetChoice::Named(&names),
             dry_run: false,
             allow_empty: true,
