@@ -111,7 +111,11 @@ impl App {
 
     /// Corrects the ledgers after deletions by processes that use the members directly.
     pub(crate) fn settle_ledgers(&self) {
-        let since_seconds = clock::now().0 - RECENT_SECONDS;
+        self.settle_ledgers_until(clock::now().0 - RECENT_SECONDS);
+    }
+
+    /// Corrects the ledgers about what was recorded before a time.
+    pub(crate) fn settle_ledgers_until(&self, since_seconds: i64) {
         for served in self.volumes.iter().filter(|it| it.volume().is_store) {
             for kind in [ExtentKind::Packs, ExtentKind::Index, ExtentKind::Snapshots] {
                 if let Some(there) = names_of(&served.volume(), kind) {

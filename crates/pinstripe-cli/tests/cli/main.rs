@@ -61,6 +61,8 @@ mod serve_certificates;
 #[cfg(feature = "serve")]
 mod serve_jobs;
 #[cfg(feature = "serve")]
+mod serve_killed;
+#[cfg(feature = "serve")]
 mod serve_trouble;
 #[cfg(feature = "serve")]
 mod shared_catalog;
