@@ -15,6 +15,7 @@ mod roles;
 mod seam;
 mod sets;
 mod setup;
+mod silent;
 mod site;
 mod stores;
 mod together;
