@@ -63,7 +63,7 @@ pub(crate) async fn get(
             let member = Arc::clone(&admitted.member);
             bytes(app.call(move || read(&*member, name, start, end)).await?)
         }
-        false => Response::new(from_pieces(send(app, &admitted.member, name, start, end))),
+        false => Response::new(from_pieces(send(app, admitted, name, start, end))),
     };
     let headers = response.headers_mut();
     headers.insert(CONTENT_LENGTH, (end - start).into());
@@ -84,18 +84,20 @@ fn read(member: &dyn Member, name: ExtentName, start: u64, end: u64) -> Result<V
 /// Reads a long range piece by piece on another thread.
 fn send(
     app: &Arc<App>,
-    member: &SharedMember,
+    admitted: &Admitted,
     name: ExtentName,
     start: u64,
     end: u64,
 ) -> mpsc::Receiver<Result<Bytes>> {
     let (sender, receiver) = mpsc::channel(2);
-    let (app, member) = (Arc::clone(app), Arc::clone(member));
+    let (app, member) = (Arc::clone(app), Arc::clone(&admitted.member));
+    let (served, number) = (admitted.served, admitted.number);
     tokio::spawn(async move {
         let mut at = start;
         while at < end {
             let (member, next) = (Arc::clone(&member), (at + PIECE_BYTES).min(end));
             let piece = app.call(move || read(&*member, name, at, next)).await.map(Bytes::from);
+            let piece = app.volumes[served].count_read(number, piece);
             let is_over = piece.is_err();
             if sender.send(piece).await.is_err() || is_over {
                 return;
@@ -131,7 +133,8 @@ pub(crate) async fn read_many(
         let result = match app.require(admitted, Deed::Read, it.name) {
             Ok(()) => {
                 let member = Arc::clone(&admitted.member);
-                app.call(move || read_one(&*member, &it)).await
+                let read = app.call(move || read_one(&*member, &it)).await;
+                app.volumes[admitted.served].count_read(admitted.number, read)
             }
             Err(error) => Err(error),
         };
