@@ -45,6 +45,8 @@ usage:
                                    'lab quick' ten times, and whether it gives the same advice
   cargo xtask soak executions [--count N] [--dir DIR]
                                    executions of one command: how many verdicts tell them apart
+  cargo xtask soak serve [--seeds N] [--from S]
+                                   hosts and servers that are killed, as processes (default 60)
   cargo xtask soak ceph            the tests that need a Ceph, on a cluster that it starts (as root)
   cargo xtask soak                 all of them but these three, which need a quiet machine or a Ceph
   cargo xtask sim [--seeds N] [--from S]

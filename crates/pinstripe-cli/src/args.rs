@@ -119,13 +119,13 @@ pub struct Common {
     pub threads: Option<u64>,
 
     /// Time limit for each operation on a member, for example 30s or 2m; a member that exceeds it
-    /// counts as failed
+    /// counts as failed [default: 30s; for 'serve': 10s]
     ///
     /// The time limit of an operation that transfers data is one second longer for each MiB. A
     /// member that exceeds the time limit is reported once, and the command does not use it again.
     #[arg(long, global = true, value_name = "TIME", value_parser = duration,
-          default_value_t = Time(MEMBER_TIMEOUT_DEFAULT), hide_short_help = true)]
-    pub member_timeout: Time,
+          hide_short_help = true)]
+    pub member_timeout: Option<Time>,
 
     /// Do not use member N, as if this member were absent; may be given more than once
     ///
@@ -175,6 +175,13 @@ impl Common {
             "a fault of a device can have the operations read, write, len, set_len, sync, discard \
              and any; only a fault of a member can have a room",
         ))
+    }
+}
+
+impl Common {
+    /// The time limit for an operation on a member, of verbs that have no other default.
+    pub fn member_timeout(&self) -> Duration {
+        self.member_timeout.map_or(MEMBER_TIMEOUT_DEFAULT, |it| it.0)
     }
 }
 

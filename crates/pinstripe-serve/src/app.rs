@@ -161,6 +161,15 @@ impl App {
         worked.await.map_err(|_| Error::new(Kind::Io, "the server failed to carry this out"))?
     }
 
+    /// Carries out a request that stores something to its end, also if the client goes away
+    /// meanwhile: otherwise the work would stop between two members.
+    pub async fn to_the_end<T: Send + 'static>(
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let failed = |_| Error::new(Kind::Io, "the server failed to carry this out");
+        tokio::spawn(work).await.map_err(failed)?
+    }
+
     /// Waits until another request with much data may be carried out: memory is bounded, and short
     /// requests find a free thread.
     pub async fn bulk(&self) -> Result<OwnedSemaphorePermit> {

@@ -119,3 +119,48 @@ pub(crate) fn from_pieces(pieces: mpsc::Receiver<Result<Bytes>>) -> Body {
     };
     Body::from_stream(stream::unfold(pieces, each))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body of so many pieces, each of which comes after a wait.
+    fn dripping(count: usize, bytes: usize, wait: Duration) -> Body {
+        let piece = move |left: usize| async move {
+            tokio::time::sleep(wait).await;
+            let piece = Ok::<_, std::io::Error>(Bytes::from(vec![7; bytes]));
+            (left > 0).then(|| (piece, left - 1))
+        };
+        Body::from_stream(stream::unfold(count, piece))
+    }
+
+    async fn whole(body: Body, length: u64) -> (Option<Kind>, Duration) {
+        let began = tokio::time::Instant::now();
+        let read = Pieces::new(body, length).whole().await;
+        (read.err().map(|error| error.kind()), began.elapsed())
+    }
+
+    /// The clock of these tests moves only when everything waits.
+    #[test]
+    fn a_body_that_drips_or_stops_is_given_up() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let seconds = Duration::from_secs;
+            // One byte each second, and each 20 seconds.
+            for wait in [1, 20] {
+                let (kind, elapsed) = whole(dripping(usize::MAX, 1, seconds(wait)), 1 << 30).await;
+                assert_eq!(kind, Some(Kind::Unanswered));
+                assert!(elapsed <= PIECE_WAIT + seconds(wait), "{elapsed:?}");
+            }
+            let (kind, elapsed) = whole(dripping(9, 1 << 20, seconds(3600)), 1 << 30).await;
+            assert_eq!((kind, elapsed), (Some(Kind::Unanswered), PIECE_WAIT));
+            // A slow line is no attack.
+            let slow = dripping(100, BYTES_PER_SECOND as usize * 10, seconds(10));
+            assert_eq!(whole(slow, BYTES_PER_SECOND * 1000).await.0, None);
+            // One that goes on after its announced length.
+            let endless = dripping(usize::MAX, 1 << 20, Duration::ZERO);
+            assert_eq!(whole(endless, (1 << 20) - 1).await.0, Some(Kind::Corrupt));
+        });
+    }
+}

@@ -7,6 +7,8 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_NONE_MATCH, RANGE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
@@ -29,6 +31,7 @@ use crate::checks::ExtentCheck;
 use crate::ledger::Owned;
 use crate::role::{Deed, TokenRole};
 use crate::tokens::HostToken;
+use crate::volume::ServedVolume;
 
 /// The bytes that are read from a member at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -60,7 +63,7 @@ pub(crate) async fn get(
             let member = Arc::clone(&admitted.member);
             bytes(app.call(move || read(&*member, name, start, end)).await?)
         }
-        false => Response::new(from_pieces(send(app, &admitted.member, name, start, end))),
+        false => Response::new(from_pieces(send(app, admitted, name, start, end))),
     };
     let headers = response.headers_mut();
     headers.insert(CONTENT_LENGTH, (end - start).into());
@@ -81,18 +84,20 @@ fn read(member: &dyn Member, name: ExtentName, start: u64, end: u64) -> Result<V
 /// Reads a long range piece by piece on another thread.
 fn send(
     app: &Arc<App>,
-    member: &SharedMember,
+    admitted: &Admitted,
     name: ExtentName,
     start: u64,
     end: u64,
 ) -> mpsc::Receiver<Result<Bytes>> {
     let (sender, receiver) = mpsc::channel(2);
-    let (app, member) = (Arc::clone(app), Arc::clone(member));
+    let (app, member) = (Arc::clone(app), Arc::clone(&admitted.member));
+    let (served, number) = (admitted.served, admitted.number);
     tokio::spawn(async move {
         let mut at = start;
         while at < end {
             let (member, next) = (Arc::clone(&member), (at + PIECE_BYTES).min(end));
             let piece = app.call(move || read(&*member, name, at, next)).await.map(Bytes::from);
+            let piece = app.volumes[served].count_read(number, piece);
             let is_over = piece.is_err();
             if sender.send(piece).await.is_err() || is_over {
                 return;
@@ -128,7 +133,8 @@ pub(crate) async fn read_many(
         let result = match app.require(admitted, Deed::Read, it.name) {
             Ok(()) => {
                 let member = Arc::clone(&admitted.member);
-                app.call(move || read_one(&*member, &it)).await
+                let read = app.call(move || read_one(&*member, &it)).await;
+                app.volumes[admitted.served].count_read(admitted.number, read)
             }
             Err(error) => Err(error),
         };
@@ -242,10 +248,15 @@ async fn put_set(
     }
     judge_quota(app, token, admitted.served, name, stored)?;
     own(app, token, admitted.served, name, (stored, [0; 16])).await?;
-    let _bulk = app.bulk().await?;
-    let (sender, receiver) = mpsc::channel(PIECES);
-    let writing = app.call(move || write(&incoming, check, Bytes::from(first), receiver));
-    pieces.feed(sender, writing).await
+    let put = async {
+        let _bulk = app.bulk().await?;
+        let (sender, receiver) = mpsc::channel(PIECES);
+        let writing = app.call(move || write(&incoming, check, Bytes::from(first), receiver));
+        pieces.feed(sender, writing).await
+    };
+    let put = put.await;
+    end_put(app, admitted.served, name, put.is_ok()).await;
+    put
 }
 
 /// Refuses what would exceed the quota of the token's host.
@@ -258,7 +269,7 @@ pub(crate) fn judge_quota(
 ) -> Result<()> {
     let ledger = &app.volumes[served].ledger;
     let is_exceeded = token.quota_bytes.is_some_and(|quota| {
-        !ledger.is_of(name, &token.host)
+        !(ledger.is_of(name, &token.host) && ledger.is_counted(name))
             && ledger.used_bytes(&token.host).saturating_add(bytes) > quota
     });
     if !is_exceeded {
@@ -313,15 +324,17 @@ async fn put_object(
         return Err(wrong_sum());
     }
     accept_object(app, &admitted.token, admitted.served, name, &content).await?;
-    app.call(move || match replace {
+    let put = app.call(move || match replace {
         Replace::Never => member.put(name, &content),
         Replace::Allowed => {
             let mut writer = member.create(name, replace)?;
             writer.append(&content)?;
             writer.seal()
         }
-    })
-    .await
+    });
+    let put = put.await;
+    end_put(app, admitted.served, name, put.is_ok()).await;
+    put
 }
 
 /// Judges a new small object, and records that the token's host puts it. The caller has checked the
@@ -351,17 +364,55 @@ pub(crate) async fn own(
     (bytes, commit): (u64, [u8; 16]),
 ) -> Result<()> {
     let served = &app.volumes[served];
-    if name == ExtentName::Label || served.ledger.owner(name).is_some() {
+    if name == ExtentName::Label || served.ledger.is_counted(name) {
         return Ok(());
     }
-    let members: Vec<_> = served.volume().members.values().cloned().collect();
-    let is_there =
-        app.call(move || Ok(members.iter().any(|member| member.len(name).is_ok()))).await?;
-    if !is_there {
+    let has = |length: Result<u64>| length.is_ok().then_some(());
+    if any_member(app, &served.volume(), name, has).await?.is_none() {
         let host = token.host.clone();
         served.ledger.record(name, Owned { host, commit, bytes, seconds: clock::now().0 })?;
     }
     Ok(())
+}
+
+/// Asks all members at once for the length of an extent, and returns what `found` makes of the first
+/// answer that it takes. Members that do not answer cost the time of one.
+async fn any_member<T>(
+    app: &App,
+    volume: &ServedVolume,
+    name: ExtentName,
+    found: impl Fn(Result<u64>) -> Option<T>,
+) -> Result<Option<T>> {
+    let length = |member: &SharedMember| {
+        let member = Arc::clone(member);
+        app.call(move || Ok(member.len(name)))
+    };
+    let mut lengths: FuturesUnordered<_> = volume.members.values().map(length).collect();
+    while let Some(length) = lengths.next().await {
+        if let Some(found) = found(length?) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// Ends the put of an object or of an extent of a stripe set. One that failed on every member is not
+/// counted for the quota, or as a backup.
+pub(crate) async fn end_put(app: &App, served: usize, name: ExtentName, is_stored: bool) {
+    let served = &app.volumes[served];
+    if is_stored {
+        return served.ledger.confirm(name);
+    }
+    let volume = served.volume();
+    // A member that does not say that it lacks the extent may have it.
+    let may_have = |length: Result<u64>| match length {
+        Err(error) if error.kind() == Kind::NotFound => None,
+        _ => Some(()),
+    };
+    let is_complete = volume.absent.is_empty();
+    if is_complete && matches!(any_member(app, &volume, name, may_have).await, Ok(None)) {
+        served.ledger.withdraw(name);
+    }
 }
 
 /// Refuses a new small object that its kind or the token's role does not allow. Returns the object

@@ -49,6 +49,10 @@ pub(crate) struct Ledger {
 
 struct LedgerState {
     file: File,
+    /// The bytes of the file that are whole records.
+    whole: u64,
+    /// Whether more bytes may follow them: a write failed, and they could not be cut off.
+    is_torn: bool,
     owned: HashMap<ExtentName, Owned>,
     /// The objects in `owned` that were deleted.
     gone: HashSet<ExtentName>,
@@ -57,6 +61,8 @@ struct LedgerState {
     sessions: HashMap<ExtentName, SessionFacts>,
     /// The sessions that announced each object, including those that have ended.
     announced: HashMap<[u8; 16], Vec<SessionFacts>>,
+    /// What the hosts of snapshots that are being put had before.
+    pending: HashMap<ExtentName, HostFacts>,
     /// The objects that sessions announced which the administrator ended.
     fenced: BTreeSet<StoredFence>,
 }
@@ -111,11 +117,14 @@ impl Ledger {
         }
         let mut state = LedgerState {
             file,
+            whole: whole as u64,
+            is_torn: false,
             owned: HashMap::new(),
             gone: HashSet::new(),
             hosts: HashMap::new(),
             sessions: HashMap::new(),
             announced: HashMap::new(),
+            pending: HashMap::new(),
             fenced: state_file::read_json(&fences_of(path))?.unwrap_or_default(),
         };
         for (name, record) in in_order {
@@ -136,6 +145,24 @@ impl Ledger {
     /// Whether a host put an object.
     pub fn is_of(&self, name: ExtentName, host: &str) -> bool {
         lock(&self.state).owned.get(&name).is_some_and(|owned| owned.host == host)
+    }
+
+    /// Whether an object counts as stored by a host: a host put it, and it is not known to be gone.
+    pub(crate) fn is_counted(&self, name: ExtentName) -> bool {
+        let state = lock(&self.state);
+        state.owned.contains_key(&name) && !state.gone.contains(&name)
+    }
+
+    /// Counts an object that was put although it was taken for gone: another request for the same
+    /// object had failed meanwhile.
+    pub(crate) fn confirm(&self, name: ExtentName) {
+        let mut state = lock(&self.state);
+        state.pending.remove(&name);
+        if state.gone.remove(&name)
+            && let Some(owned) = state.owned.get(&name).cloned()
+        {
+            state.count(name, &owned);
+        }
     }
 
     /// What a host has put so far.
@@ -194,17 +221,41 @@ impl Ledger {
         let ExtentName::In(kind, _) = name else { return Ok(false) };
         let mut state = lock(&self.state);
         if let Some(known) = state.owned.get(&name) {
-            return Ok(known.host == owned.host);
+            let is_own = known.host == owned.host;
+            if is_own && state.gone.remove(&name) {
+                state.keep_before(name, &owned.host);
+                state.count(name, &owned);
+                state.owned.insert(name, owned);
+            }
+            return Ok(is_own);
         }
         let bytes = encode(name, &owned);
         let failed = |error| Error::io("cannot write", &self.path, error);
-        state.file.write_all(&bytes).map_err(failed)?;
+        state.append(&bytes).map_err(failed)?;
         if matches!(kind, ExtentKind::Sessions | ExtentKind::Snapshots) {
             state.file.sync_data().map_err(failed)?;
         }
+        state.keep_before(name, &owned.host);
         state.count(name, &owned);
         state.owned.insert(name, owned);
         Ok(true)
+    }
+
+    /// Takes back that a host puts an object: no member has it.
+    pub(crate) fn withdraw(&self, name: ExtentName) {
+        let mut state = lock(&self.state);
+        state.forget(name);
+        let (Some(before), Some(owned)) = (state.pending.remove(&name), state.owned.get(&name))
+        else {
+            return;
+        };
+        let host = owned.host.clone();
+        let facts = state.hosts.entry(host).or_default();
+        facts.last_snapshot_seconds = before.last_snapshot_seconds;
+        facts.last_new_bytes = before.last_new_bytes;
+        facts.last_duration_seconds = before.last_duration_seconds;
+        facts.durations = before.durations;
+        facts.new_bytes += before.new_bytes;
     }
 
     /// Forgets an object that was deleted. Its record stays in the file, so that the host's own
@@ -229,6 +280,28 @@ impl Ledger {
 }
 
 impl LedgerState {
+    /// Appends a record, or nothing: what follows a part of a record is not found after a restart.
+    fn append(&mut self, record: &[u8]) -> std::io::Result<()> {
+        if self.is_torn {
+            self.file.set_len(self.whole)?;
+            self.is_torn = false;
+        }
+        if let Err(error) = self.file.write_all(record) {
+            self.is_torn = self.file.set_len(self.whole).is_err();
+            return Err(error);
+        }
+        self.whole += record.len() as u64;
+        Ok(())
+    }
+
+    /// Keeps what a host had before a snapshot that it puts now.
+    fn keep_before(&mut self, name: ExtentName, host: &str) {
+        if matches!(name, ExtentName::In(ExtentKind::Snapshots, _)) {
+            let before = self.hosts.get(host).cloned().unwrap_or_default();
+            self.pending.insert(name, before);
+        }
+    }
+
     /// Subtracts a deleted object from what its host has, once.
     fn forget(&mut self, name: ExtentName) {
         self.sessions.remove(&name);
@@ -366,6 +439,38 @@ mod tests {
         (0..2).for_each(|_| ledger.settle(ExtentKind::Packs, &there, 6));
         ledger.settle(ExtentKind::Snapshots, &there, 6);
         assert_eq!((ledger.used_bytes("ant"), ledger.host("ant").snapshots), (10, 1));
+    }
+
+    #[test]
+    fn an_object_that_no_member_took_is_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(&dir.path().join("ledger")).unwrap();
+        let used = || ledger.used_bytes("ant");
+        assert!(ledger.record(pack(1), owned("ant", 10)).unwrap());
+        ledger.withdraw(pack(1));
+        assert_eq!((used(), ledger.is_counted(pack(1))), (0, false));
+        // It is the host's, which puts it again.
+        assert!(ledger.is_of(pack(1), "ant"));
+        assert!(!ledger.record(pack(1), owned("bee", 10)).unwrap());
+        (0..2).for_each(|_| assert!(ledger.record(pack(1), owned("ant", 12)).unwrap()));
+        assert_eq!((used(), ledger.is_counted(pack(1))), (12, true));
+        // Of two requests for it, the one that failed ends first.
+        ledger.withdraw(pack(1));
+        (0..2).for_each(|_| ledger.confirm(pack(1)));
+        assert_eq!(used(), 12);
+        // A host whose snapshot was not stored has the one before.
+        let snapshot = |byte| ExtentName::In(ExtentKind::Snapshots, [byte; 16]);
+        assert!(ledger.record(snapshot(1), owned("ant", 0)).unwrap());
+        ledger.confirm(snapshot(1));
+        assert!(ledger.record(pack(2), owned("ant", 10)).unwrap());
+        let before = ledger.host("ant");
+        let later = Owned { seconds: 99, ..owned("ant", 0) };
+        assert!(ledger.record(snapshot(2), later.clone()).unwrap());
+        assert_eq!(ledger.host("ant").last_snapshot_seconds, Some(99));
+        ledger.withdraw(snapshot(2));
+        assert_eq!(ledger.host("ant"), before);
+        assert!(ledger.record(snapshot(2), later).unwrap());
+        assert_eq!((ledger.host("ant").snapshots, ledger.host("ant").last_new_bytes), (2, 10));
     }
 
     #[test]

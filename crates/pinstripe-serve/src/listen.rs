@@ -98,6 +98,8 @@ pub struct StoreServer {
     log: Arc<RwLock<Option<AccessLog>>>,
     config: RwLock<Arc<ServerConfig>>,
     drain: Duration,
+    /// When the server began, in seconds since 1970.
+    began_seconds: i64,
     /// The address at which hosts reach the server.
     public: String,
     /// The tasks that send alarms.
@@ -170,6 +172,7 @@ impl StoreServer {
             log: Arc::new(RwLock::new(access_log)),
             config,
             drain,
+            began_seconds: clock::now().0,
             public: address,
             senders: Mutex::default(),
         };
@@ -250,7 +253,8 @@ impl StoreServer {
 
     fn run_jobs(&self, ends: &AtomicBool) {
         let events = &self.app.events;
-        self.app.settle_ledgers();
+        // What the process before this one recorded, and did not put, is not being put any more.
+        self.app.settle_ledgers_until(self.began_seconds);
         let ended = |name: &str, result: &Result<JobResult>| match result {
             Ok(result) => {
                 let what = format!("job {name}: {} {}", outcome(result), result.messages);

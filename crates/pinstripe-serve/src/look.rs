@@ -128,8 +128,13 @@ impl OneLook {
         MemberLook { member: self.number, label, properties, kinds, opened }
     }
 
+    /// The data that a read returned; a read that failed is counted.
+    fn counted<T>(&self, read: Result<T>) -> Option<T> {
+        self.app.volumes[self.served].count_read(self.number, read).ok()
+    }
+
     fn names(&self, kind: ExtentKind) -> Option<Vec<([u8; 16], u64)>> {
-        let mut names = self.member.list(kind).ok()?;
+        let mut names = self.counted(self.member.list(kind))?;
         self.app.retain_visible(&self.token, self.served, kind, &mut names);
         (names.len() <= LOOK_NAMES).then_some(names)
     }
@@ -156,7 +161,7 @@ impl OneLook {
 
     fn open(&self, name: ExtentName) -> Option<OpenedExtent> {
         self.app.require_of(&self.token, self.served, Deed::Read, name).ok()?;
-        let length = self.member.len(name).ok()?;
+        let length = self.counted(self.member.len(name))?;
         let (of_head, of_end) = (length.min(LOOK_HEAD_BYTES), length.min(LOOK_END_BYTES));
         let head = self.read_part(name, 0, of_head)?;
         let end = self.read_part(name, length - of_end, of_end)?;
@@ -165,13 +170,14 @@ impl OneLook {
 
     fn read(&self, name: ExtentName) -> Option<Vec<u8>> {
         self.app.require_of(&self.token, self.served, Deed::Read, name).ok()?;
-        let length = self.member.len(name).ok().filter(|length| *length <= LOOK_EXTENT_BYTES)?;
+        let length = self.counted(self.member.len(name));
+        let length = length.filter(|length| *length <= LOOK_EXTENT_BYTES)?;
         self.read_part(name, 0, length)
     }
 
     fn read_part(&self, name: ExtentName, offset: u64, length: u64) -> Option<Vec<u8>> {
         self.app.require_of(&self.token, self.served, Deed::Read, name).ok()?;
         let mut bytes = vec![0; length as usize];
-        self.member.read_at(name, offset, &mut bytes).ok().map(|()| bytes)
+        self.counted(self.member.read_at(name, offset, &mut bytes)).map(|()| bytes)
     }
 }

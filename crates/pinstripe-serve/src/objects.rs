@@ -18,7 +18,7 @@ use pinstripe_remote::{
 use crate::answer::bytes;
 use crate::app::App;
 use crate::body::Pieces;
-use crate::extent::{accept_object, length_of, wrong_sum};
+use crate::extent::{accept_object, end_put, length_of, wrong_sum};
 use crate::look;
 use crate::role::Deed;
 use crate::tokens::HostToken;
@@ -132,6 +132,7 @@ impl Work<'_> {
             }
         }
         results.resize_with(members.len(), MemberResult::not_tried);
+        end_put(app, *served, name, results.iter().any(|it| it.is_done)).await;
         Ok(results)
     }
 

@@ -204,7 +204,11 @@ async fn on_extent(
             response.headers_mut().insert(CONTENT_LENGTH, length.into());
             Ok(response)
         }
-        Method::PUT => extent::put(app, &admitted, name, request).await,
+        Method::PUT => {
+            let app = Arc::clone(app);
+            let put = async move { extent::put(&app, &admitted, name, request).await };
+            App::to_the_end(put).await
+        }
         Method::DELETE => {
             app.require(&admitted, Deed::Delete, name)?;
             let member = Arc::clone(&admitted.member);
@@ -241,11 +245,11 @@ async fn look(State(app): Shared, Path(volume): Path<String>, request: Request) 
 }
 
 async fn objects(State(app): Shared, Path(volume): Path<String>, request: Request) -> Response {
-    let done = async {
+    let done = async move {
         let (token, served) = app.admit_to_volume(request.headers(), &volume)?;
         crate::objects::objects(&app, &token, served, request).await
     };
-    answer(done.await)
+    answer(App::to_the_end(done).await)
 }
 
 async fn pack(
@@ -253,11 +257,11 @@ async fn pack(
     Path((volume, kind, name)): Path<(String, String, String)>,
     request: Request,
 ) -> Response {
-    let done = async {
+    let done = async move {
         let (token, served) = app.admit_to_volume(request.headers(), &volume)?;
         sets::pack(&app, &token, served, name_from(&kind, &name)?, request).await
     };
-    answer(done.await)
+    answer(App::to_the_end(done).await)
 }
 
 async fn fetch(State(app): Shared, Path(volume): Path<String>, request: Request) -> Response {

@@ -27,7 +27,7 @@ use crate::answer::bytes;
 use crate::app::App;
 use crate::body::{PIECES, Pieces};
 use crate::checks::RunCheck;
-use crate::extent::{judge_quota, length_of, own, wrong_sum};
+use crate::extent::{end_put, judge_quota, length_of, own, wrong_sum};
 use crate::role::Deed;
 use crate::tokens::HostToken;
 
@@ -76,11 +76,16 @@ pub(crate) async fn pack(
     own(app, token, served, name, (stored, [0; 16])).await?;
     let sum = text(SUM_HEADER).map(str::to_owned);
     let incoming = IncomingSet { store: volume.id, name, set, kind, head, members, sum, length };
-    let _bulk = app.bulk().await?;
-    let laid = receive(app, incoming, Pieces::new(body, length)).await?;
-    let seal = |extent: LaidExtent| app.call(move || extent.seal());
-    let results = join_all(laid.into_iter().map(seal)).await;
-    Ok(bytes(encode_laid(results)))
+    let laid = async {
+        let _bulk = app.bulk().await?;
+        let laid = receive(app, incoming, Pieces::new(body, length)).await?;
+        let seal = |extent: LaidExtent| app.call(move || extent.seal());
+        Ok(join_all(laid.into_iter().map(seal)).await)
+    };
+    let laid: Result<Vec<_>> = laid.await;
+    let is_stored = laid.as_ref().is_ok_and(|slots| slots.iter().any(Result::is_ok));
+    end_put(app, served, name, is_stored).await;
+    Ok(bytes(encode_laid(laid?)))
 }
 
 /// Receives a run, and lays it as it arrives. Nothing is sealed if the run is not complete.

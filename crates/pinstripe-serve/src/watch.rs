@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use pinstripe_base::clock;
 use pinstripe_base::sync::lock;
 use pinstripe_member::ExtentKind;
@@ -90,11 +91,11 @@ impl App {
         let before = lock(&served.members).clone();
         let mut states: Vec<_> =
             volume.absent.iter().map(|(number, place)| absent(*number, place)).collect();
-        for (number, member) in &volume.members {
+        let looks = volume.members.iter().map(|(number, member)| {
             let (number, member) = (*number, Arc::clone(member));
-            let looked = self.call(move || Ok(look(number, &member))).await;
-            states.extend(looked.ok());
-        }
+            self.call(move || Ok(look(number, &member)))
+        });
+        states.extend(join_all(looks).await.into_iter().flatten());
         states.sort_by_key(|it| it.number);
         let damage = self.jobs.damage().filter(|_| volume.is_store);
         for state in &mut states {
@@ -111,7 +112,11 @@ impl App {
 
     /// Corrects the ledgers after deletions by processes that use the members directly.
     pub(crate) fn settle_ledgers(&self) {
-        let since_seconds = clock::now().0 - RECENT_SECONDS;
+        self.settle_ledgers_until(clock::now().0 - RECENT_SECONDS);
+    }
+
+    /// Corrects the ledgers about what was recorded before a time.
+    pub(crate) fn settle_ledgers_until(&self, since_seconds: i64) {
         for served in self.volumes.iter().filter(|it| it.volume().is_store) {
             for kind in [ExtentKind::Packs, ExtentKind::Index, ExtentKind::Snapshots] {
                 if let Some(there) = names_of(&served.volume(), kind) {

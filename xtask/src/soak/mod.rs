@@ -16,7 +16,9 @@
 //! xtask soak whole` runs completely the tests that `cargo xtask test --all` runs in part: with a
 //! fault at each step instead of every fifth or third step, and with four times the seeds and
 //! cases. `cargo xtask soak loom` tries the orders of the threads of the recorder's ring and of the
-//! worker pool. `cargo xtask soak ceph` starts a Ceph cluster and runs the tests that need one.
+//! worker pool. `cargo xtask soak ceph` starts a Ceph cluster and runs the tests that need one. `cargo
+//! xtask soak serve [--seeds N] [--from S]` kills hosts and servers that are real processes, with 60
+//! seeds.
 //!
 //! `cargo xtask test --all` runs only the first six seeds of the stress test; `cargo xtask soak`
 //! runs any number of seeds. A failed seed is reported with its story, and with a shorter story
@@ -39,8 +41,9 @@ use crate::workspace::{Result, cargo, root_folder, succeeds};
 /// The default number of seeds.
 const SEEDS: u64 = 1000;
 
-/// The default number of seeds for the recorder; each seed is a kill, which takes five seconds.
-const RECORD_SEEDS: u64 = 60;
+/// The default number of seeds for the recorder, where each seed is a kill, and for servers, where
+/// each seed is a store: one takes about five seconds.
+const SLOW_SEEDS: u64 = 60;
 
 /// Runs the requested tests; returns false if something failed.
 pub fn run(args: &[String]) -> Result<bool> {
@@ -61,6 +64,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         [word] if word == "ceph" => ceph::run(),
         [word] if word == "whole" => whole(),
         [word, args @ ..] if word == "buckets" => buckets(args),
+        [word, args @ ..] if word == "serve" => serve(args),
         [word, args @ ..] if word == "executions" => executions::run(args),
         [word, args @ ..] if word == "tune" => tune::run(args),
         [word, args @ ..] if word == "quick" => quick::run(args),
@@ -127,9 +131,7 @@ fn hostile(args: &[String]) -> Result<bool> {
 
 /// Tests takes that were killed, interrupted by a power cut, or written by other programs.
 fn record(args: &[String]) -> Result<bool> {
-    let own = ["--seeds".to_owned(), RECORD_SEEDS.to_string()];
-    let is_given = args.iter().any(|it| it == "--seeds");
-    let (from, to) = range(&if is_given { args.to_vec() } else { [&own, args].concat() })?;
+    let (from, to) = few(args)?;
     println!("takes with seeds {from} to {}", to - 1);
     let run = |package: &[&str], tests: &[&str]| {
         let mut test = cargo();
@@ -141,6 +143,23 @@ fn record(args: &[String]) -> Result<bool> {
     let in_memory = ["after_a_power_cut_all", "whatever_stands_in_a_take"];
     Ok(run(&["pinstripe-record", "--lib"], &in_memory)?
         & run(&["pinstripe-cli", "--test", "cli"], &["record::killed_at_any_moment"])?)
+}
+
+/// Kills hosts and servers while hosts back up.
+fn serve(args: &[String]) -> Result<bool> {
+    let (from, to) = few(args)?;
+    println!("hosts and servers that are killed with seeds {from} to {}", to - 1);
+    let mut test = cargo();
+    test.args(["test", "--package", "pinstripe-cli", "--test", "cli", "--", "--nocapture"]);
+    test.arg("serve_killed::").env("PINSTRIPE_SERVE_KILL_SEEDS", format!("{from}..{to}"));
+    succeeds(test.current_dir(root_folder()?))
+}
+
+/// The seeds of a test whose seeds are slow.
+fn few(args: &[String]) -> Result<(u64, u64)> {
+    let own = ["--seeds".to_owned(), SLOW_SEEDS.to_string()];
+    let is_given = args.iter().any(|it| it == "--seeds");
+    range(&if is_given { args.to_vec() } else { [&own, args].concat() })
 }
 
 /// The seeds that `--seeds N` and `--from S` select: the first one, and the one after the last.

@@ -239,7 +239,7 @@ impl Run {
     /// The time that the run waits for members; a member that does not answer is named.
     pub fn patience(&self) -> Deadlines {
         let patience = self.patience.get_or_init(|| {
-            let limit = self.common.member_timeout.0;
+            let limit = self.common.member_timeout();
             Deadlines::new(limit, signals::flag(), report_silence(&self.monitor))
         });
         real_path::set_patience(patience);
@@ -250,7 +250,7 @@ impl Run {
     /// ended, since a member may return. `limit` is the verb's own time limit. A verb that only
     /// reads calls this before it opens the store.
     pub fn wait_as_reader(&self, limit: Option<Duration>) {
-        let limit = limit.unwrap_or(self.common.member_timeout.0);
+        let limit = limit.unwrap_or_else(|| self.common.member_timeout());
         let monitor = Arc::clone(&self.monitor);
         let tell_return = move |place: &Path| {
             monitor.note(&format!("the member at {} answers again", place.display()))

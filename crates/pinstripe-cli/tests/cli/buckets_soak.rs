@@ -18,7 +18,7 @@ use pinstripe_testing::{Fate, KEY_ID, KEY_SECRET, Proxy};
 use serde_json::Value;
 
 use crate::buckets::{Cloud, summary};
-use crate::stand::noise;
+use crate::stand::{noise, set_home};
 
 const HOSTS: u64 = 4;
 /// Files of a source, of which each round writes one anew.
@@ -69,7 +69,8 @@ impl Soak {
     fn start(&self, host: u64, line: &str) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pinstripe"));
         command.args(line.split(' ')).args(["--store", &self.store]).current_dir(&self.dir);
-        command.env_clear().env("HOME", self.dir.join(format!("home{host}"))).env("TZ", "UTC");
+        command.env_clear().env("TZ", "UTC");
+        set_home(&mut command, &self.dir.join(format!("home{host}")));
         command.env("AWS_ACCESS_KEY_ID", KEY_ID).env("AWS_SECRET_ACCESS_KEY", KEY_SECRET);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }

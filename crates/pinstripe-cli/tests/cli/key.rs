@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Stdio;
 
-use crate::stand::{Stand, assert_same_tree};
+use crate::stand::{Stand, assert_same_tree, set_home};
 
 /// A stand with a tree and a store of two members, opened by the key file `key`.
 fn with_key_file() -> Stand {
@@ -230,7 +230,8 @@ fn on_terminal(stand: &Stand, line: &str, answers: &[&str]) -> Option<(i32, Stri
     let mut script = std::process::Command::new("script");
     script.args(["-qec", &format!("{program} {line}"), "/dev/null"]);
     let dir = stand.path("").canonicalize().unwrap();
-    script.env_clear().env("HOME", dir.join("home")).env("TERM", "dumb").env("SHELL", "/bin/sh");
+    script.env_clear().env("TERM", "dumb").env("SHELL", "/bin/sh");
+    set_home(&mut script, &dir.join("home"));
     script.current_dir(&dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = script.env("PATH", "/usr/bin:/bin").spawn().ok()?;
     let (mut typed, mut shown) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());

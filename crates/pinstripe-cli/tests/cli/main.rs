@@ -60,6 +60,12 @@ mod serve;
 mod serve_buckets;
 mod serve_certificates;
 #[cfg(feature = "serve")]
+mod serve_jobs;
+#[cfg(feature = "serve")]
+mod serve_killed;
+#[cfg(feature = "serve")]
+mod serve_trouble;
+#[cfg(feature = "serve")]
 mod shared_catalog;
 mod silent;
 mod split;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::stand::{Ran, Stand};
+use crate::stand::{Ran, Stand, set_home};
 
 const MEMBERS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 
@@ -97,7 +97,8 @@ fn snapshots_that_were_forgotten_are_not_missed() {
     // Another one makes newer ones and forgets what this one saw last.
     let other = |line: &str| {
         let mut command = stand.command(&format!("{line} --store m0 -q"));
-        assert!(command.env("HOME", stand.path("other")).status().unwrap().success(), "{line}");
+        set_home(&mut command, &stand.path("other"));
+        assert!(command.status().unwrap().success(), "{line}");
     };
     for content in ["four", "five", "six"] {
         fs::write(stand.path("src/changing"), content).unwrap();

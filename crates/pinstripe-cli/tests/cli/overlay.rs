@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::fakevmcore::obstacle;
 use crate::mount::{Background, Mounted, odd_tree, ok, where_mounts_work};
-use crate::stand::{Stand, assert_same_tree, noise, skipped};
+use crate::stand::{Stand, assert_same_tree, noise, set_home, skipped};
 
 fn status(stand: &Stand, name: &str) -> Value {
     let ran = stand.run(&format!("overlay status {name} --json"));
@@ -340,6 +340,7 @@ fn without_the_right_to_pass_through_it_says_so_and_reads_itself() {
     let pinstripe = env!("CARGO_BIN_EXE_pinstripe");
     let mut command = Command::new("unshare");
     command.args(apart).args(["sh", "-c", script, pinstripe]).current_dir(stand.path(""));
+    set_home(&mut command, &stand.path("home"));
     let ran = command.env("XDG_RUNTIME_DIR", stand.path("")).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success(), "{out}{err}");

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::record::{FAST, Recorder, manifest};
-use crate::stand::{Stand, noise, skipped};
+use crate::stand::{Stand, noise, set_home, skipped};
 
 fn mkfifo(stand: &Stand) {
     assert!(Command::new("mkfifo").arg(stand.path("fifo")).status().unwrap().success());
@@ -159,7 +159,8 @@ fn without_the_right_to_real_time_a_take_goes_on_and_says_so() {
     ]);
     command.args(["prlimit", "--rtprio=0", "--nice=0", "--memlock=4096"]);
     command.arg(plain.get_program()).args(plain.get_args());
-    command.current_dir(stand.path("")).env_clear().env("HOME", stand.path("home"));
+    command.current_dir(stand.path("")).env_clear();
+    set_home(&mut command, &stand.path("home"));
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("TZ", "UTC");
     let test = "without_the_right_to_real_time_a_take_goes_on_and_says_so";
     let Ok(ran) = command.output() else { return skipped(test, "no setpriv, of util-linux") };
@@ -276,7 +277,8 @@ fn a_file_that_may_not_grow_is_continued_in_a_new_one() {
     let recorder = stand.command(line);
     let mut limited = Command::new("prlimit");
     limited.arg("--fsize=4000000").arg(recorder.get_program()).args(recorder.get_args());
-    limited.env("HOME", stand.path("home")).current_dir(stand.path("."));
+    limited.current_dir(stand.path("."));
+    set_home(&mut limited, &stand.path("home"));
     let output = limited.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use crate::stand::{Stand, skipped};
+use crate::stand::{Stand, set_home, skipped};
 
 /// A number of a user who owns nothing.
 const STRANGER: u32 = 65_534;
@@ -120,6 +120,7 @@ fn a_key_file_that_cannot_be_written_is_removed() {
     let mut shell = Command::new("/bin/sh");
     // The signal ignored, a write beyond the limit is an error as a full disk is.
     let line = format!("trap '' XFSZ; ulimit -f 0; exec {program} init --member m0 --key-file key");
+    set_home(&mut shell, &stand.path("home"));
     let ran = shell.args(["-c", &line]).current_dir(stand.path("")).output().unwrap();
     let said = String::from_utf8(ran.stderr).unwrap();
     assert_eq!(ran.status.code(), Some(1), "{said}");

@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::stand::{Ran, Stand, noise, ran};
+use crate::stand::{Ran, Stand, noise, ran, set_home};
 
 /// A running `pinstripe serve`; it ends when this is dropped.
 pub struct Serving {
@@ -58,7 +58,7 @@ pub fn as_host(stand: &Stand, host: &str, line: &str) -> Command {
     let mut command = stand.command(line);
     let home = stand.path(&format!("hosts/{host}"));
     std::fs::create_dir_all(&home).unwrap();
-    command.env("HOME", &home).env("XDG_STATE_HOME", home.join("state"));
+    set_home(&mut command, &home);
     command
 }
 
@@ -158,6 +158,17 @@ fn an_administrator_works_through_the_server() {
     assert!(before == labels());
     drop(server);
     done(&stand, "server", "check --read-data --store m0");
+}
+
+/// Also by root, for whom the place would be one of the system otherwise.
+#[test]
+fn a_connection_is_saved_in_the_home_of_the_stand() {
+    let stand = Stand::with_store();
+    let _server = Serving::start(&stand, LISTEN);
+    let connected = stand.run(&format!("connect {}", join(&stand, "ant", "append")));
+    assert_eq!(connected.code, 0, "{}", connected.err);
+    assert!(stand.path("home/.local/state/pinstripe/connections.json").exists());
+    assert!(stand.path("hosts/server/.local/state/pinstripe/serve").exists());
 }
 
 #[test]
@@ -311,167 +322,6 @@ pub fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn write_config(stand: &Stand, text: &str) {
-    let dir = stand.path("").canonicalize().unwrap();
-    std::fs::write(stand.path("config.toml"), text.replace("{}", dir.to_str().unwrap())).unwrap();
-}
-
-/// Jobs run beside a host, a member that is lost is replaced by the spare, and each alarm is sent
-/// once. The server needs no command meanwhile.
-#[test]
-fn the_server_scrubs_and_replaces_a_lost_member_and_sends_alarms() {
-    let stand = Stand::with_store();
-    write_config(
-        &stand,
-        "[serve.job.scrub]\nevery = \"1s\"\n[serve.job.gc]\nevery = \"2s\"\n\
-         [serve.replace]\nafter = \"1s\"\nspares = [\"{}/spare\"]\nsame-fate = true\n\
-         [serve.alarm]\ncommand = [\"/bin/sh\", \"-c\", \"cat >> {}/alarms; echo >> {}/alarms\"]\n",
-    );
-    let checked = done(&stand, "server", "serve check-config --config config.toml");
-    assert!(checked.out.contains("2 jobs, 1 spare, 1 alarm channel"), "{}", checked.out);
-    let line = format!("{LISTEN} --state {{}}/state --config config.toml");
-    let server = Serving::start(&stand, &line);
-    let token = "token add ant --role append-restore --state {}/state --quiet --expect 1h";
-    let join = done(&stand, "server", token).out;
-    done(&stand, "ant", &format!("connect {}", join.trim()));
-    done(&stand, "ant", "backup src");
-    let jobs = || std::fs::read_to_string(stand.path("state/jobs.json")).unwrap_or_default();
-    let is_good = |job: &str| {
-        let jobs: Value = serde_json::from_str(&jobs()).unwrap_or_default();
-        jobs["last"][job]["exit_code"] == 0
-    };
-    await_that("scrub and gc end well", || is_good("scrub") && is_good("gc"));
-    std::fs::remove_dir_all(stand.path("m2")).unwrap();
-    await_that("the member is replaced", || is_good("replace"));
-    // The server finds the new member without a restart.
-    let again = || run(&stand, "ant", "backup src").code == 0;
-    await_that("a backup is complete again", again);
-    // Backups in the meantime were stored without the new member: the next scrub copies them.
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let scrubbed = || {
-        let jobs: Value = serde_json::from_str(&jobs()).unwrap_or_default();
-        jobs["last"]["scrub"]["began_seconds"].as_u64() > Some(now) && is_good("scrub")
-    };
-    await_that("a later scrub is well", scrubbed);
-    done(&stand, "ant", "restore latest --to out");
-    stand.assert_source_is_at("out");
-    let alarms = || std::fs::read_to_string(stand.path("alarms")).unwrap_or_default();
-    await_that("the missing spare is an alarm", || alarms().contains("no spare is left"));
-    let alarms = alarms();
-    let alarms: Vec<Value> =
-        alarms.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    for (at, alarm) in alarms.iter().enumerate() {
-        let same = alarms[..at].iter().rev().find(|it| it["subject"] == alarm["subject"]);
-        assert!(same.is_none_or(|it| it["change"] != alarm["change"]), "{alarms:?}");
-    }
-    drop(server);
-    done(&stand, "server", "check --read-data --store m0");
-}
-
-/// The page and the metrics show what a scrub of the server found on each member.
-#[test]
-fn damage_that_a_job_finds_is_shown_with_its_member() {
-    let test = "damage_that_a_job_finds_is_shown_with_its_member";
-    if Command::new("curl").arg("--version").output().is_err() {
-        return pinstripe_testing::not_installed(test, "curl");
-    }
-    let stand = Stand::with_store();
-    done(&stand, "server", "backup src --store m0");
-    let packs = stand.path("m1/packs");
-    let first = std::fs::read_dir(packs).unwrap().next().unwrap().unwrap().path();
-    let pack = std::fs::read_dir(first).unwrap().next().unwrap().unwrap().path();
-    let mut bytes = std::fs::read(&pack).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&pack, bytes).unwrap();
-    write_config(&stand, "[serve.job.scrub]\nevery = \"1h\"\n");
-    let line = format!("{LISTEN} --state {{}}/state --config config.toml");
-    let server = Serving::start(&stand, &line);
-    let token = "token add desk --role admin --state {}/state --quiet";
-    let admin = done(&stand, "server", token).out;
-    let shows = || page(&server.address, admin.trim()).contains("1 found by the last scrub");
-    await_that("the page shows the damage", shows);
-    let metrics = Command::new("curl")
-        .args(["--silent", "--insecure", "--header"])
-        .arg(format!("Authorization: Bearer {}", admin.trim()))
-        .arg(format!("https://{}/metrics", server.address))
-        .output()
-        .unwrap();
-    let metrics = String::from_utf8(metrics.stdout).unwrap();
-    let damage = |member: u8| {
-        let is_it = |line: &&str| {
-            line.starts_with("pinstripe_member_damage{")
-                && line.contains(&format!("member=\"{member}\""))
-        };
-        metrics.lines().find(is_it).and_then(|it| it.rsplit(' ').next()).unwrap_or_default()
-    };
-    assert_eq!([0, 1, 2, 3].map(damage), ["0", "1", "0", "0"], "{metrics}");
-    assert!(metrics.contains("pinstripe_scrub_oldest_timestamp_seconds{"), "{metrics}");
-}
-
-/// Snapshots have the machine's name; the server knows the token's.
-#[test]
-fn the_name_of_a_token_and_that_of_its_machine_may_differ() {
-    let stand = Stand::with_store();
-    let _server = Serving::start(&stand, &format!("{LISTEN} --state {{}}/state"));
-    let token = |host: &str, role: &str| {
-        let line = format!("token add {host} --role {role} --state {{}}/state --quiet");
-        done(&stand, "server", &line).out.trim().to_owned()
-    };
-    for (host, machine) in [("web1", "alike"), ("web2", "alike")] {
-        done(&stand, host, &format!("connect {}", token(host, "append-restore")));
-        done(&stand, host, &format!("backup src --host {machine}"));
-    }
-    // Each token sees its own snapshot.
-    assert_eq!([snapshots(&stand, "web1", ""), snapshots(&stand, "web2", "")], [1, 1]);
-    done(&stand, "web1", "restore latest --all-hosts --to out");
-    stand.assert_source_is_at("out");
-    // Snapshots are grouped by the machine's name: those of both tokens are one group.
-    let desk = token("desk", "admin");
-    let listed = done(&stand, "desk", &format!("snapshots --json --store {desk}")).out;
-    assert_eq!(listed.matches("\"host\":\"alike\"").count(), 2, "{listed}");
-    let none = run(&stand, "desk", &format!("forget --host web1 --keep-last 1 --store {desk}"));
-    assert_eq!(none.code, 11, "{}{}", none.out, none.err);
-    done(&stand, "desk", &format!("forget --host alike --keep-last 1 --store {desk}"));
-    assert_eq!(snapshots(&stand, "desk", &format!("--store {desk}")), 1);
-}
-
-#[test]
-fn settings_of_the_server_are_checked_and_read_again() {
-    let stand = Stand::with_store();
-    let refuse = |text: &str, what: &str| {
-        write_config(&stand, text);
-        let refused = run(&stand, "server", "serve check-config --config config.toml");
-        assert_eq!(refused.code, 2, "{text}: {}", refused.out);
-        assert!(refused.err.contains(what), "{text}: {}", refused.err);
-    };
-    refuse("[serve.job.scrubb]\nevery = \"1d\"\n", "'scrubb' cannot be a job");
-    refuse("[serve.job.scrub]\n", "needs the key 'every'");
-    refuse("[serve.job.scrub]\nevery = \"often\"\n", "this is not a time");
-    refuse("[serve.job.repair]\nevery = \"1d\"\nkey-file = \"/k\"\n", "'key-file'");
-    refuse("[serve.replace]\nspares = []\n", "'spares'");
-    refuse("[serve.alarm]\nwebhook = \"ftp://x\"\n", "URL");
-    refuse("[serve.alarm]\nmial-to = \"x\"\n", "'mial-to'");
-    write_config(&stand, "[serve.job.check]\nevery = \"1d\"\nkey-file = \"{}/absent\"\n");
-    assert_eq!(run(&stand, "server", "serve check-config --config config.toml").code, 11);
-    write_config(&stand, "[serve.alarm]\ncommand = [\"/no/such/program\"]\n");
-    assert_eq!(run(&stand, "server", "serve check-config --config config.toml").code, 11);
-    // A server uses the file that SIGHUP makes it read, unless the file is damaged.
-    write_config(&stand, "");
-    let line = format!("{LISTEN} --state {{}}/state --config config.toml");
-    let server = Serving::start(&stand, &line);
-    let pid = rustix::process::Pid::from_child(&server.child);
-    let events = || std::fs::read_to_string(stand.path("state/events.jsonl")).unwrap();
-    let reload = |text: &str, event: &str| {
-        write_config(&stand, text);
-        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
-        await_that(event, || events().contains(event));
-    };
-    reload("[serve]\nodd = 1\n", "did not change");
-    reload("[serve.job.repair]\nevery = \"1d\"\n", "job repair: ok");
-    assert_eq!(server.terminate(), 0);
-}
-
 /// The page as an administrator's script sees it.
 pub fn page(address: &str, admin: &str) -> String {
     let curl = |args: &[&str]| {
@@ -558,38 +408,6 @@ fn three_hosts_in_networks_of_their_own_survive_a_lost_disk() {
     });
 }
 
-/// Idle connections delay no other client, use little memory, and are closed after a deadline.
-#[test]
-fn ten_thousand_idle_connections_do_not_stop_the_server() {
-    const IDLE: u64 = 10_000;
-    let files = rustix::process::Resource::Nofile;
-    let limit = rustix::process::getrlimit(files);
-    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
-    if limit.maximum.is_some_and(|most| most < IDLE + 1000)
-        || rustix::process::setrlimit(files, raised).is_err()
-    {
-        let test = "ten_thousand_idle_connections_do_not_stop_the_server";
-        return pinstripe_testing::skipped(test, "fewer than 11,000 files may be open");
-    }
-    let stand = Stand::with_store();
-    let server = Serving::start(&stand, LISTEN);
-    done(&stand, "ant", &format!("connect {}", join(&stand, "ant", "append-restore")));
-    let connect = |_| std::net::TcpStream::connect(&server.address).unwrap();
-    let idle: Vec<_> = (0..IDLE).map(connect).collect();
-    done(&stand, "ant", "backup src");
-    let status = format!("/proc/{}/status", server.child.id());
-    let status = std::fs::read_to_string(status).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-    assert!(kib < 300 << 10, "{kib} KiB");
-    for mut stream in idle.into_iter().step_by(1000) {
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-        let ended = stream.read(&mut [0]);
-        let is_reset = |it: &std::io::Error| it.kind() == std::io::ErrorKind::ConnectionReset;
-        assert!(matches!(&ended, Ok(0)) || ended.as_ref().is_err_and(is_reset), "{ended:?}");
-    }
-}
-
 #[test]
 fn packs_are_sent_once_and_their_parity_is_computed_by_the_server() {
     let stand = Stand::with_store();
@@ -616,120 +434,29 @@ fn packs_are_sent_once_and_their_parity_is_computed_by_the_server() {
     done(&stand, "server", "check --read-data --store m0");
 }
 
-/// The faults below a server: a disk that fails, lies, is cut short, hangs.
+/// Snapshots have the machine's name; the server knows the token's.
 #[test]
-fn bad_disks_below_a_server_cost_no_data() {
-    for fault in [
-        "op=append,member=1,after=2,error=EIO",
-        "op=put,member=1,error=ENOSPC",
-        "op=seal,member=1,after=1,error=EIO",
-        "op=read,member=1,flip=3",
-        "op=read,member=1,error=EIO",
-        "op=append,member=1,torn=100",
-        "op=append,member=1,lost=yes",
-        "op=list,member=1,error=EIO",
-        "op=delete,member=1,error=EROFS",
-        "op=any,member=1,after=5,hang=yes",
-    ] {
-        let stand = Stand::with_store();
-        std::fs::write(stand.path("src/large"), noise(1, 2_000_000)).unwrap();
-        let line = format!("{LISTEN} --member-timeout 1s --fault {fault}");
-        let server = Serving::start(&stand, &line);
-        done(&stand, "ant", &format!("connect {}", join(&stand, "ant", "append-restore")));
-        for _ in 0..2 {
-            let ran = run(&stand, "ant", "backup src --member-timeout 2s");
-            assert!([0, 4].contains(&ran.code), "{fault}: {}", ran.err);
-        }
-        let ran = run(&stand, "ant", "restore latest --to out --member-timeout 2s");
-        assert!([0, 4].contains(&ran.code), "{fault}: {}", ran.err);
-        stand.assert_source_is_at("out");
-        drop(server);
-        // What the fault left is found and repaired.
-        let scrubbed = run(&stand, "server", "scrub --store m0");
-        assert_eq!(scrubbed.code, 0, "{fault}: {}{}", scrubbed.out, scrubbed.err);
-        done(&stand, "server", "check --read-data --store m0");
-    }
-}
-
-/// The server is killed at many moments of a backup, and started again at once.
-#[test]
-fn a_server_that_is_killed_amid_a_backup_loses_no_acknowledged_snapshot() {
+fn the_name_of_a_token_and_that_of_its_machine_may_differ() {
     let stand = Stand::with_store();
-    let line = format!("{LISTEN} --access-log {{}}/log");
-    let mut server = Serving::start(&stand, &line);
-    let address = server.address.clone();
-    done(&stand, "ant", &format!("connect {}", join(&stand, "ant", "append-restore")));
-    let mut taken = 0;
-    for kill_after in [1, 2, 3, 5, 8, 12, 20] {
-        std::fs::write(stand.path("src/large"), noise(kill_after as u64, 3_000_000)).unwrap();
-        let requests = || {
-            let log = std::fs::read_to_string(stand.path("log")).unwrap_or_default();
-            log.lines().count()
-        };
-        let before = requests();
-        let mut backup = as_host(&stand, "ant", "backup src --member-timeout 20s");
-        let ran = std::thread::scope(|scope| {
-            let ran = scope.spawn(move || ran(&mut backup));
-            while requests() < before + kill_after && !ran.is_finished() {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-            server.child.kill().unwrap();
-            server.child.wait().unwrap();
-            let line = format!("--store m0 --listen {address} --access-log {{}}/log");
-            server = Serving::start(&stand, &line);
-            ran.join().unwrap()
-        });
-        assert!([0, 4, 18].contains(&ran.code), "{kill_after}: {}{}", ran.out, ran.err);
-        taken += usize::from(ran.code != 18);
-        let found = snapshots(&stand, "ant", "");
-        assert!(found >= taken && found <= taken + 1, "{kill_after}: {found} {taken}");
-        taken = found;
-        let checked = run(&stand, "server", "check --read-data --store m0");
-        assert!([0, 10].contains(&checked.code), "{kill_after}: {}", checked.err);
-        assert_eq!(checked.err.matches("lost").count(), 0, "{kill_after}: {}", checked.err);
-    }
-    done(&stand, "ant", "restore latest --to out");
-    done(&stand, "server", "repair --store m0");
-    done(&stand, "server", "check --read-data --store m0");
-}
-
-#[test]
-fn a_port_in_use_and_an_odd_address_are_named() {
-    let stand = Stand::with_store();
-    let server = Serving::start(&stand, LISTEN);
-    let line = format!("serve --store m0 --state {{}}/other --listen {}", server.address);
-    let refused = run(&stand, "server", &line);
-    assert_eq!(refused.code, 1, "{}", refused.err);
-    assert!(refused.err.contains("another program uses this port"), "{}", refused.err);
-    let odd = run(&stand, "server", "serve --store m0 --listen nowhere");
-    assert_eq!(odd.code, 2, "{}", odd.err);
-}
-
-/// Neither a host whose clock is years ahead nor one whose clock is years behind loses anything,
-/// and the server's own clock decides what is overdue.
-#[test]
-fn hosts_with_wrong_clocks_back_up_through_a_server() {
-    let test = "hosts_with_wrong_clocks_back_up_through_a_server";
-    let Some(library) = crate::clocks::library() else {
-        return pinstripe_testing::not_installed(test, "libfaketime");
+    let _server = Serving::start(&stand, &format!("{LISTEN} --state {{}}/state"));
+    let token = |host: &str, role: &str| {
+        let line = format!("token add {host} --role {role} --state {{}}/state --quiet");
+        done(&stand, "server", &line).out.trim().to_owned()
     };
-    let stand = Stand::with_store();
-    let _server = Serving::start(&stand, LISTEN);
-    for (host, time) in [("ant", "@2039-01-01 00:00:00"), ("bee", "@2003-01-01 00:00:00")] {
-        let wrong = |line: &str| {
-            let mut command = as_host(&stand, host, line);
-            command.env("LD_PRELOAD", &library).env("FAKETIME", time);
-            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("NO_FAKE_STAT", "1");
-            let ran = ran(&mut command);
-            assert_eq!(ran.code, 0, "{host} {line}: {}", ran.err);
-        };
-        wrong(&format!("connect {}", join(&stand, host, "append-restore")));
-        wrong("backup src");
-        wrong("backup src");
-        wrong(&format!("restore latest --to out-{host}"));
-        stand.assert_source_is_at(&format!("out-{host}"));
+    for (host, machine) in [("web1", "alike"), ("web2", "alike")] {
+        done(&stand, host, &format!("connect {}", token(host, "append-restore")));
+        done(&stand, host, &format!("backup src --host {machine}"));
     }
-    done(&stand, "server", "gc --store m0");
-    assert_eq!(snapshots(&stand, "server", "--store m0"), 4);
-    done(&stand, "server", "check --read-data --store m0");
+    // Each token sees its own snapshot, and 'latest' is the newest of those.
+    assert_eq!([snapshots(&stand, "web1", ""), snapshots(&stand, "web2", "")], [1, 1]);
+    done(&stand, "web1", "restore latest --all-hosts --to out");
+    stand.assert_source_is_at("out");
+    // Snapshots are grouped by the machine's name: those of both tokens are one group.
+    let desk = token("desk", "admin");
+    let listed = done(&stand, "desk", &format!("snapshots --json --store {desk}")).out;
+    assert_eq!(listed.matches("\"host\":\"alike\"").count(), 2, "{listed}");
+    let none = run(&stand, "desk", &format!("forget --host web1 --keep-last 1 --store {desk}"));
+    assert_eq!(none.code, 11, "{}{}", none.out, none.err);
+    done(&stand, "desk", &format!("forget --host alike --keep-last 1 --store {desk}"));
+    assert_eq!(snapshots(&stand, "desk", &format!("--store {desk}")), 1);
 }

@@ -106,7 +106,7 @@ impl Stand {
         files.flat_map(|file| file.metadata()).any(|file| file.len() >= 4096)
     }
 
-    /// The command with nothing in its environment but a home. `{}` in the line is the stand's
+    /// The command with nothing in its environment but directories of a home. `{}` in the line is the stand's
     /// directory.
     pub fn command(&self, line: &str) -> Command {
         if line.starts_with("backup") {
@@ -119,12 +119,12 @@ impl Stand {
         command
             .args(line.split_whitespace().map(|word| word.replace("{}", dir.to_str().unwrap())))
             .env_clear()
-            .env("HOME", dir.join("home"))
             .env("TZ", "UTC")
             .current_dir(&dir)
             .stdin(Stdio::null());
+        set_home(&mut command, &dir.join("home"));
         if ["array", "mount", "overlay"].iter().any(|verb| line.starts_with(verb)) {
-            // What root serves is known in the system's directories otherwise.
+            // Their tests look for what is served there.
             command.env("XDG_STATE_HOME", dir.join("state"));
             command.env("XDG_RUNTIME_DIR", dir.join("run"));
         }
@@ -218,6 +218,22 @@ const VOLATILE: &[(&str, &str)] = &[
     (r"(?m)^(-|l)([rwxsStT-]{9}) +(\d+) +\d+ +\d+ +(\d+) ", "$1$2 $3 [OWNER] $4 "),
     (r"(?m)^d([rwxsStT-]{9}) +\d+ +\d+ +\d+ +\d+ ", "d$1 [OWNER] "),
 ];
+
+/// Sets every variable by which a command finds a directory that its line does not name. For root,
+/// some of these directories are the system's if no variable is set.
+pub fn set_home(command: &mut Command, home: &Path) {
+    const BELOW: [(&str, &str); 5] = [
+        ("XDG_STATE_HOME", ".local/state"),
+        ("XDG_CONFIG_HOME", ".config"),
+        ("XDG_CACHE_HOME", ".cache"),
+        ("XDG_DATA_HOME", ".local/share"),
+        ("XDG_RUNTIME_DIR", "run"),
+    ];
+    command.env("HOME", home);
+    for (variable, below) in BELOW {
+        command.env(variable, home.join(below));
+    }
+}
 
 /// Runs a command that is not killed.
 pub fn ran(command: &mut Command) -> Ran {

@@ -15,7 +15,7 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use crate::fakevmcore::obstacle;
 use crate::mount::Mounted;
-use crate::stand::{Ran, Stand, assert_ends, noise, skipped};
+use crate::stand::{Ran, Stand, assert_ends, noise, set_home, skipped};
 
 const ACL: &str = "system.posix_acl_access";
 
@@ -119,7 +119,8 @@ fn without_proc_directories_are_saved_and_the_rest_is_reported_once() {
     let script = "umount -l /proc && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]).arg(inner.get_program());
-    command.args(inner.get_args()).current_dir(stand.path("")).env("HOME", stand.path("home"));
+    command.args(inner.get_args()).current_dir(stand.path(""));
+    set_home(&mut command, &stand.path("home"));
     let output = match command.output() {
         Ok(output) if is_root() => output,
         _ => return skipped(name, "only root may unmount /proc, with unshare"),

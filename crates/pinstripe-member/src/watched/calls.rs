@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::Deadlines;
@@ -32,7 +32,7 @@ pinstripe_base::lock_ranks! {
 
 /// The thread pool and buffers for the calls of one member.
 pub(super) struct MemberCalls {
-    place: PathBuf,
+    place: Arc<Path>,
     patience: Deadlines,
     silent: AtomicBool,
     threads: CallThreads,
@@ -56,7 +56,7 @@ pub fn goes_on() {
 impl MemberCalls {
     pub fn new(place: &Path, patience: Deadlines) -> Arc<Self> {
         Arc::new(MemberCalls {
-            place: place.to_path_buf(),
+            place: place.into(),
             silent: AtomicBool::new(patience.is_silent(place)),
             patience,
             threads: CallThreads::new(usize::MAX, "member"),
@@ -88,11 +88,12 @@ impl MemberCalls {
         }
         let (calls, pulse) = (Arc::downgrade(self), Arc::<AtomicU64>::default());
         let own = Arc::clone(&pulse);
+        let (patience, place) = (self.patience.clone(), Arc::clone(&self.place));
         let started = self.threads.start(move || {
             PULSE.set(Some(own));
             let done = work();
-            if let Some(calls) = calls.upgrade().filter(|_| done.is_ok()) {
-                calls.has_answered();
+            if done.is_ok() && patience.allows_return() {
+                has_answered(&calls, &patience, &place);
             }
             done
         });
@@ -161,14 +162,6 @@ impl MemberCalls {
         }
     }
 
-    /// Notes that a call succeeded: if the member is silent, this was an abandoned call, and the
-    /// member is used again.
-    fn has_answered(&self) {
-        if self.patience.allows_return() && self.silent.swap(false, Ordering::AcqRel) {
-            self.patience.take_back(&self.place);
-        }
-    }
-
     /// Returns a buffer of this length for a read.
     pub fn buffer(&self, len: usize) -> Vec<u8> {
         let mut buffer = self.buffers.lock().pop().unwrap_or_default();
@@ -182,5 +175,14 @@ impl MemberCalls {
         if kept.len() < BUFFERS_KEPT && buffer.capacity() <= BUFFER_MAX_BYTES {
             kept.push(buffer);
         }
+    }
+}
+
+/// Notes that a call succeeded: if the member is silent, this was an abandoned call, and the member is
+/// used again. A member that was closed meanwhile can be opened again.
+fn has_answered(calls: &Weak<MemberCalls>, patience: &Deadlines, place: &Path) {
+    let was_silent = |calls: Arc<MemberCalls>| calls.silent.swap(false, Ordering::AcqRel);
+    if calls.upgrade().is_none_or(was_silent) {
+        patience.take_back(place);
     }
 }

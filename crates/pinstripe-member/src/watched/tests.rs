@@ -168,6 +168,28 @@ fn a_late_error_brings_no_member_back_and_no_late_answer_one_that_is_written_to(
     assert!(member.calls.is_silent());
 }
 
+/// A server opens its store again while a member is silent, without this member.
+#[test]
+fn a_late_answer_brings_back_the_place_of_a_member_that_was_closed() {
+    let (patience, told) = reader(100);
+    let (member, go) = held(patience.clone());
+    member.put(ExtentName::Label, b"label").unwrap();
+    assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
+    let place = member.place().to_path_buf();
+    drop(member);
+    assert!(patience.is_silent(&place));
+    go.send(()).unwrap();
+    let answered = std::time::Instant::now();
+    while patience.is_silent(&place) {
+        assert!(answered.elapsed() < Duration::from_secs(20), "the place stays silent");
+        std::thread::yield_now();
+    }
+    while told.lock().unwrap().len() < 2 {
+        std::thread::yield_now();
+    }
+    assert_eq!(*told.lock().unwrap(), [true, false]);
+}
+
 /// Waits until the call that was left behind has ended.
 fn wait_for_idle(member: &WatchedMember<Held>) {
     while Arc::strong_count(&member.inner) > 1 {

@@ -4,14 +4,15 @@ use pinstripe_base::error::Kind;
 use pinstripe_base::id::StoreId;
 use pinstripe_member::scrub::{ScrubShare, ScrubState};
 use pinstripe_member::session::Work;
-use pinstripe_member::{ExtentKind, Member};
+use pinstripe_member::{ExtentKind, Member, PlannedStep};
+use pinstripe_remote::Connection;
 use pinstripe_serve::{NewToken, TokenRole};
 
 use crate::hostile::{exchange, status};
 use crate::roles::{name, session, snapshot};
 use crate::setup::{StoreFixture, directory, start, store, volume};
 
-fn get(server: &StoreFixture, path: &str, headers: &str) -> String {
+pub fn get(server: &StoreFixture, path: &str, headers: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n");
     exchange(server, request.as_bytes(), false)
 }
@@ -73,6 +74,23 @@ fn an_admin_sees_hosts_and_members_until_the_logout() {
     assert!(!get(&server, "/", &cookie).contains("<table"));
 }
 
+/// Waits until the metrics show so many failed reads of a member, and returns all metrics.
+fn await_failed_reads(server: &StoreFixture, admin: &Connection, count: u64) -> String {
+    let bearer = format!("Authorization: Bearer {}\r\n", admin.join_string().reveal());
+    let mut found = Vec::new();
+    // The members are checked every few seconds.
+    for _ in 0..1000 {
+        let metrics = get(server, "/metrics", &bearer);
+        let is_it = |it: &&str| it.starts_with("pinstripe_member_failed_reads_total{");
+        found = metrics.lines().filter(is_it).map(str::to_owned).collect();
+        if found.iter().any(|it| it.ends_with(&format!(" {count}"))) {
+            return metrics;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("there are not {count} failed reads: {found:?}");
+}
+
 /// Failed reads are counted at the server, and scrubs of others are read from the member.
 #[test]
 fn damage_and_scrubs_of_a_member_are_shown() {
@@ -95,16 +113,7 @@ fn damage_and_scrubs_of_a_member_are_shown() {
         let read = server.member(&ant, 0).read_at(name(ExtentKind::Packs, 1), 0, &mut [0; 4]);
         assert_eq!(read.unwrap_err().kind(), Kind::Io);
     }
-    let bearer = format!("Authorization: Bearer {}\r\n", ant.join_string().reveal());
-    // The members are checked every few seconds.
-    let metrics = loop {
-        let metrics = get(&server, "/metrics", &bearer);
-        let count = metrics.lines().find(|it| it.starts_with("pinstripe_member_failed_reads"));
-        if count.is_some_and(|it| it.ends_with(" 2")) {
-            break metrics;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    };
+    let metrics = await_failed_reads(&server, &ant, 2);
     let value = |name: &str| {
         let line = metrics.lines().find(|it| it.starts_with(name)).unwrap_or_default();
         line.rsplit(' ').next().unwrap_or_default().to_owned()
@@ -114,6 +123,91 @@ fn damage_and_scrubs_of_a_member_are_shown() {
     let page = get(&server, "/", &login(&server));
     assert!(page.contains("2 failed reads"), "{page}");
     assert!(page.contains(" days ago"), "{page}");
+}
+
+/// Reads that fail within a request for several extents, or for several members, count as reads that
+/// fail alone.
+#[test]
+fn failed_reads_within_a_batch_are_counted() {
+    let state = tempfile::tempdir().unwrap();
+    let place = state.path().join("member");
+    let member = pinstripe_member::Places::default().create(&place).unwrap().member;
+    let plan =
+        "op=read,room=packs,error=EIO;op=list,room=keys,error=EIO;op=read,room=snapshots,error=EIO";
+    let plan: pinstripe_io::fault::Plan = plan.parse().unwrap();
+    let faulty = pinstripe_member::FaultMember::new(member, plan.for_member(0));
+    let served = volume(true, vec![std::sync::Arc::new(faulty)]);
+    let server = start(state, served, "127.0.0.1:0".parse().unwrap());
+    let (_, admin) = server.token("desk", TokenRole::Admin);
+    let local = directory(&place);
+    for byte in 1..4 {
+        local.put(name(ExtentKind::Packs, byte), b"pack").unwrap();
+    }
+    local.put(name(ExtentKind::Snapshots, 1), b"snapshot").unwrap();
+    let client = server.member(&admin, 0);
+    // Three reads in one request.
+    let names: Vec<_> = (1..4).map(|byte| name(ExtentKind::Packs, byte)).collect();
+    let before = server.requests();
+    let read = client.read_whole(&names, 100);
+    assert!(read.iter().all(|it| it.as_ref().is_err_and(|it| it.kind() == Kind::Io)), "{read:?}");
+    assert_eq!(server.requests() - before, 1);
+    await_failed_reads(&server, &admin, 3);
+    // A listing and an object in one look.
+    let volume = admin.volume;
+    // Labels: no. Members: 0. Kinds: two, with content. Extents to open: none.
+    let kind = |it| ExtentKind::ALL.iter().position(|kind| *kind == it).unwrap() as u8;
+    let [first, second] = [ExtentKind::Snapshots, ExtentKind::Keys].map(kind);
+    let body = [0, 1, 0, 0, 2, first, 2, second, 2, 0];
+    let head = format!(
+        "POST /v1/{volume}/look HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        admin.join_string().reveal(),
+        body.len()
+    );
+    assert_eq!(status(&exchange(&server, &[head.as_bytes(), &body].concat(), false)), 200);
+    await_failed_reads(&server, &admin, 5);
+}
+
+/// A host whose backups fail at their last step has no newer backup.
+#[test]
+fn a_snapshot_that_was_not_stored_is_no_success() {
+    let state = tempfile::tempdir().unwrap();
+    let member =
+        pinstripe_member::Places::default().create(&state.path().join("m")).unwrap().member;
+    let plan: pinstripe_io::fault::Plan =
+        "op=put,room=snapshots,times=2,error=ENOSPC".parse().unwrap();
+    let faulty = pinstripe_member::FaultMember::new(member, plan.for_member(0));
+    let served = volume(true, vec![std::sync::Arc::new(faulty)]);
+    let server = start(state, served, "127.0.0.1:0".parse().unwrap());
+    let (_, admin) = server.token("desk", TokenRole::Admin);
+    let (_, ant) = server.token("ant", TokenRole::Append);
+    let ant = server.member(&ant, 0);
+    let (at, object) = session(9, 1, Work::Backup);
+    ant.put(at, &object).unwrap();
+    let bearer = format!("Authorization: Bearer {}\r\n", admin.join_string().reveal());
+    let figures = || {
+        let metrics = get(&server, "/metrics", &bearer);
+        let value = |figure: &str| {
+            let line = metrics.lines().find(|it| it.starts_with(figure) && it.contains("\"ant\""));
+            line.and_then(|it| it.rsplit(' ').next()).map(str::to_owned)
+        };
+        let success = value("pinstripe_backup_last_success_timestamp_seconds{");
+        (value("pinstripe_snapshots{"), success.is_some())
+    };
+    // Alone, and as a step of a request for all members.
+    assert_eq!(
+        ant.put(name(ExtentKind::Snapshots, 1), &snapshot()).unwrap_err().kind(),
+        Kind::NoSpace
+    );
+    assert_eq!(figures(), (Some("0".to_owned()), false));
+    ant.plan(&[PlannedStep::Put(name(ExtentKind::Snapshots, 1), snapshot())], 1);
+    assert_eq!(
+        ant.put(name(ExtentKind::Snapshots, 1), &snapshot()).unwrap_err().kind(),
+        Kind::NoSpace
+    );
+    assert_eq!(figures(), (Some("0".to_owned()), false));
+    ant.put(name(ExtentKind::Snapshots, 1), &snapshot()).unwrap();
+    assert_eq!(figures(), (Some("1".to_owned()), true));
 }
 
 /// Logs a browser in, and returns its cookie.

@@ -21,6 +21,7 @@ macro_rules! pass {
         $(fn $name(&self, $($arg: $type),*) -> $out { self.0.$name($($arg),*) })+
     };
 }
+pub(crate) use pass;
 
 impl Member for Kept {
     pass! {

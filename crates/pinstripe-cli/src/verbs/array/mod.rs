@@ -84,7 +84,7 @@ impl ArrayArgs {
     /// # Errors
     /// Fails with the errors of the verb.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        pinstripe_array::set_device_timeout(run.common.member_timeout.0);
+        pinstripe_array::set_device_timeout(run.common.member_timeout());
         match &self.act {
             ArrayVerb::Create(args) => args.run(run),
             ArrayVerb::Assemble(args) => args.run(run),

@@ -25,6 +25,7 @@ use pinstripe_serve::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::args::Time;
 use crate::config::{Config, ServeEntry};
 use crate::escape;
 use crate::event::Event;
@@ -123,7 +124,7 @@ pub struct ServeArgs {
 
     /// The time limit of open requests after a signal that ends the server
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration, default_value = "30s")]
-    drain: crate::args::Time,
+    drain: Time,
 }
 
 #[derive(clap::Subcommand)]
@@ -178,8 +179,7 @@ pub fn identity(state: &Path) -> Result<ServerKey> {
 /// How often the store is opened again while some members do not answer.
 const REOPEN: Duration = Duration::from_secs(10);
 
-/// The default of --member-timeout, and the time that a server waits by default.
-const HOST_WAIT: Duration = Duration::from_secs(30);
+/// The time that a server waits for a member, without --member-timeout.
 const SERVER_WAIT: Duration = Duration::from_secs(10);
 
 /// What a server reads again after SIGHUP.
@@ -236,7 +236,7 @@ impl ServeArgs {
         let (stop, reloads) = signals::catch_as_server()?;
         // A member that was silent is used again when it answers: a host that could not write to it
         // has counted it as failed, and writes nothing more to it.
-        run.wait_as_reader(Some(member_wait(run)));
+        run.wait_as_reader(Some(member_wait(run.common.member_timeout)));
         let settings = Settings::load(run)?;
         let (volume, store) = self.volume(run)?;
         let catalog = self.catalog(&settings.entry, store.as_ref())?;
@@ -359,11 +359,8 @@ impl ServeArgs {
 
 /// How long the server waits for a member: less than hosts wait for the server, unless the user says
 /// so, because one request of a host is about all members.
-fn member_wait(run: &Run) -> Duration {
-    match run.common.member_timeout.0 {
-        HOST_WAIT => SERVER_WAIT,
-        given => given,
-    }
+fn member_wait(given: Option<Time>) -> Duration {
+    given.map_or(SERVER_WAIT, |it| it.0)
 }
 
 /// The members of a store, those that are absent included.
@@ -510,4 +507,24 @@ fn own_address(listens: SocketAddr) -> String {
     }
     let name = String::from_utf8_lossy(&system::host_name()).into_owned();
     format!("{name}:{}", listens.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// The default of other verbs, too, if it is given.
+    #[test]
+    fn a_member_timeout_that_is_given_is_used() {
+        let wait = |line: &str| {
+            let cli = Cli::try_parse_from(line.split(' ')).map_err(|error| error.to_string());
+            member_wait(cli.unwrap().common.member_timeout)
+        };
+        assert_eq!(wait("pinstripe serve"), SERVER_WAIT);
+        assert_eq!(wait("pinstripe serve --member-timeout 30s"), Duration::from_secs(30));
+        assert_eq!(wait("pinstripe serve --member-timeout 2m"), Duration::from_secs(120));
+    }
 }
