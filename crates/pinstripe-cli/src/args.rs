@@ -28,7 +28,8 @@ const MEMBER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// The option of verbs that can search the snapshots of all hosts.
 #[derive(clap::Args)]
 pub struct AllHosts {
-    /// For a store behind a server: search the snapshots of all hosts, in the server's shared catalog
+    /// 'latest' means the latest snapshot of all hosts; for a store behind a server, search the
+    /// snapshots of all hosts in the server's shared catalog
     ///
     /// If the server has no shared catalog, the catalog file of this host is used, which has the
     /// snapshots that the token of this host may see. A token that may not see other hosts is

@@ -442,6 +442,7 @@ pub const ROOMS: &[Rooms] = &[
             &["knobs"],
             &["cli"],
             &["verbs"],
+            &["choice_args"],
             &["run"],
             &["config"],
             &["aws"],

@@ -76,10 +76,10 @@ pub struct FindArgs {
     all: args::AllHosts,
 
     #[command(flatten)]
-    choice: ChoiceArgs,
+    place: CatalogFile,
 
     #[command(flatten)]
-    place: CatalogFile,
+    choice: ChoiceArgs,
 }
 
 /// The types of entries, as `ls --json` names them.

@@ -40,10 +40,10 @@ pub struct HistoryArgs {
     all: AllHosts,
 
     #[command(flatten)]
-    choice: ChoiceArgs,
+    place: CatalogFile,
 
     #[command(flatten)]
-    place: CatalogFile,
+    choice: ChoiceArgs,
 }
 
 impl HistoryArgs {

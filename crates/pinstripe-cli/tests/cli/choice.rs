@@ -72,7 +72,7 @@ fn a_choice_without_a_snapshot_is_named() {
         ("history src --tag none", 11, "no snapshot"),
         ("ls latest --host=", 2, "is empty"),
         ("ls latest --host bee --all-hosts", 2, "cannot be used with"),
-        ("ls latest~x", 2, "snapshot"),
+        ("ls latest~x", 2, "does not name a snapshot"),
         ("undelete latest", 11, "no forgotten snapshot"),
     ] {
         assert_ends(&stand.run(&format!("{line} --store m0")), code, part);
@@ -105,7 +105,7 @@ fn latest_with_a_path_means_the_latest_snapshot_that_has_it() {
     let missing = stand.run(&format!("cat latest:{old}er --store m0"));
     assert_ends(&missing, 11, "the snapshot has no entry at this path");
     let exact = stand.run(&format!("cat latest~0:{old} --store m0"));
-    assert_ends(&exact, 0, "first");
+    assert_ends(&exact, 11, "the snapshot has no entry at this path");
 }
 
 #[test]

@@ -447,7 +447,7 @@ fn the_name_of_a_token_and_that_of_its_machine_may_differ() {
         done(&stand, host, &format!("connect {}", token(host, "append-restore")));
         done(&stand, host, &format!("backup src --host {machine}"));
     }
-    // Each token sees its own snapshot, and 'latest' is the newest of those.
+    // Each token sees its own snapshot.
     assert_eq!([snapshots(&stand, "web1", ""), snapshots(&stand, "web2", "")], [1, 1]);
     done(&stand, "web1", "restore latest --all-hosts --to out");
     stand.assert_source_is_at("out");

@@ -58,7 +58,7 @@ fn hosts_with_certificates_are_served_and_others_have_their_own_messages() {
     let connected = done(&stand, "ant", &format!("connect {ant} {files} --json"));
     assert!(connected.out.contains("/ant.pem\""), "{}", connected.out);
     done(&stand, "ant", "backup src");
-    let saved = stand.path("hosts/ant/state/pinstripe/connections.json");
+    let saved = stand.path("hosts/ant/.local/state/pinstripe/connections.json");
     assert_eq!(std::fs::metadata(saved).unwrap().permissions().mode() & 0o777, 0o600);
     // The saved certificate is used from any directory, and read again by each command.
     let mut elsewhere = as_host(&stand, "ant", "restore latest --to out");

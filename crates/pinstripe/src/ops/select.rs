@@ -36,9 +36,9 @@ pub fn select(
     let known = snapshots::load(store, monitor)?;
     let below = clean(path);
     let latest = find(&known, name, monitor)?;
-    let snapshot = match name.before_latest() {
-        Some(0) if !below.is_empty() => with_path(store, (&known, name), &below, monitor)?,
-        _ => None,
+    let snapshot = match name.name == "latest" && !below.is_empty() {
+        true => with_path(store, (&known, name), &below, monitor)?,
+        false => None,
     };
     Ok(Selected { snapshot: snapshot.unwrap_or(latest).clone(), below })
 }

@@ -142,6 +142,10 @@ pub fn find<'a, 'n>(
         let found = name.latest_first(snapshots).nth(before);
         return found.ok_or_else(|| none_so_late(snapshots, name));
     }
+    if name.name.starts_with("latest") {
+        return Err(Error::new(Kind::Usage, format!("'{}' does not name a snapshot", name.name))
+            .expected("'latest', or 'latest~N' with the number of later snapshots", name.name));
+    }
     let snapshot = find_by_name(snapshots, |snapshot| snapshot.id, name.name, "snapshot")
         .map_err(|error| error.advice("'pinstripe snapshots' lists the snapshots"))?;
     match name.choice.has(snapshot) {
