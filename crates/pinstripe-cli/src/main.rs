@@ -38,6 +38,7 @@ mod journal;
 mod knobs;
 mod lists;
 mod message;
+mod other_tools;
 mod rules;
 mod run;
 mod signals;
@@ -66,13 +67,13 @@ fn main() -> ExitCode {
     system::forbid_dumps();
     system::raise_file_limit();
     signals::survive_size_limit();
-    let words: Vec<_> = std::env::args_os().collect();
+    let words = other_tools::with_options(std::env::args_os().collect());
     if let Some(refused) = cli::empty_argument(&words) {
         return refuse(&refused);
     }
-    match knobs::complete(words) {
+    match knobs::complete(words.clone()) {
         Ok(completed) => run(completed),
-        Err(Refused::Line(refused)) => refuse(&refused),
+        Err(Refused::Line(refused)) => refuse(&other_tools::explained(&words, refused)),
         Err(Refused::File(cli, error)) => {
             Run::new(cli.common).conclude(cli.verb.name(), Err(error))
         }

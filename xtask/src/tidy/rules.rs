@@ -439,7 +439,7 @@ pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-cli/src",
         floors: &[
-            &["knobs"],
+            &["knobs", "other_tools"],
             &["cli"],
             &["verbs"],
             &["choice_args"],

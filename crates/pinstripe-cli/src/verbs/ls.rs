@@ -26,6 +26,8 @@ use crate::time;
 Examples:
   pinstripe ls latest
   pinstripe ls 1a2b3c4d:/home/me/Documents
+  pinstripe ls latest:/home/me --depth 1
+  pinstripe ls latest:/var --sort size | head
   pinstripe ls latest --json | jq -r 'select(.event == \"entry\") | .path'")]
 pub struct LsArgs {
     /// The snapshot: 'latest', 'latest~N' (N before the latest), or the beginning of its id (at
@@ -39,8 +41,36 @@ pub struct LsArgs {
     #[arg(value_name = "PATH")]
     path: Option<OsString>,
 
+    /// List only entries at most N directories below PATH: with 0, PATH alone; with 1, also the
+    /// entries in the directory PATH
+    #[arg(long, value_name = "N")]
+    depth: Option<usize>,
+
+    /// Order of the entries: by path, by size (largest first) or by time of the last change (latest
+    /// first); the last two keep all lines in memory
+    #[arg(long, value_name = "ORDER", default_value = "path")]
+    sort: Order,
+
     #[command(flatten)]
     choice: HostChoiceArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Order {
+    Path,
+    Size,
+    Time,
+}
+
+impl Order {
+    /// The key by which an entry is ordered, the largest first.
+    fn key(self, entry: &Entry) -> (i64, u32) {
+        match self {
+            Order::Path => (0, 0),
+            Order::Size => (i64::try_from(entry.size).unwrap_or(i64::MAX), 0),
+            Order::Time => (entry.meta.mtime.seconds, entry.meta.mtime.nanos),
+        }
+    }
 }
 
 impl LsArgs {
@@ -63,19 +93,52 @@ impl LsArgs {
         run.warn_of_absent(&store);
         let (mut entries, mut bytes) = (0_u64, 0_u64);
         let name = SnapshotName { name: &snapshot, choice };
+        let top = depth_of(below);
+        let mut sorted = Vec::new();
         ls::run(&store, name, below, &run.monitor, &mut |entry| {
+            if self.depth.is_some_and(|depth| depth_of(&entry.path) > top + depth) {
+                return Ok(());
+            }
             entries += 1;
             if entry.meta.kind == FileKind::File {
                 bytes += entry.size;
             }
-            if run.screen.is_json() {
-                run.screen.event(&event(entry))
-            } else {
-                run.screen.row(&line(entry))
+            if self.sort != Order::Path {
+                sorted.push((self.sort.key(entry), shown(run, entry)));
+                return Ok(());
             }
+            print(run, &shown(run, entry))
         })?;
+        // Equal ones stay in the order of their paths.
+        sorted.sort_by_key(|(key, _)| std::cmp::Reverse(*key));
+        sorted.iter().try_for_each(|(_, shown)| print(run, shown))?;
         Ok(Ending::done(Event::default().with("entries", entries).with("bytes", bytes)))
     }
+}
+
+/// An entry as it is printed.
+enum Shown {
+    Line(String),
+    Event(Event),
+}
+
+fn shown(run: &Run, entry: &Entry) -> Shown {
+    match run.screen.is_json() {
+        true => Shown::Event(event(entry)),
+        false => Shown::Line(line(entry)),
+    }
+}
+
+fn print(run: &Run, shown: &Shown) -> Result<()> {
+    match shown {
+        Shown::Line(line) => run.screen.row(line),
+        Shown::Event(event) => run.screen.event(event),
+    }
+}
+
+/// The number of names in a path.
+fn depth_of(path: &[u8]) -> usize {
+    path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).count()
 }
 
 fn line(entry: &Entry) -> String {

@@ -1,5 +1,7 @@
 //! `pinstripe snapshots`: lists what was backed up, when, and how much.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -29,17 +31,37 @@ use crate::time;
 Examples:
   pinstripe snapshots
   pinstripe snapshots --all
+  pinstripe snapshots --latest 1 --compact
   pinstripe snapshots --store /mnt/a/store --json")]
 pub struct SnapshotsArgs {
     /// Also show forgotten snapshots
     #[arg(long)]
     all: bool,
 
+    /// Show only the latest N snapshots of each combination of host and paths
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    latest: Option<u64>,
+
+    /// Show only id, time, host and tags
+    #[arg(long)]
+    compact: bool,
+
+    /// Order of the snapshots: by time, by host, or by size (largest first)
+    #[arg(long, value_name = "ORDER", default_value = "time")]
+    sort: Order,
+
     #[command(flatten)]
     hosts: AllHosts,
 
     #[command(flatten)]
     choice: ChoiceArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Order {
+    Time,
+    Host,
+    Size,
 }
 
 impl SnapshotsArgs {
@@ -58,6 +80,12 @@ impl SnapshotsArgs {
             choice.require(&all)?;
         }
         snapshots.retain(|known| choice.has(&known.snapshot));
+        self.keep_latest(&mut snapshots);
+        match self.sort {
+            Order::Time => {}
+            Order::Host => snapshots.sort_by(|a, b| a.snapshot.host.cmp(&b.snapshot.host)),
+            Order::Size => snapshots.sort_by_key(|it| Reverse(it.snapshot.content_bytes())),
+        }
         for Known { snapshot, is_forgotten } in &snapshots {
             let forgotten = is_forgotten.then_some(true);
             run.screen.event(&event(snapshot).with_some("forgotten", forgotten))?;
@@ -65,8 +93,12 @@ impl SnapshotsArgs {
         if snapshots.is_empty() {
             run.screen.say("the store has no snapshot yet; 'pinstripe backup PATH' creates one");
         } else {
-            let rows: Vec<_> = snapshots.iter().map(row).collect();
-            for line in table::lines(&HEAD, &rows) {
+            let rows = snapshots.iter();
+            let lines = match self.compact {
+                true => table::lines(&COMPACT_HEAD, &rows.map(compact_row).collect::<Vec<_>>()),
+                false => table::lines(&HEAD, &rows.map(row).collect::<Vec<_>>()),
+            };
+            for line in lines {
                 run.screen.row(&line)?;
             }
         }
@@ -75,6 +107,21 @@ impl SnapshotsArgs {
 }
 
 impl SnapshotsArgs {
+    /// Keeps the latest ones of each host and its paths, as `--latest` says.
+    fn keep_latest(&self, snapshots: &mut Vec<Known>) {
+        let Some(latest) = self.latest else { return };
+        let mut kept: HashMap<_, u64> = HashMap::new();
+        let mut is_kept: Vec<_> = (snapshots.iter().rev())
+            .map(|Known { snapshot, .. }| {
+                let count =
+                    kept.entry((snapshot.host.clone(), snapshot.sources.clone())).or_default();
+                *count += 1;
+                *count <= latest
+            })
+            .collect();
+        snapshots.retain(|_| is_kept.pop().unwrap_or(true));
+    }
+
     fn list(&self, run: &Run, store: &Store) -> Result<Vec<Known>> {
         // The catalog has no forgotten snapshots.
         if let Some(of_all) = run.catalog_of_all(store, self.hosts.all_hosts && !self.all)? {
@@ -87,6 +134,22 @@ impl SnapshotsArgs {
         snapshots.retain(|known| self.all || !known.is_forgotten);
         Ok(snapshots)
     }
+}
+
+const COMPACT_HEAD: [(&str, Side); 4] =
+    [("snapshot", Side::Left), ("time", Side::Left), ("host", Side::Left), ("tags", Side::Left)];
+
+fn compact_row(Known { snapshot, is_forgotten }: &Known) -> Vec<String> {
+    let mut tags = snapshot.tags.join(", ");
+    if *is_forgotten {
+        tags += if tags.is_empty() { "(forgotten)" } else { " (forgotten)" };
+    }
+    vec![
+        snapshot.id.short(),
+        time::date(snapshot.created_seconds),
+        escape::name(&snapshot.host),
+        tags,
+    ]
 }
 
 const HEAD: [(&str, Side); 7] = [

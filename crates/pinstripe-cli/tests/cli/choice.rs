@@ -123,3 +123,48 @@ fn rules_and_searches_keep_to_the_choice() {
     stand.run("forget --keep-last 1 --path src --host bee --store m0").ends(0, "forget");
     assert_eq!(listed(&stand, "").len(), 3);
 }
+
+#[test]
+fn snapshots_are_shortened_and_ordered() {
+    let stand = with_hosts();
+    let [first, second, bee] = &listed(&stand, "")[..] else { panic!("three snapshots") };
+    fs::write(stand.path("src/large"), vec![7; 100_000]).unwrap();
+    stand.run("backup src --store m0").ends(0, "backup");
+    let all = listed(&stand, "");
+    // Of this host and `src`, of this host and both paths, and of the other host.
+    let latest = listed(&stand, "--latest 1");
+    assert_eq!(latest, [second.clone(), bee.clone(), all[3].clone()]);
+    assert_eq!(listed(&stand, "--latest 2").len(), 4);
+    assert_eq!(listed(&stand, "--sort size")[0], all[3]);
+    let by_host = listed(&stand, "--sort host");
+    assert!([&by_host[0], &by_host[3]].contains(&bee), "{by_host:?}");
+    assert!(listed(&stand, "").contains(first));
+    let compact = stand.run("snapshots --compact --store m0").ends(0, "snapshots");
+    assert!(compact.lines().next().unwrap().starts_with("snapshot  time"), "{compact}");
+    assert!(compact.contains("best") && !compact.contains("/src"), "{compact}");
+    assert_ends(&stand.run("snapshots --latest 0 --store m0"), 2, "--latest");
+}
+
+#[test]
+fn entries_are_listed_to_a_depth_and_by_size() {
+    let stand = Stand::with_store();
+    fs::create_dir_all(stand.path("top/one/two")).unwrap();
+    for (name, bytes) in [("top/a", 10), ("top/one/b", 3000), ("top/one/two/c", 200)] {
+        fs::write(stand.path(name), vec![1; bytes]).unwrap();
+    }
+    stand.run("backup top --store m0").ends(0, "backup");
+    let names = |options: &str| -> Vec<String> {
+        let line = format!("ls latest:{{}}/top {options} --json --store m0");
+        let events = stand.run(&line).events_of("entry");
+        let name = |path: &str| path.rsplit('/').next().unwrap().to_owned();
+        events.iter().map(|event| name(event["path"].as_str().unwrap())).collect()
+    };
+    assert_eq!(names(""), ["top", "a", "one", "b", "two", "c"]);
+    assert_eq!(names("--depth 0"), ["top"]);
+    assert_eq!(names("--depth 1"), ["top", "a", "one"]);
+    assert_eq!(names("--depth 2 --sort size")[0], "b");
+    let by_size = names("--sort size");
+    let at = |name: &str| by_size.iter().position(|it| it == name).unwrap();
+    assert!(at("b") < at("c") && at("c") < at("a"), "{by_size:?}");
+    assert_eq!(names("--sort time").len(), 6);
+}
