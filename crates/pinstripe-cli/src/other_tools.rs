@@ -89,7 +89,7 @@ fn similar(word: &str) -> Vec<String> {
     let mut near: Vec<_> = command
         .get_subcommands()
         .map(|verb| (strsim::damerau_levenshtein(word, verb.get_name()), verb.get_name()))
-        .filter(|(distance, verb)| *distance <= 2 && *distance < verb.len().min(word.len()))
+        .filter(|(distance, _)| *distance <= word.chars().count().div_ceil(3).min(2))
         .collect();
     near.sort_unstable();
     near.into_iter().take(SUGGESTIONS_MAX).map(|(_, verb)| format!("'{verb}'")).collect()

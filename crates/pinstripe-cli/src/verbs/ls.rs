@@ -63,7 +63,7 @@ enum Order {
 }
 
 impl Order {
-    /// The key by which an entry is ordered, the largest first.
+    /// The key of an entry in this order; the largest key comes first.
     fn key(self, entry: &Entry) -> (i64, u32) {
         match self {
             Order::Path => (0, 0),

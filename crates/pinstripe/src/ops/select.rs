@@ -51,12 +51,18 @@ fn with_path<'s>(
     below: &[u8],
     monitor: &Monitor,
 ) -> Result<Option<&'s Snapshot>> {
+    let covers = |(_, snapshot): &(usize, &Snapshot)| may_cover(snapshot, below);
+    let candidates: Vec<_> = name.latest_first(known).enumerate().filter(covers).collect();
+    // The caller finds out whether a single one has the path.
+    if let [] | [(0, _)] = candidates[..] {
+        return Ok(None);
+    }
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
     // Unchanged snapshots have the same tree.
     let mut lacking = HashSet::new();
-    for (later, snapshot) in name.latest_first(known).enumerate() {
-        if !may_cover(snapshot, below) || lacking.contains(&snapshot.root.id) {
+    for (later, snapshot) in candidates {
+        if lacking.contains(&snapshot.root.id) {
             continue;
         }
         let chunks = ChunkReader::below(&packs, &index, below);
