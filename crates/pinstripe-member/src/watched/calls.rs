@@ -92,7 +92,7 @@ impl MemberCalls {
         let started = self.threads.start(move || {
             PULSE.set(Some(own));
             let done = work();
-            if is_answer(&done) && patience.allows_return() {
+            if done.is_ok() && patience.allows_return() {
                 has_answered(&calls, &patience, &place);
             }
             done
@@ -178,13 +178,7 @@ impl MemberCalls {
     }
 }
 
-/// Whether the result of a call shows that the member answers: also if it says that an object exists,
-/// or does not.
-fn is_answer<T>(done: &Result<T>) -> bool {
-    done.as_ref().err().is_none_or(|it| matches!(it.kind(), Kind::NotFound | Kind::Exists))
-}
-
-/// Notes that a member answered: if the member is silent, this was an abandoned call, and the member is
+/// Notes that a call succeeded: if the member is silent, this was an abandoned call, and the member is
 /// used again. A member that was closed meanwhile can be opened again.
 fn has_answered(calls: &Weak<MemberCalls>, patience: &Deadlines, place: &Path) {
     let was_silent = |calls: Arc<MemberCalls>| calls.silent.swap(false, Ordering::AcqRel);

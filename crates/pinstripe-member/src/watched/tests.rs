@@ -190,22 +190,6 @@ fn a_late_answer_brings_back_the_place_of_a_member_that_was_closed() {
     assert_eq!(*told.lock().unwrap(), [true, false]);
 }
 
-/// The only call that was under way when the member became silent was for an object that does not exist.
-#[test]
-fn a_late_answer_that_an_object_does_not_exist_brings_back_the_member() {
-    let (patience, _) = reader(100);
-    let (member, go) = held(patience.clone());
-    assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
-    go.send(()).unwrap();
-    let answered = std::time::Instant::now();
-    while patience.is_silent(member.place()) {
-        assert!(answered.elapsed() < Duration::from_secs(20), "the member stays silent");
-        std::thread::yield_now();
-    }
-    go.send(()).unwrap();
-    assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::NotFound);
-}
-
 /// Waits until the call that was left behind has ended.
 fn wait_for_idle(member: &WatchedMember<Held>) {
     while Arc::strong_count(&member.inner) > 1 {
