@@ -144,6 +144,9 @@ impl RemoteClient {
             .redirect(Policy::none())
             .connect_timeout(CONNECT)
             .pool_idle_timeout(IDLE)
+            // A server with many hosts may read a long body late. Requests have limits of their own,
+            // and the default of 30 s would end a connection whose window is full.
+            .tcp_user_timeout(LONG_WAIT)
             .no_proxy()
             .http1_only()
             .https_only(true)
