@@ -177,9 +177,7 @@ impl Common {
              and any; only a fault of a member can have a room",
         ))
     }
-}
 
-impl Common {
     /// The time limit for an operation on a member, of verbs that have no other default.
     pub fn member_timeout(&self) -> Duration {
         self.member_timeout.map_or(MEMBER_TIMEOUT_DEFAULT, |it| it.0)

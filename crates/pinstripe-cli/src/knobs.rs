@@ -49,8 +49,8 @@ pub enum Refused {
 ///
 /// # Errors
 /// As [`Refused`] says.
-pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused> {
-    let matches = parse(&given).map_err(Refused::Line)?;
+pub fn complete(given: &[OsString]) -> std::result::Result<Completed, Refused> {
+    let matches = parse(given).map_err(Refused::Line)?;
     let cli = Cli::from_arg_matches(&matches).map_err(Refused::Line)?;
     let found = match missing_options(&cli.common, &matches) {
         Ok(found) => found,
@@ -62,7 +62,7 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
     let options: Vec<String> = settings.iter().map(FileSetting::typed).collect();
     // After a bare "--" nothing is an option.
     let end = given.iter().position(|it| it == "--").unwrap_or(given.len());
-    let mut line = given;
+    let mut line = given.to_vec();
     line.splice(end..end, options.iter().map(OsString::from));
     match clap::Parser::try_parse_from(line) {
         Ok(cli) => Ok(Completed { cli, added: Some((options, file)) }),

@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     if let Some(refused) = cli::empty_argument(&words) {
         return refuse(&refused);
     }
-    match knobs::complete(words.clone()) {
+    match knobs::complete(&words) {
         Ok(completed) => run(completed),
         Err(Refused::Line(refused)) => refuse(&other_tools::explained(&words, refused)),
         Err(Refused::File(cli, error)) => {

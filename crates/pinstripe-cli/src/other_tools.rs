@@ -73,7 +73,7 @@ pub fn explained(words: &[OsString], refused: clap::Error) -> clap::Error {
     }
     let instead = match VERBS.iter().find(|(verbs, _)| verbs.contains(&verb.as_str())) {
         Some((_, instead)) => (*instead).to_owned(),
-        None => match &similar(verb)[..] {
+        None => match &similar(&command, verb)[..] {
             [] => "'pinstripe --help' lists the verbs".to_owned(),
             [one] => format!("a similar verb is {one}"),
             several => format!("similar verbs are {}", several.join(", ")),
@@ -84,8 +84,7 @@ pub fn explained(words: &[OsString], refused: clap::Error) -> clap::Error {
 }
 
 /// The verbs that differ from a word in few letters, the most similar one first.
-fn similar(word: &str) -> Vec<String> {
-    let command = cli::whole_command();
+fn similar(command: &clap::Command, word: &str) -> Vec<String> {
     let mut near: Vec<_> = command
         .get_subcommands()
         .map(|verb| (strsim::damerau_levenshtein(word, verb.get_name()), verb.get_name()))

@@ -158,7 +158,7 @@ impl App {
             let _permit = permit;
             work()
         });
-        worked.await.map_err(|_| Error::new(Kind::Io, "the server failed to carry this out"))?
+        worked.await.map_err(panicked)?
     }
 
     /// Carries out a request that stores something to its end, also if the client goes away
@@ -166,8 +166,7 @@ impl App {
     pub async fn to_the_end<T: Send + 'static>(
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let failed = |_| Error::new(Kind::Io, "the server failed to carry this out");
-        tokio::spawn(work).await.map_err(failed)?
+        tokio::spawn(work).await.map_err(panicked)?
     }
 
     /// Waits until another request with much data may be carried out: memory is bounded, and short
@@ -303,4 +302,9 @@ impl App {
         }
         Ok(names)
     }
+}
+
+/// The error for work that panicked.
+fn panicked(_: tokio::task::JoinError) -> Error {
+    Error::new(Kind::Io, "the server failed to carry this out")
 }

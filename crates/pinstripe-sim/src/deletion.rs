@@ -53,10 +53,8 @@ pub fn gc_for(
 fn forget_named(store: &Store, id: SnapshotId) -> Result<(), Error> {
     let names = [id.to_string()];
     let options = forget::ForgetOptions {
-        among: pinstripe::SnapshotChoice::any(),
-        choice: ForgetChoice::Named(&names),
-        dry_run: false,
         allow_empty: true,
+        ..forget::ForgetOptions::new(ForgetChoice::Named(&names))
     };
     forget::run(store, &options, &Ledger::new().monitor).map(drop)
 }
@@ -122,12 +120,7 @@ impl World {
         let policy = Policy { last: Some(last), ..Policy::default() };
         let choice =
             ForgetChoice::Policy { policy: &policy, offset_at: &|_| 0, now: (i64::MAX, 0) };
-        let options = forget::ForgetOptions {
-            among: pinstripe::SnapshotChoice::any(),
-            choice,
-            dry_run: false,
-            allow_empty: false,
-        };
+        let options = forget::ForgetOptions::new(choice);
         let (done, cut) = under(self.stage, end, |who| {
             forget::run(&self.open("", who)?, &options, &Ledger::new().monitor)
         });

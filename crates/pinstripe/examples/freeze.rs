@@ -164,12 +164,7 @@ fn leave_traces(member: &Path, tree: &Path, recipe: &Recipe) -> Result<()> {
     let monitor = Monitor::default();
     let forget = |name: String| {
         let choice = forget::ForgetChoice::Named(&[name]);
-        let options = forget::ForgetOptions {
-            among: pinstripe::SnapshotChoice::any(),
-            choice,
-            dry_run: false,
-            allow_empty: false,
-        };
+        let options = forget::ForgetOptions::new(choice);
         forget::run(&store, &options, &monitor).map(drop)
     };
     let second = snapshots::run(&store, &monitor)?.pop().expect("there are two").id.to_string();

@@ -320,10 +320,8 @@ impl World {
         let Some(at) = self.pick(snapshot, Wanted::Yes) else { return };
         let names = [self.kept[at].snapshot.id.to_string()];
         let options = forget::ForgetOptions {
-            among: pinstripe::SnapshotChoice::any(),
-            choice: ForgetChoice::Named(&names),
-            dry_run: false,
             allow_empty: true,
+            ..forget::ForgetOptions::new(ForgetChoice::Named(&names))
         };
         forget::run(&self.open(host), &options, &Ledger::new().monitor).unwrap();
         self.kept[at].wanted = Wanted::No;

@@ -176,7 +176,7 @@ impl Run {
         Ok(None)
     }
 
-    /// The id of the token with which the store is used: there is none without servers.
+    /// Returns the id of the token with which the store is used: this program cannot use a server.
     #[cfg(not(feature = "serve"))]
     pub fn token_of(&self, _: &Store) -> Option<String> {
         None

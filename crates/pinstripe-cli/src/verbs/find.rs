@@ -163,10 +163,8 @@ impl FindArgs {
                 pinstripe::find_snapshot(&known, name, &run.monitor).map(|snapshot| snapshot.id)
             };
             query.snapshots = Some(self.snapshot.iter().map(find).collect::<Result<HashSet<_>>>()?);
-        } else if let (true, [host], true) =
-            (choice.paths.is_empty(), &choice.hosts[..], choice.tags.is_empty())
-        {
-            query.host = Some(host.clone());
+        } else if let Some(host) = choice.only_host() {
+            query.host = Some(host.to_vec());
         } else if choice.is_limited() {
             query.snapshots = Some(chosen(run, store, choice)?);
         }
@@ -180,7 +178,7 @@ impl FindArgs {
 /// Fails with [`Kind::NotFound`] when it leaves none.
 pub fn chosen(run: &Run, store: &Store, choice: &SnapshotChoice) -> Result<HashSet<SnapshotId>> {
     let known = snapshots::run(store, &run.monitor)?;
-    Ok(choice.require(&known)?.into_iter().map(|snapshot| snapshot.id).collect())
+    Ok(choice.require(known.iter())?.into_iter().map(|snapshot| snapshot.id).collect())
 }
 
 impl Type {

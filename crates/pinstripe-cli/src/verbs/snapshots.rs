@@ -76,8 +76,7 @@ impl SnapshotsArgs {
         let mut snapshots = self.list(run, &store)?;
         let choice = self.choice.choice(run, self.hosts.all_hosts)?;
         if !snapshots.is_empty() {
-            let all: Vec<_> = snapshots.iter().map(|known| known.snapshot.clone()).collect();
-            choice.require(&all)?;
+            choice.require(snapshots.iter().map(|known| &known.snapshot))?;
         }
         snapshots.retain(|known| choice.has(&known.snapshot));
         self.keep_latest(&mut snapshots);

@@ -36,7 +36,7 @@ enum Ended {
     With(i32),
 }
 
-/// A store behind a server, a host, and what the host was told.
+/// A store behind a server, a host, and the snapshots that were reported to the host.
 struct Scene {
     stand: Stand,
     server: Serving,
@@ -203,8 +203,17 @@ impl Scene {
             .sum()
     }
 
+    /// A backup that nothing disturbs.
+    fn back_up_undisturbed(&mut self) {
+        let ended = self.back_up(|_, _| ());
+        assert!(matches!(ended, Ended::With(0)), "{}", self.output("err"));
+        self.take_list();
+    }
+
     /// The quota, the end of dead sessions, and what `check` says.
-    fn judge(&mut self) {
+    fn judge(&mut self, seed: u64) {
+        let (lost, reported) = (self.unreported, self.reported.len());
+        println!("seed {seed}: {lost} without a report, {reported} reported");
         // The server may still be about to see that the last host is gone.
         let is_right = || {
             let stored = self.stored_bytes();
@@ -253,16 +262,9 @@ fn kill_a_host(seed: u64) {
             });
             scene.take_list();
         }
-        let ended = scene.back_up(|_, _| ());
-        assert!(matches!(ended, Ended::With(0)), "{}", scene.output("err"));
-        scene.take_list();
+        scene.back_up_undisturbed();
     }
-    println!(
-        "seed {seed}: {} without a report, {} reported",
-        scene.unreported,
-        scene.reported.len()
-    );
-    scene.judge();
+    scene.judge(seed);
 }
 
 /// The server is killed and started again while a host backs up; the host then backs up once more.
@@ -280,16 +282,9 @@ fn kill_a_server(seed: u64) {
             assert!(is_known, "{}", scene.output("err"));
             scene.take_list();
         }
-        let ended = scene.back_up(|_, _| ());
-        assert!(matches!(ended, Ended::With(0)), "{}", scene.output("err"));
-        scene.take_list();
+        scene.back_up_undisturbed();
     }
-    println!(
-        "seed {seed}: {} without a report, {} reported",
-        scene.unreported,
-        scene.reported.len()
-    );
-    scene.judge();
+    scene.judge(seed);
 }
 
 #[test]

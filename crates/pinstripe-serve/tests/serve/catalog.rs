@@ -291,18 +291,7 @@ fn a_host_writes_and_sees_only_its_own_series() {
     let (_, bee) = server.token("bee", TokenRole::Append);
     let (_, admin) = server.token("desk", TokenRole::Admin);
     let sees = |host: &str, role| {
-        let (host, volume, all_hosts) = (host.to_owned(), server.volume, true);
-        let (quota_bytes, expect_seconds, rate, expires_seconds) = (None, None, None, None);
-        let new = NewToken {
-            host,
-            role,
-            volume,
-            quota_bytes,
-            expect_seconds,
-            rate,
-            all_hosts,
-            expires_seconds,
-        };
+        let new = NewToken { all_hosts: true, ..server.new_token(host, role) };
         server.token_with(new).1
     };
     let (reader, blind) = (sees("cat", TokenRole::Restore), sees("dog", TokenRole::Append));

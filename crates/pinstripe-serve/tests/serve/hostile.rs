@@ -407,16 +407,8 @@ fn a_client_that_breaks_off_leaves_nothing() {
 #[test]
 fn uploads_that_break_off_use_up_no_quota() {
     let server = store();
-    let quota = NewToken {
-        host: "ant".to_owned(),
-        role: TokenRole::Append,
-        volume: server.volume,
-        quota_bytes: Some(300_000),
-        expect_seconds: None,
-        rate: None,
-        all_hosts: false,
-        expires_seconds: None,
-    };
+    let quota =
+        NewToken { quota_bytes: Some(300_000), ..server.new_token("ant", TokenRole::Append) };
     let (_, connection) = server.token_with(quota);
     let bearer = connection.join_string().reveal();
     let pack = |byte: u8| crate::sets::extents(&crate::sets::run(byte, 1)).swap_remove(0);
@@ -452,14 +444,8 @@ fn uploads_that_break_off_use_up_no_quota() {
 fn a_token_over_its_rate_waits() {
     let server = exported();
     let (_, connection) = server.token_with(pinstripe_serve::NewToken {
-        host: "ant".to_owned(),
-        role: TokenRole::Admin,
-        volume: server.volume,
-        quota_bytes: None,
-        expect_seconds: None,
         rate: Some(5),
-        all_hosts: false,
-        expires_seconds: None,
+        ..server.new_token("ant", TokenRole::Admin)
     });
     let bearer = connection.join_string().reveal();
     let request = format!(

@@ -284,14 +284,9 @@ fn prometheus_accepts_the_metrics_and_the_rules() {
     let (_, admin) = server.token("desk", TokenRole::Admin);
     let bearer = format!("Authorization: Bearer {}\r\n", admin.join_string().reveal());
     server.token_with(NewToken {
-        host: "ant".to_owned(),
-        role: TokenRole::Append,
-        volume: server.volume,
         quota_bytes: Some(1 << 40),
         expect_seconds: Some(3600),
-        rate: None,
-        all_hosts: false,
-        expires_seconds: None,
+        ..server.new_token("ant", TokenRole::Append)
     });
     // The members are checked soon after the start.
     let answer = loop {

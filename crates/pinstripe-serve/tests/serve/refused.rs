@@ -26,27 +26,13 @@ fn join_of(connection: &Connection) -> String {
     connection.join_string().reveal()
 }
 
-fn new(server: &StoreFixture, host: &str, role: TokenRole) -> NewToken {
-    let volume = server.volume;
-    let (quota_bytes, expect_seconds, rate, expires_seconds) = (None, None, None, None);
-    let host = host.to_owned();
-    NewToken {
-        host,
-        role,
-        volume,
-        quota_bytes,
-        expect_seconds,
-        rate,
-        all_hosts: false,
-        expires_seconds,
-    }
-}
-
 #[test]
 fn a_token_that_has_expired_is_refused() {
     let server = store();
-    let old =
-        NewToken { expires_seconds: Some(1_700_000_001), ..new(&server, "ant", TokenRole::Admin) };
+    let old = NewToken {
+        expires_seconds: Some(1_700_000_001),
+        ..server.new_token("ant", TokenRole::Admin)
+    };
     let (_, connection) = server.token_with(old);
     let hello = request("GET", "/v1/hello", &join_of(&connection), "", b"");
     let answer = exchange(&server, &hello, false);
@@ -56,7 +42,7 @@ fn a_token_that_has_expired_is_refused() {
 #[test]
 fn a_token_of_another_store_or_server_opens_nothing_here() {
     let (server, other_server) = (store(), store());
-    let other = NewToken { volume: StoreId([8; 16]), ..new(&server, "ant", TokenRole::Admin) };
+    let other = NewToken { volume: StoreId([8; 16]), ..server.new_token("ant", TokenRole::Admin) };
     let (_, of_other_store) = server.token_with(other);
     // The server knows this token, the join string names this server's store, and the token another.
     let mut renamed = of_other_store.join_string();
@@ -76,7 +62,7 @@ fn a_token_of_another_store_or_server_opens_nothing_here() {
     }
 }
 
-/// A request that somebody recorded and sends again does nothing more, and nothing at all once its
+/// A recorded request that is sent again does nothing more, and nothing at all once its
 /// secret was rotated or its token revoked.
 #[test]
 fn a_request_that_is_sent_again_does_nothing() {

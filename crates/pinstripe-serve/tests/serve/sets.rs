@@ -181,14 +181,8 @@ fn a_run_with_a_damaged_record_is_refused_and_nothing_is_laid() {
 
 fn token_with_quota(server: &StoreFixture, quota_bytes: u64) -> Connection {
     let (_, connection) = server.token_with(NewToken {
-        host: "ant".to_owned(),
-        role: TokenRole::Append,
-        volume: server.volume,
         quota_bytes: Some(quota_bytes),
-        expect_seconds: None,
-        rate: None,
-        all_hosts: false,
-        expires_seconds: None,
+        ..server.new_token("ant", TokenRole::Append)
     });
     connection
 }

@@ -170,7 +170,12 @@ impl StoreFixture {
 
     /// Makes a token, and the connection that it gives.
     pub fn token(&self, host: &str, role: TokenRole) -> (HostToken, Connection) {
-        self.token_with(NewToken {
+        self.token_with(self.new_token(host, role))
+    }
+
+    /// A token without limits that is to be made.
+    pub fn new_token(&self, host: &str, role: TokenRole) -> NewToken {
+        NewToken {
             host: host.to_owned(),
             role,
             volume: self.volume,
@@ -179,7 +184,7 @@ impl StoreFixture {
             rate: None,
             all_hosts: false,
             expires_seconds: None,
-        })
+        }
     }
 
     pub fn token_with(&self, new: NewToken) -> (HostToken, Connection) {

@@ -48,7 +48,7 @@ impl Meeting {
 #[derive(Default)]
 struct Gate {
     hangs: AtomicBool,
-    /// Listings and lengths meet those of so many members.
+    /// Listings and lengths wait until this number of members has one.
     meeting: Option<(Arc<Meeting>, usize)>,
     calls: AtomicUsize,
 }

@@ -30,6 +30,13 @@ pub struct CatOptions<'a> {
     pub limits: Limits,
 }
 
+impl<'a> CatOptions<'a> {
+    /// Options for all bytes of files of any snapshots.
+    pub fn new(files: &'a [(String, Vec<u8>)], limits: Limits) -> Self {
+        CatOptions { files, choice: SnapshotChoice::any(), offset: 0, length: None, limits }
+    }
+}
+
 /// Zeros are written in pieces of this length.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -58,7 +65,7 @@ pub fn run(
     let mut files = Vec::new();
     for (name, path) in options.files {
         let name = SnapshotName { name, choice: options.choice };
-        let selected = select(store, name, path, monitor)?;
+        let selected = select(store, name, path, monitor)?.settle(&packs, &index, monitor);
         let mut tree = tree_of(&selected)?;
         let entry = first_entry(&mut tree, &selected.below)?;
         let range = wanted(&entry, &selected.below, options)?;

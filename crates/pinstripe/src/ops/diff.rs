@@ -1,7 +1,7 @@
 //! `diff`: the differences between two snapshots, by their trees alone.
 
 use super::same_bytes::have_same_bytes;
-use super::select::{Selected, select};
+use super::select::select;
 use crate::store::Store;
 use crate::store::choice::SnapshotName;
 use crate::store::index::Index;
@@ -63,8 +63,8 @@ pub fn run<'o, 'n>(
     monitor: &Monitor,
     show: &mut Show<'_>,
 ) -> Result<Totals> {
-    let Selected { snapshot: old, .. } = select(store, old.into(), b"", monitor)?;
-    let Selected { snapshot: new, .. } = select(store, new.into(), b"", monitor)?;
+    let old = select(store, old.into(), b"", monitor)?.snapshot();
+    let new = select(store, new.into(), b"", monitor)?.snapshot();
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
     let reader = || ChunkReader::new(&packs, &index);

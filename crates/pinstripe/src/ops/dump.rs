@@ -44,9 +44,10 @@ pub fn run(
     monitor: &Monitor,
     out: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<Snapshot> {
-    let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
+    let named = select(store, options.snapshot, options.path, monitor)?;
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
+    let Selected { snapshot, below } = named.settle(&packs, &index, monitor);
     let tree =
         || TreeReader::new(ChunkReader::below(&packs, &index, &below), &snapshot.root, &below);
     if !below.is_empty() {

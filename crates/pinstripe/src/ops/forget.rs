@@ -45,6 +45,13 @@ pub struct ForgetOptions<'a> {
     pub allow_empty: bool,
 }
 
+impl<'a> ForgetOptions<'a> {
+    /// Options that forget what is chosen among all snapshots, but not all snapshots.
+    pub fn new(choice: ForgetChoice<'a>) -> Self {
+        ForgetOptions { choice, among: SnapshotChoice::any(), dry_run: false, allow_empty: false }
+    }
+}
+
 /// The decision about one snapshot.
 pub struct Verdict {
     /// The snapshot.
@@ -82,7 +89,7 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
             }
             let judged: Vec<_> = match known.is_empty() {
                 true => Vec::new(),
-                false => options.among.require(&known)?.into_iter().cloned().collect(),
+                false => options.among.require(known.iter())?.into_iter().cloned().collect(),
             };
             note_unknown_tags(policy, &judged, monitor);
             snapshots::warn_of_clocks(&judged, monitor);

@@ -23,9 +23,10 @@ pub fn run<'n>(
     monitor: &Monitor,
     show: &mut dyn FnMut(&Entry) -> Result<()>,
 ) -> Result<()> {
-    let Selected { snapshot, below } = select(store, snapshot.into(), path, monitor)?;
+    let named = select(store, snapshot.into(), path, monitor)?;
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
+    let Selected { snapshot, below } = named.settle(&packs, &index, monitor);
     let chunks = ChunkReader::below(&packs, &index, &below);
     let mut tree = TreeReader::new(chunks, &snapshot.root, &below)?;
     let mut found = below.is_empty();

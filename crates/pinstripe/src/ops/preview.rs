@@ -68,9 +68,10 @@ pub fn run(
     show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
 ) -> Result<(Snapshot, Preview)> {
     options.check()?;
-    let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
+    let named = select(store, options.snapshot, options.path, monitor)?;
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
+    let Selected { snapshot, below } = named.settle(&packs, &index, monitor);
     let selection =
         Selection { packs: &packs, index: &index, snapshot: &snapshot, below: &below, options };
     selection.require()?;

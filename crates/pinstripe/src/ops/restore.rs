@@ -261,7 +261,7 @@ impl<'a> Selection<'a> {
 /// error that keeps the restore from beginning, or when the target is full.
 pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Result<Snapshot> {
     options.check()?;
-    let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
+    let named = select(store, options.snapshot, options.path, monitor)?;
     for number in store.absent() {
         let absent =
             store.absence_as(number, "the member is absent; its strips are rebuilt from parity");
@@ -269,6 +269,7 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
     }
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
+    let Selected { snapshot, below } = named.settle(&packs, &index, monitor);
     let selection =
         Selection { packs: &packs, index: &index, snapshot: &snapshot, below: &below, options };
     selection.require()?;

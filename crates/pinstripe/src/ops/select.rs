@@ -21,8 +21,17 @@ pub(crate) struct Selected {
     pub below: Vec<u8>,
 }
 
-/// Finds the snapshot and normalizes the path. `latest` with a path means the latest snapshot that
-/// has the path.
+/// The snapshots that a name may mean, before their trees are read, and the path.
+pub(crate) struct Named {
+    /// The snapshot that is meant if none is known to have the path.
+    first: Snapshot,
+    /// For `latest` with a path: the snapshots that may have the path, the latest first, each with the
+    /// number of later ones.
+    candidates: Vec<(usize, Snapshot)>,
+    below: Vec<u8>,
+}
+
+/// Finds the snapshots that a name may mean, and normalizes the path.
 ///
 /// # Errors
 /// Fails with [`Kind::NotFound`] when there is no such snapshot, with [`Kind::Usage`] for an
@@ -32,61 +41,59 @@ pub fn select(
     name: SnapshotName<'_>,
     path: &[u8],
     monitor: &Monitor,
-) -> Result<Selected> {
+) -> Result<Named> {
     let known = snapshots::load(store, monitor)?;
     let below = clean(path);
-    let latest = find(&known, name, monitor)?;
-    let snapshot = match name.name == "latest" && !below.is_empty() {
-        true => with_path(store, (&known, name), &below, monitor)?,
-        false => None,
-    };
-    Ok(Selected { snapshot: snapshot.unwrap_or(latest).clone(), below })
+    let first = find(&known, name, monitor)?.clone();
+    let mut candidates = Vec::new();
+    if name.name == "latest" && !below.is_empty() {
+        let ordered = name.latest_first(&known).enumerate();
+        let covering = ordered.filter(|(_, snapshot)| may_cover(snapshot, &below));
+        candidates = covering.map(|(later, snapshot)| (later, snapshot.clone())).collect();
+    }
+    Ok(Named { first, candidates, below })
 }
 
-/// The latest snapshot that has a path, or may have it; `None` if no snapshot has it. Notes that
-/// later snapshots lack the path.
-fn with_path<'s>(
-    store: &Store,
-    (known, name): (&'s [Snapshot], SnapshotName<'_>),
-    below: &[u8],
-    monitor: &Monitor,
-) -> Result<Option<&'s Snapshot>> {
-    let covers = |(_, snapshot): &(usize, &Snapshot)| may_cover(snapshot, below);
-    let candidates: Vec<_> = name.latest_first(known).enumerate().filter(covers).collect();
-    // The caller finds out whether a single one has the path.
-    if let [] | [(0, _)] = candidates[..] {
-        return Ok(None);
+impl Named {
+    /// The snapshot that is meant: of `latest` with a path, the latest that has the path, or may have
+    /// it. Notes that later snapshots lack the path.
+    pub fn settle(self, packs: &PackReader<'_>, index: &Index<'_>, monitor: &Monitor) -> Selected {
+        let Named { first, candidates, below } = self;
+        // The caller finds out whether a single one has the path.
+        if let [] | [(0, _)] = candidates[..] {
+            return Selected { snapshot: first, below };
+        }
+        let lacks = |snapshot: &Snapshot| {
+            let chunks = ChunkReader::below(packs, index, &below);
+            let tree = TreeReader::new(chunks, &snapshot.root, &below);
+            matches!(tree.and_then(|mut tree| tree.next_entry()), Ok(None))
+        };
+        // Unchanged snapshots have the same tree.
+        let mut lacking = HashSet::new();
+        let found = candidates.into_iter().find(|(_, snapshot)| {
+            let is_without = lacking.contains(&snapshot.root.id) || lacks(snapshot);
+            if is_without {
+                lacking.insert(snapshot.root.id);
+            }
+            !is_without
+        });
+        if let Some((later @ 1.., snapshot)) = &found {
+            let (short, path) = (snapshot.id.short(), shown_from_root(&below));
+            let later = match later {
+                1 => "later snapshot".to_owned(),
+                more => format!("{more} later snapshots"),
+            };
+            let path = path.display();
+            monitor.note(&format!("snapshot {short} is used: the {later} has no {path}"));
+        }
+        Selected { snapshot: found.map_or(first, |(_, snapshot)| snapshot), below }
     }
-    let index = Index::load(store, monitor)?;
-    let packs = PackReader::new(store, monitor);
-    // Unchanged snapshots have the same tree.
-    let mut lacking = HashSet::new();
-    for (later, snapshot) in candidates {
-        if lacking.contains(&snapshot.root.id) {
-            continue;
-        }
-        let chunks = ChunkReader::below(&packs, &index, below);
-        let entry =
-            TreeReader::new(chunks, &snapshot.root, below).and_then(|mut tree| tree.next_entry());
-        if let Ok(None) = entry {
-            lacking.insert(snapshot.root.id);
-            continue;
-        }
-        if later > 0 {
-            let (short, path) = (snapshot.id.short(), shown_from_root(below));
-            monitor.note(&format!(
-                "snapshot {short} is used: the {} has no {}",
-                if later == 1 {
-                    "later snapshot".to_owned()
-                } else {
-                    format!("{later} later snapshots")
-                },
-                path.display()
-            ));
-        }
-        return Ok(Some(snapshot));
+
+    /// The snapshot that is meant, if no path is.
+    pub fn snapshot(self) -> Snapshot {
+        debug_assert!(self.below.is_empty(), "a path may choose an earlier snapshot");
+        self.first
     }
-    Ok(None)
 }
 
 /// Whether a path is in one of the paths of a snapshot, or above one.

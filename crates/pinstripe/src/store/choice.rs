@@ -26,13 +26,6 @@ pub struct SnapshotChoice {
     pub own_hosts: Vec<Vec<u8>>,
 }
 
-static ANY: SnapshotChoice = SnapshotChoice {
-    hosts: Vec::new(),
-    paths: Vec::new(),
-    tags: Vec::new(),
-    own_hosts: Vec::new(),
-};
-
 /// The name of a snapshot, and the snapshots that it may mean.
 #[derive(Debug, Clone, Copy)]
 pub struct SnapshotName<'a> {
@@ -45,7 +38,7 @@ pub struct SnapshotName<'a> {
 /// A name that may mean every snapshot.
 impl<'a> From<&'a str> for SnapshotName<'a> {
     fn from(name: &'a str) -> Self {
-        SnapshotName { name, choice: &ANY }
+        SnapshotName { name, choice: SnapshotChoice::any() }
     }
 }
 
@@ -59,6 +52,12 @@ impl<'a> From<&'a String> for SnapshotName<'a> {
 impl SnapshotChoice {
     /// Every snapshot.
     pub fn any() -> &'static SnapshotChoice {
+        static ANY: SnapshotChoice = SnapshotChoice {
+            hosts: Vec::new(),
+            paths: Vec::new(),
+            tags: Vec::new(),
+            own_hosts: Vec::new(),
+        };
         &ANY
     }
 
@@ -76,8 +75,11 @@ impl SnapshotChoice {
     ///
     /// # Errors
     /// Fails with [`Kind::NotFound`] when there are conditions, and no snapshot matches them.
-    pub fn require<'s>(&self, snapshots: &'s [Snapshot]) -> Result<Vec<&'s Snapshot>> {
-        let left: Vec<_> = snapshots.iter().filter(|it| self.has(it)).collect();
+    pub fn require<'s>(
+        &self,
+        snapshots: impl Iterator<Item = &'s Snapshot> + Clone,
+    ) -> Result<Vec<&'s Snapshot>> {
+        let left: Vec<_> = snapshots.clone().filter(|it| self.has(it)).collect();
         match left.is_empty() && self.is_limited() {
             true => Err(none_matches(self, snapshots)),
             false => Ok(left),
@@ -87,6 +89,12 @@ impl SnapshotChoice {
     /// Whether there are conditions.
     pub fn is_limited(&self) -> bool {
         !(self.hosts.is_empty() && self.paths.is_empty() && self.tags.is_empty())
+    }
+
+    /// The host, if one host is the only condition.
+    pub fn only_host(&self) -> Option<&[u8]> {
+        let [host] = &self.hosts[..] else { return None };
+        (self.paths.is_empty() && self.tags.is_empty()).then_some(host)
     }
 
     /// Whether `latest` may mean this snapshot.
@@ -129,8 +137,8 @@ impl SnapshotName<'_> {
 /// Finds the snapshot that a name means. Warns of wrong clocks if the name begins with `latest`.
 ///
 /// # Errors
-/// Fails with [`Kind::NotFound`] when there is none, with [`Kind::Usage`] when several ids begin
-/// with this text, or when the choice excludes the snapshot with this id.
+/// Fails with [`Kind::NotFound`] when no snapshot matches; with [`Kind::Usage`] when several ids
+/// begin with this text, or when the choice excludes the snapshot with this id.
 pub fn find<'a, 'n>(
     snapshots: &'a [Snapshot],
     name: impl Into<SnapshotName<'n>>,
@@ -185,13 +193,16 @@ fn none_so_late(snapshots: &[Snapshot], name: SnapshotName<'_>) -> Error {
                 hosts_of(snapshots)
             ))
         }
-        _ => none_matches(choice, snapshots),
+        _ => none_matches(choice, snapshots.iter()),
     }
 }
 
 /// The error for a choice that leaves none of these snapshots.
-fn none_matches(choice: &SnapshotChoice, snapshots: &[Snapshot]) -> Error {
-    let is_known = |host: &&Vec<u8>| snapshots.iter().any(|it| it.host == **host);
+fn none_matches<'s>(
+    choice: &SnapshotChoice,
+    snapshots: impl Iterator<Item = &'s Snapshot> + Clone,
+) -> Error {
+    let is_known = |host: &&Vec<u8>| snapshots.clone().any(|it| it.host == **host);
     let what = match choice.hosts.iter().find(|host| !is_known(host)) {
         Some(host) => format!("the host '{}' has no snapshot", String::from_utf8_lossy(host)),
         None => "no snapshot matches --host, --path and --tag".to_owned(),

@@ -186,13 +186,7 @@ fn cat(
 ) -> Ledger {
     let path = |name: &&str| site.source().join(name).as_os_str().as_bytes().to_vec();
     let files: Vec<_> = names.iter().map(|name| ("latest".to_owned(), path(name))).collect();
-    let options = cat::CatOptions {
-        choice: pinstripe::SnapshotChoice::any(),
-        files: &files,
-        offset: 0,
-        length: None,
-        limits,
-    };
+    let options = cat::CatOptions::new(&files, limits);
     let ledger = Ledger::new();
     let mut give = |bytes: &[u8]| {
         out(bytes);

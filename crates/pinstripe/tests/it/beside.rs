@@ -42,12 +42,7 @@ fn run(site: &Site, verb: &str, store: &mut Store, forgotten: &str) -> Result<()
         "forget" => {
             let names = ["latest".to_owned()];
             let choice = ForgetChoice::Named(&names);
-            let options = ForgetOptions {
-                among: pinstripe::SnapshotChoice::any(),
-                choice,
-                dry_run: false,
-                allow_empty: true,
-            };
+            let options = ForgetOptions { allow_empty: true, ..ForgetOptions::new(choice) };
             forget::run(store, &options, monitor).map(drop)
         }
         "undelete" => forget::undelete(store, forgotten, monitor).map(drop),

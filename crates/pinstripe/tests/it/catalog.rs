@@ -161,12 +161,7 @@ fn what_is_forgotten_is_not_found_until_it_comes_back() {
     let forgotten = snapshots.remove(1);
     let name = forgotten.id.to_string();
     let choice = forget::ForgetChoice::Named(std::slice::from_ref(&name));
-    let options = forget::ForgetOptions {
-        among: pinstripe::SnapshotChoice::any(),
-        choice,
-        dry_run: false,
-        allow_empty: false,
-    };
+    let options = forget::ForgetOptions::new(choice);
     forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
     assert_true(&site, &snapshots);
     let status = catalog_status(&site.store(), &file(&site)).unwrap();

@@ -27,13 +27,7 @@ fn cat(
 ) -> Result<Vec<u8>> {
     let path = |name: &&str| site.source().join(name).as_os_str().as_bytes().to_vec();
     let files: Vec<_> = names.iter().map(|name| ("latest".to_owned(), path(name))).collect();
-    let options = cat::CatOptions {
-        choice: pinstripe::SnapshotChoice::any(),
-        files: &files,
-        offset,
-        length,
-        limits: limits(),
-    };
+    let options = cat::CatOptions { offset, length, ..cat::CatOptions::new(&files, limits()) };
     let mut out = Vec::new();
     cat::run(store, &options, &ledger.monitor, &mut |bytes| {
         out.extend_from_slice(bytes);
@@ -100,13 +94,7 @@ fn a_reader_that_ends_early_ends_everything() {
     let files = vec![("latest".to_owned(), path); 20];
     // Less room than one record: nothing may wait for ever.
     let limits = Limits::new(2, 3, 1 << 20);
-    let options = cat::CatOptions {
-        choice: pinstripe::SnapshotChoice::any(),
-        files: &files,
-        offset: 0,
-        length: None,
-        limits,
-    };
+    let options = cat::CatOptions::new(&files, limits);
     let mut left = 50_000_000_u64;
     let error = cat::run(&site.store(), &options, &Ledger::new().monitor, &mut |bytes| {
         left = left.saturating_sub(bytes.len() as u64);

@@ -25,12 +25,7 @@ fn site_with(snapshots: u64) -> (Site, Vec<Snapshot>) {
 }
 
 fn options(choice: ForgetChoice<'_>) -> ForgetOptions<'_> {
-    ForgetOptions {
-        among: pinstripe::SnapshotChoice::any(),
-        choice,
-        dry_run: false,
-        allow_empty: false,
-    }
+    ForgetOptions::new(choice)
 }
 
 fn by_rule(policy: &Policy) -> ForgetChoice<'_> {

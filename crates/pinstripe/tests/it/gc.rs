@@ -47,10 +47,8 @@ fn collect(store: &Store) -> GcOutcome {
 pub fn forget_one(store: &Store, snapshot: &Snapshot) {
     let names = [snapshot.id.to_string()];
     let options = forget::ForgetOptions {
-        among: pinstripe::SnapshotChoice::any(),
-        choice: ForgetChoice::Named(&names),
-        dry_run: false,
         allow_empty: true,
+        ..forget::ForgetOptions::new(ForgetChoice::Named(&names))
     };
     forget::run(store, &options, &Ledger::new().monitor).unwrap();
 }

@@ -215,13 +215,7 @@ fn a_path_is_not_found_only_where_nothing_is_lost() {
         let (to, monitor) = (site.target(), Ledger::new());
         let restored = restore_all(&store, path, &to, &monitor).map(drop);
         let files = [("latest".to_owned(), path.to_vec())];
-        let options = cat::CatOptions {
-            choice: pinstripe::SnapshotChoice::any(),
-            files: &files,
-            offset: 0,
-            length: None,
-            limits: limits(),
-        };
+        let options = cat::CatOptions::new(&files, limits());
         let shown = cat::run(&store, &options, &Ledger::new().monitor, &mut |_| Ok(()));
         let options = dump::DumpOptions {
             snapshot: "latest".into(),

@@ -45,12 +45,7 @@ fn gc_options() -> gc::GcOptions {
 fn forget_named(store: &Store, name: &str) -> Result<()> {
     let names = [name.to_owned()];
     let choice = ForgetChoice::Named(&names);
-    let options = ForgetOptions {
-        among: pinstripe::SnapshotChoice::any(),
-        choice,
-        dry_run: false,
-        allow_empty: true,
-    };
+    let options = ForgetOptions { allow_empty: true, ..ForgetOptions::new(choice) };
     forget::run(store, &options, &Ledger::new().monitor).map(drop)
 }
 

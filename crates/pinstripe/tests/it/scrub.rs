@@ -382,12 +382,7 @@ fn delete_all_but_the_last(bench: &Bench) {
     let names: Vec<_> = listed.iter().map(|it| it.id).filter(|id| *id != bench.last.0.id).collect();
     let names: Vec<_> = names.iter().map(ToString::to_string).collect();
     let choice = ForgetChoice::Named(&names);
-    let options = ForgetOptions {
-        among: pinstripe::SnapshotChoice::any(),
-        choice,
-        dry_run: false,
-        allow_empty: false,
-    };
+    let options = ForgetOptions::new(choice);
     forget::run(&site.store(), &options, &ledger.monitor).unwrap();
     for _ in 0..3 {
         let options = gc::GcOptions {

@@ -162,12 +162,7 @@ fn changing(site: &Site) -> Vec<Snapshot> {
 fn forget(site: &Site, snapshot: &Snapshot) {
     let name = snapshot.id.to_string();
     let choice = forget::ForgetChoice::Named(std::slice::from_ref(&name));
-    let options = forget::ForgetOptions {
-        among: pinstripe::SnapshotChoice::any(),
-        choice,
-        dry_run: false,
-        allow_empty: false,
-    };
+    let options = forget::ForgetOptions::new(choice);
     forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
 }
 

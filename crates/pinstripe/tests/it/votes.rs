@@ -145,12 +145,7 @@ impl World {
                 let Some(id) = self.picked(which, |said| said == Said::Kept) else { return Ok(()) };
                 let names = [id.to_string()];
                 let choice = ForgetChoice::Named(&names);
-                let options = ForgetOptions {
-                    among: pinstripe::SnapshotChoice::any(),
-                    choice,
-                    dry_run: false,
-                    allow_empty: true,
-                };
+                let options = ForgetOptions { allow_empty: true, ..ForgetOptions::new(choice) };
                 forget::run(&store, &options, monitor)?;
                 self.said.insert(id, self.gone());
             }

@@ -83,7 +83,7 @@ pub(super) enum Attack {
     ScrubStates,
     /// A checkpoint in the place of the snapshot that it would have become.
     Checkpoint,
-    /// Snapshots under other names, and with these names in what stands in the clear.
+    /// Snapshots under other names, which also replace the names in their unsealed bytes.
     RenamedSnapshots,
     /// A snapshot that is not sealed, in a store that seals.
     PlainSnapshot,

@@ -124,12 +124,7 @@ impl<S: SuiteSite> World<S> {
 
 fn forget<S: SuiteSite>(site: &S, snapshot: &Snapshot) {
     let names = [snapshot.id.to_string()];
-    let options = ForgetOptions {
-        among: pinstripe::SnapshotChoice::any(),
-        choice: ForgetChoice::Named(&names),
-        dry_run: false,
-        allow_empty: false,
-    };
+    let options = ForgetOptions::new(ForgetChoice::Named(&names));
     forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
 }
 

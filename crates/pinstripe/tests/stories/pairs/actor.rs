@@ -199,12 +199,7 @@ impl Actor<'_> {
                 ForgetChoice::Policy { policy: &policy, offset_at: &|_| 0, now }
             }
         };
-        let options = ForgetOptions {
-            among: pinstripe::SnapshotChoice::any(),
-            choice,
-            dry_run: false,
-            allow_empty: true,
-        };
+        let options = ForgetOptions { allow_empty: true, ..ForgetOptions::new(choice) };
         let verdicts = forget::run(store, &options, monitor)?;
         let gone = verdicts.iter().filter(|it| !it.stays()).map(|it| it.snapshot.id);
         Ok(Done::Forgot(gone.collect(), store.absent().next().is_none()))
@@ -369,13 +364,7 @@ impl Actor<'_> {
         let files = files.filter(|(_, look)| inodes.insert(look.first_name.clone()));
         let files = files.map(|(below, _)| (name.clone(), [path, b"/", below].concat()));
         let files: Vec<_> = files.take(5).collect();
-        let options = cat::CatOptions {
-            choice: pinstripe::SnapshotChoice::any(),
-            files: &files,
-            offset: 0,
-            length: None,
-            limits: limits(),
-        };
+        let options = cat::CatOptions::new(&files, limits());
         cat::run(store, &options, &self.ledger.monitor, &mut |_| Ok(()))
     }
 }

@@ -303,12 +303,8 @@ impl World {
         let what = error.to_string();
         let names: Vec<String> =
             self.gone.iter().filter(|id| is_named(**id, &what)).map(ToString::to_string).collect();
-        let options = ForgetOptions {
-            among: pinstripe::SnapshotChoice::any(),
-            choice: ForgetChoice::Named(&names),
-            dry_run: false,
-            allow_empty: true,
-        };
+        let options =
+            ForgetOptions { allow_empty: true, ..ForgetOptions::new(ForgetChoice::Named(&names)) };
         let store = self.opened("to forget what came back");
         !names.is_empty() && forget::run(&store, &options, &Ledger::new().monitor).is_ok()
     }

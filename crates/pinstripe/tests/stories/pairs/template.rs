@@ -209,12 +209,7 @@ impl Templates {
         kept.push(self.save(site, 0, 1, 0));
         let first = kept[0].id().to_string();
         let choice = ForgetChoice::Named(std::slice::from_ref(&first));
-        let options = ForgetOptions {
-            among: pinstripe::SnapshotChoice::any(),
-            choice,
-            dry_run: false,
-            allow_empty: false,
-        };
+        let options = ForgetOptions::new(choice);
         forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
         kept[0].wanted = super::world::Wanted::No;
         self.interrupt(site);
