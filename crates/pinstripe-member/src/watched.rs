@@ -5,7 +5,9 @@
 //! the answer until its deadline. A member that misses a deadline is silent from then on: every
 //! call of it, including those that are waiting, fails with [`Kind::Unanswered`] at once. A verb
 //! that only reads may run for weeks, and a silent member has missed none of its writes: such a
-//! verb uses the member again once an abandoned call has succeeded ([`Deadlines::of_reader`]).
+//! verb uses the member again once an abandoned call has succeeded ([`Deadlines::of_reader`]). If an
+//! abandoned call fails, the next query for the label, or for the member's place, is made and
+//! abandoned in turn.
 //!
 //! Invariants: the arguments and buffers of a call belong to the thread that makes it, so that an
 //! abandoned thread never accesses memory of its caller. A member has as many threads as calls ever
@@ -17,151 +19,21 @@
 //! failed member.
 
 mod calls;
+mod deadlines;
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use calls::MemberCalls;
 pub use calls::goes_on;
-use calls::{MemberCalls, MemberCallsLock};
+pub use deadlines::Deadlines;
 
 use super::{
     BatchedMember, Caps, ExtentKind, ExtentName, ExtentWriter, FetchedPart, KeptLonger, Member,
     PlannedStep, PrefetchHint, Replace, RunPart, RunToLay, ServerOfMember, SetServer, batched_of,
 };
-use pinstripe_base::error::{Error, Result};
-use pinstripe_base::ranked::RankedMutex;
-use pinstripe_base::units::MIB;
-
-/// The least number of bytes per second that a member must transfer: the time for an operation's
-/// bytes at this rate is added to its deadline.
-const DATA_BYTES_PER_SECOND: u64 = MIB;
-/// The deadline of operations after an interrupt by the user.
-const INTERRUPTED: Duration = Duration::from_millis(700);
-
-/// The deadlines of members, and the functions that receive reports about silent members.
-#[derive(Clone)]
-pub struct Deadlines(Arc<WatchTerms>);
-
-/// Receives reports about members that did not answer.
-type Tell = Box<dyn Fn(&Path, Error) + Send + Sync>;
-/// Receives reports about members that answer again.
-type TellReturn = Box<dyn Fn(&Path) + Send + Sync>;
-
-struct WatchTerms {
-    control: Duration,
-    interrupted: Arc<AtomicBool>,
-    /// Places of silent members: they get no further calls until they return.
-    silent: RankedMutex<MemberCallsLock, BTreeSet<PathBuf>>,
-    tell: Tell,
-    /// `None` if a silent member stays silent to the end.
-    tell_return: Option<TellReturn>,
-}
-
-impl Deadlines {
-    /// Sets deadlines: `control` for an operation, and longer for one that transfers many bytes.
-    /// Once `interrupted` is set, no call waits longer than 0.7 seconds. `tell` receives each
-    /// member that did not answer, once per member, from any thread.
-    pub fn new(
-        control: Duration,
-        interrupted: Arc<AtomicBool>,
-        tell: impl Fn(&Path, Error) + Send + Sync + 'static,
-    ) -> Self {
-        Self::with(control, interrupted, Box::new(tell), None)
-    }
-
-    /// Sets deadlines for a verb that writes nothing: a silent member is used again when an
-    /// abandoned call gets its answer. `tell_return` then receives the member, and `tell` receives
-    /// it each time it becomes silent again.
-    pub fn of_reader(
-        control: Duration,
-        interrupted: Arc<AtomicBool>,
-        tell: impl Fn(&Path, Error) + Send + Sync + 'static,
-        tell_return: impl Fn(&Path) + Send + Sync + 'static,
-    ) -> Self {
-        Self::with(control, interrupted, Box::new(tell), Some(Box::new(tell_return)))
-    }
-
-    fn with(
-        control: Duration,
-        interrupted: Arc<AtomicBool>,
-        tell: Tell,
-        tell_return: Option<TellReturn>,
-    ) -> Self {
-        let silent = RankedMutex::new(MemberCallsLock::Silent, BTreeSet::new());
-        Deadlines(Arc::new(WatchTerms { control, interrupted, silent, tell, tell_return }))
-    }
-
-    /// The deadline of an operation that transfers no data.
-    #[must_use]
-    pub fn limit(&self) -> Duration {
-        self.0.control
-    }
-
-    /// Runs a query about a place that may not answer, with a deadline.
-    ///
-    /// # Errors
-    /// Fails with [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered) when the place does
-    /// not answer, or with the error of `work`.
-    pub fn ask<T: Send + 'static>(
-        &self,
-        place: &Path,
-        work: impl FnOnce() -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        MemberCalls::new(place, self.clone()).call(0, work)
-    }
-
-    /// Whether the member at a place is silent.
-    pub fn is_silent(&self, place: &Path) -> bool {
-        self.0.silent.lock().contains(place)
-    }
-
-    /// The number of places that are silent now.
-    #[must_use]
-    pub fn silent_places(&self) -> usize {
-        self.0.silent.lock().len()
-    }
-
-    /// Reports, once, that a place did not answer.
-    fn give_up(&self, place: &Path, error: Error) {
-        let mut silent = self.0.silent.lock();
-        let is_news = silent.insert(place.to_path_buf());
-        drop(silent);
-        if is_news {
-            (self.0.tell)(place, error);
-        }
-    }
-
-    /// Whether a silent member may be used again.
-    fn allows_return(&self) -> bool {
-        self.0.tell_return.is_some()
-    }
-
-    /// Reports, once, that a place answers again.
-    fn take_back(&self, place: &Path) {
-        let was_silent = self.0.silent.lock().remove(place);
-        if let (true, Some(tell)) = (was_silent, &self.0.tell_return) {
-            tell(place);
-        }
-    }
-
-    /// The deadline of an operation that transfers this many bytes.
-    fn for_bytes(&self, bytes: u64) -> Duration {
-        self.0.control + Duration::from_secs(bytes / DATA_BYTES_PER_SECOND)
-    }
-
-    /// The deadline at this moment: shorter after an interrupt.
-    fn now(&self, bytes: u64) -> Duration {
-        let full = self.for_bytes(bytes);
-        if self.is_interrupted() { full.min(INTERRUPTED) } else { full }
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.0.interrupted.load(Ordering::Relaxed)
-    }
-}
+use pinstripe_base::error::Result;
 
 /// A member with deadlines.
 pub struct WatchedMember<M> {
@@ -218,7 +90,12 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         !self.calls.is_silent() && self.inner.read_at_hand(name, offset, buf)
     }
 
+    /// A query for the label can bring a silent member back.
     fn len(&self, name: ExtentName) -> Result<u64> {
+        if name == ExtentName::Label {
+            let inner = Arc::clone(&self.inner);
+            return self.calls.query(move || inner.len(name));
+        }
         self.control(move |member| member.len(name))
     }
 

@@ -195,8 +195,9 @@ fn a_server_with_a_wrong_clock_serves_hosts() {
 }
 
 /// Two hosts back up at once, and `trouble` happens when the server has answered some requests. Both
-/// end well, and both restore.
-fn back_up_two_hosts(stand: &Stand, options: &str, trouble: impl FnOnce()) {
+/// end well, and both restore. Returns the server: a process with a call to a stopped file system
+/// does not end before the file system goes on.
+fn back_up_two_hosts(stand: &Stand, options: &str, trouble: impl FnOnce()) -> Serving {
     let hosts = ["ant", "bee"];
     for (seed, host) in (0..).zip(hosts) {
         std::fs::create_dir_all(stand.path(&format!("of-{host}"))).unwrap();
@@ -206,7 +207,7 @@ fn back_up_two_hosts(stand: &Stand, options: &str, trouble: impl FnOnce()) {
         }
     }
     let line = format!("{LISTEN} --access-log {{}}/log --member-timeout 2s {options}");
-    let _server = Serving::start(stand, &line);
+    let server = Serving::start(stand, &line);
     for host in hosts {
         done(stand, host, &format!("connect {}", join(stand, host, "append-restore")));
     }
@@ -235,6 +236,7 @@ fn back_up_two_hosts(stand: &Stand, options: &str, trouble: impl FnOnce()) {
         let [source, target] = [format!("of-{host}"), format!("out-{host}")];
         assert_same_tree(&stand.path(&source), &stand.path(&target));
     }
+    server
 }
 
 /// No strips are lost beyond those of the member.
@@ -253,7 +255,7 @@ fn assert_no_loss(stand: &Stand) {
 #[test]
 fn a_member_that_is_full_under_load_costs_no_backup() {
     let stand = Stand::with_store();
-    back_up_two_hosts(&stand, "--fault op=append,member=1,after=9,error=ENOSPC", || ());
+    drop(back_up_two_hosts(&stand, "--fault op=append,member=1,after=9,error=ENOSPC", || ()));
     assert_no_loss(&stand);
     done(&stand, "server", "repair --store m0");
     done(&stand, "server", "check --read-data --store m0");
@@ -262,10 +264,11 @@ fn a_member_that_is_full_under_load_costs_no_backup() {
 #[test]
 fn a_member_that_is_lost_under_load_costs_no_backup() {
     let stand = Stand::with_store();
-    back_up_two_hosts(&stand, "", || {
+    let server = back_up_two_hosts(&stand, "", || {
         // What is written meanwhile may be in the way once.
         while std::fs::remove_dir_all(stand.path("m2")).is_err() && stand.path("m2").exists() {}
     });
+    drop(server);
     let _ = std::fs::remove_dir_all(stand.path("m2"));
     assert_no_loss(&stand);
     done(&stand, "server", "member replace 2 --to m4 --same-disk --store m0");
@@ -278,7 +281,8 @@ fn a_member_that_hangs_under_load_costs_no_backup() {
     let stand = Stand::in_memory();
     let Some(hung) = Hung::mount(&stand, "real", "m3") else { return };
     stand.make_store();
-    back_up_two_hosts(&stand, "", || hung.stop());
+    let server = back_up_two_hosts(&stand, "", || hung.stop());
     hung.go_on();
+    drop(server);
     assert_no_loss(&stand);
 }

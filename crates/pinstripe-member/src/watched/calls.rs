@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::Deadlines;
+use super::deadlines::{Deadlines, MemberCallsLock, Query};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::ranked::RankedMutex;
@@ -19,16 +19,6 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The number of read buffers that are kept for reuse, and the largest size of such a buffer.
 const BUFFERS_KEPT: usize = 4;
 const BUFFER_MAX_BYTES: usize = 512 << 10;
-
-pinstripe_base::lock_ranks! {
-    /// The locks of a member's calls.
-    pub(super) enum MemberCallsLock {
-        /// The lock of the buffers for the next reads.
-        Buffers,
-        /// The lock of the set of silent places.
-        Silent,
-    }
-}
 
 /// The thread pool and buffers for the calls of one member.
 pub(super) struct MemberCalls {
@@ -101,6 +91,37 @@ impl MemberCalls {
             Error::io("cannot start a thread for this member", &self.place, error)
         })?;
         self.wait(&call, &pulse, bytes)
+    }
+
+    /// Runs a query without effects. If the member is silent and may be used again, this function
+    /// fails at once, and the query runs in a thread, one at a time: its success brings the member back.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`call`](Self::call).
+    pub fn query<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        if !self.is_silent() || !self.patience.allows_return() {
+            return self.call(0, work);
+        }
+        if !self.patience.is_silent(&self.place) {
+            // A query through another opening of this member was answered.
+            self.silent.store(false, Ordering::Release);
+            return self.call(0, work);
+        }
+        if self.patience.set_query(&self.place, Query::Waiting) {
+            let (calls, patience) = (Arc::downgrade(self), self.patience.clone());
+            let place = Arc::clone(&self.place);
+            let started = self.threads.start(move || match work() {
+                Ok(_) => has_answered(&calls, &patience, &place),
+                Err(_) => drop(patience.set_query(&place, Query::Idle)),
+            });
+            if started.is_err() {
+                self.patience.set_query(&self.place, Query::Idle);
+            }
+        }
+        Err(self.silence())
     }
 
     /// Waits for the answer; a panic of the call continues in the caller.
@@ -178,7 +199,23 @@ impl MemberCalls {
     }
 }
 
-/// Notes that a call succeeded: if the member is silent, this was an abandoned call, and the member is
+impl Deadlines {
+    /// Runs a query about a place that may not answer, with a deadline. The query has no effects: at
+    /// a silent place, a thread that is abandoned at once runs it.
+    ///
+    /// # Errors
+    /// Fails with [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered) when the place does
+    /// not answer, or with the error of `work`.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        place: &Path,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        MemberCalls::new(place, self.clone()).query(work)
+    }
+}
+
+/// Notes that a call succeeded: if the member is silent, nobody waits for this call, and the member is
 /// used again. A member that was closed meanwhile can be opened again.
 fn has_answered(calls: &Weak<MemberCalls>, patience: &Deadlines, place: &Path) {
     let was_silent = |calls: Arc<MemberCalls>| calls.silent.swap(false, Ordering::AcqRel);

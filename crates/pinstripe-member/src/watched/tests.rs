@@ -1,10 +1,11 @@
 use crate::BatchedMember;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::{MemoryMember, conformance};
-use pinstripe_base::error::Kind;
+use pinstripe_base::error::{Error, Kind};
 
 /// A member that answers `len` only when it is told to.
 struct Held {
@@ -166,6 +167,37 @@ fn a_late_error_brings_no_member_back_and_no_late_answer_one_that_is_written_to(
     go.send(()).unwrap();
     wait_for_idle(&member);
     assert!(member.calls.is_silent());
+}
+
+/// The file system was away when the abandoned call was answered: there was no such extent.
+#[test]
+fn a_query_for_the_label_brings_a_member_back_after_a_late_error() {
+    let (patience, told) = reader(100);
+    let (member, go) = held(patience);
+    assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
+    go.send(()).unwrap();
+    wait_for_idle(&member);
+    // The first query fails too, and the file system is back before the next.
+    for round in 0..2 {
+        let query = || member.len(ExtentName::Label).unwrap_err().kind();
+        while Arc::strong_count(&member.inner) == 1 {
+            assert_eq!(query(), Kind::Unanswered);
+        }
+        assert_eq!(query(), Kind::Unanswered);
+        assert_eq!(Arc::strong_count(&member.inner), 2, "one query at a time");
+        if round == 1 {
+            member.inner.put(ExtentName::Label, b"label").unwrap();
+        }
+        go.send(()).unwrap();
+        wait_for_idle(&member);
+    }
+    let answered = std::time::Instant::now();
+    while told.lock().unwrap().len() < 2 {
+        assert!(answered.elapsed() < Duration::from_secs(60), "the member stays silent");
+        std::thread::yield_now();
+    }
+    assert!(!member.calls.is_silent());
+    assert_eq!(*told.lock().unwrap(), [true, false]);
 }
 
 /// A server opens its store again while a member is silent, without this member.
