@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pinstripe_base::error::{Error, Result};
+use pinstripe_base::error::Error;
 use pinstripe_base::ranked::RankedMutex;
 use pinstripe_base::units::MIB;
 
