@@ -57,7 +57,8 @@ struct LedgerState {
     /// The objects in `owned` that were deleted.
     gone: HashSet<ExtentName>,
     hosts: HashMap<String, HostFacts>,
-    /// The sessions that were put since the server started and were not deleted.
+    /// The sessions that were put and not deleted. Those from before the server started are missing
+    /// until the first listing.
     sessions: HashMap<ExtentName, SessionFacts>,
     /// The sessions that announced each object, including those that have ended.
     announced: HashMap<[u8; 16], Vec<SessionFacts>>,
@@ -93,6 +94,12 @@ pub(crate) struct SessionFacts {
     pub id: [u8; 16],
     pub host: String,
     pub began_seconds: i64,
+}
+
+impl SessionFacts {
+    fn new(id: [u8; 16], owned: &Owned) -> Self {
+        SessionFacts { id, host: owned.host.clone(), began_seconds: owned.seconds }
+    }
 }
 
 /// The object of a fenced session, in hex.
@@ -175,7 +182,7 @@ impl Ledger {
         lock(&self.state).hosts.get(host).map_or(0, |host| host.used_bytes)
     }
 
-    /// The sessions that run, as far as they began since the server started.
+    /// The sessions that run.
     pub fn sessions(&self) -> Vec<SessionFacts> {
         let mut all: Vec<_> = lock(&self.state).sessions.values().cloned().collect();
         all.sort_by(|a, b| (a.began_seconds, &a.host).cmp(&(b.began_seconds, &b.host)));
@@ -264,10 +271,15 @@ impl Ledger {
         lock(&self.state).forget(name);
     }
 
-    /// Forgets the objects of a kind that no member has, because another process deleted them.
-    /// Objects that were recorded at `since_seconds` or later may not exist yet.
+    /// Forgets the objects of a kind that no member has, because another process deleted them or
+    /// they were never stored. Objects that were recorded at `since_seconds` or later may not exist
+    /// yet. Sessions that exist are found again after a restart of the server; list them before
+    /// snapshots.
     pub(crate) fn settle(&self, kind: ExtentKind, there: &HashSet<[u8; 16]>, since_seconds: i64) {
         let mut state = lock(&self.state);
+        if kind == ExtentKind::Sessions {
+            state.find_sessions(there);
+        }
         let is_missing = |(name, owned): (&ExtentName, &Owned)| match name {
             ExtentName::In(of, id) if *of == kind && !there.contains(id) => {
                 (owned.seconds < since_seconds).then_some(*name)
@@ -275,7 +287,12 @@ impl Ledger {
             _ => None,
         };
         let missing: Vec<_> = state.owned.iter().filter_map(is_missing).collect();
-        missing.into_iter().for_each(|name| state.forget(name));
+        for name in missing {
+            if state.is_unfinished(name) {
+                state.take_back_success(name);
+            }
+            state.forget(name);
+        }
     }
 }
 
@@ -316,6 +333,43 @@ impl LedgerState {
         self.gone.insert(name);
     }
 
+    /// Adds the sessions with these ids that hosts put through this server.
+    fn find_sessions(&mut self, there: &HashSet<[u8; 16]>) {
+        for id in there {
+            let name = ExtentName::In(ExtentKind::Sessions, *id);
+            if let (Some(owned), false) = (self.owned.get(&name), self.gone.contains(&name)) {
+                self.sessions.entry(name).or_insert_with(|| SessionFacts::new(*id, owned));
+            }
+        }
+    }
+
+    /// Whether an object is a snapshot whose session still exists: a host deletes its session when
+    /// the snapshot is stored.
+    fn is_unfinished(&self, name: ExtentName) -> bool {
+        let ExtentName::In(ExtentKind::Snapshots, id) = name else { return false };
+        let runs = |it: &SessionFacts| {
+            self.sessions.contains_key(&ExtentName::In(ExtentKind::Sessions, it.id))
+        };
+        !self.gone.contains(&name) && self.announced(id).any(runs)
+    }
+
+    /// Makes the newest other snapshot of a host its last success. The server ended after it had
+    /// recorded this snapshot and before it stored it.
+    fn take_back_success(&mut self, name: ExtentName) {
+        let Some(Owned { host, seconds, .. }) = self.owned.get(&name).cloned() else { return };
+        let of_host = |(other, it): (&ExtentName, &Owned)| {
+            let is_snapshot = matches!(other, ExtentName::In(ExtentKind::Snapshots, _));
+            (is_snapshot && *other != name && it.host == host).then_some(it.seconds)
+        };
+        let newest = self.owned.iter().filter_map(of_host).max();
+        let facts = self.hosts.entry(host.clone()).or_default();
+        if facts.last_snapshot_seconds == Some(seconds) {
+            facts.last_snapshot_seconds = newest;
+            facts.last_duration_seconds = None;
+            facts.durations.pop_back();
+        }
+    }
+
     /// The sessions that announced an object.
     fn announced(&self, commit: [u8; 16]) -> impl Iterator<Item = &SessionFacts> {
         self.announced.get(&commit).into_iter().flatten()
@@ -331,8 +385,7 @@ impl LedgerState {
                 host.new_bytes += owned.bytes;
             }
             ExtentKind::Sessions => {
-                let began_seconds = owned.seconds;
-                let session = SessionFacts { id, host: owned.host.clone(), began_seconds };
+                let session = SessionFacts::new(id, owned);
                 self.announced.entry(owned.commit).or_default().push(session.clone());
                 self.sessions.insert(name, session);
             }
@@ -418,6 +471,56 @@ mod tests {
         ledger.forget(pack(1));
         assert_eq!(ledger.used_bytes("ant"), 0);
         assert!(ledger.is_of(pack(1), "ant"));
+    }
+
+    #[test]
+    fn sessions_are_found_again_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger");
+        let session = |byte| ExtentName::In(ExtentKind::Sessions, [byte; 16]);
+        let ledger = Ledger::open(&path).unwrap();
+        (1..4).for_each(|byte| assert!(ledger.record(session(byte), owned("ant", 0)).unwrap()));
+        drop(ledger);
+        let ledger = Ledger::open(&path).unwrap();
+        assert_eq!(ledger.sessions(), []);
+        // The second has ended. The last is that of a host with a member of its own.
+        let there = HashSet::from([[1; 16], [3; 16], [7; 16]]);
+        let ids = || ledger.sessions().iter().map(|it| it.id[0]).collect::<BTreeSet<_>>();
+        ledger.settle(ExtentKind::Sessions, &there, 6);
+        assert_eq!(ids(), BTreeSet::from([1, 3]));
+        assert_eq!(ledger.fence([1; 16]).unwrap().as_deref(), Some("ant"));
+        // Another process deletes the first.
+        ledger.settle(ExtentKind::Sessions, &HashSet::from([[3; 16]]), 6);
+        assert_eq!(ids(), BTreeSet::from([3]));
+    }
+
+    /// The server ended between the record of a snapshot and the snapshot.
+    #[test]
+    fn a_snapshot_that_was_never_stored_is_no_success_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger");
+        let name = |kind, byte| ExtentName::In(kind, [byte; 16]);
+        let ledger = Ledger::open(&path).unwrap();
+        for (byte, seconds) in [(1, 100), (2, 200)] {
+            let session = Owned { commit: [byte; 16], seconds, ..owned("ant", 0) };
+            assert!(ledger.record(name(ExtentKind::Sessions, byte), session).unwrap());
+            let snapshot = Owned { seconds: seconds + 7, ..owned("ant", 0) };
+            assert!(ledger.record(name(ExtentKind::Snapshots, byte), snapshot).unwrap());
+        }
+        drop(ledger);
+        for (there, sessions, last) in [
+            // The second snapshot was stored and deleted: its session has ended.
+            (HashSet::from([[1; 16]]), HashSet::new(), 207),
+            (HashSet::from([[1; 16]]), HashSet::from([[2; 16]]), 107),
+        ] {
+            let ledger = Ledger::open(&path).unwrap();
+            for _ in 0..2 {
+                ledger.settle(ExtentKind::Sessions, &sessions, 300);
+                ledger.settle(ExtentKind::Snapshots, &there, 300);
+                let facts = ledger.host("ant");
+                assert_eq!((facts.last_snapshot_seconds, facts.snapshots), (Some(last), 1));
+            }
+        }
     }
 
     #[test]

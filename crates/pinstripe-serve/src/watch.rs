@@ -21,6 +21,9 @@ use crate::volume::ServedVolume;
 
 /// An object that was recorded within this time may not exist yet.
 const RECENT_SECONDS: i64 = 3600;
+/// The kinds of objects whose deletion the ledgers notice, sessions before snapshots.
+const SETTLED: [ExtentKind; 4] =
+    [ExtentKind::Sessions, ExtentKind::Packs, ExtentKind::Index, ExtentKind::Snapshots];
 /// The interval between two checks.
 const EVERY: Duration = Duration::from_secs(5);
 
@@ -118,7 +121,7 @@ impl App {
     /// Corrects the ledgers about what was recorded before a time.
     pub(crate) fn settle_ledgers_until(&self, since_seconds: i64) {
         for served in self.volumes.iter().filter(|it| it.volume().is_store) {
-            for kind in [ExtentKind::Packs, ExtentKind::Index, ExtentKind::Snapshots] {
+            for kind in SETTLED {
                 if let Some(there) = names_of(&served.volume(), kind) {
                     served.ledger.settle(kind, &there, since_seconds);
                 }
@@ -142,11 +145,13 @@ impl App {
     }
 }
 
-/// The names of a kind on any member; `None` if not all members are present and answer.
+/// The names of a kind on any member; `None` if not all members are present and answer. A session
+/// has a copy on each member, so one that answers is enough.
 fn names_of(volume: &ServedVolume, kind: ExtentKind) -> Option<HashSet<[u8; 16]>> {
-    let mut names = HashSet::new();
-    for member in volume.members.values().filter(|_| volume.absent.is_empty()) {
-        names.extend(member.names(kind).ok()?);
-    }
-    volume.absent.is_empty().then_some(names)
+    let listed: Vec<_> = volume.members.values().map(|member| member.names(kind)).collect();
+    let is_complete = match kind {
+        ExtentKind::Sessions => listed.iter().any(Result::is_ok),
+        _ => volume.absent.is_empty() && listed.iter().all(Result::is_ok),
+    };
+    is_complete.then(|| listed.into_iter().flatten().flatten().collect())
 }
