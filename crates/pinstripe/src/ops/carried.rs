@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use super::copies::{Copies, ReadAhead};
 use crate::store::{Store, deletion, forgotten, read_small, replace_small};
 use pinstripe_base::error::Result;
+use pinstripe_member::gc::DeletionStep;
 use pinstripe_member::label::Encryption;
 use pinstripe_member::{ExtentKind, ExtentName, Member};
 
@@ -100,6 +101,32 @@ impl Carried {
         }
         Ok(written)
     }
+}
+
+/// Copies the tombstones of a member that is being replaced to its successor, also those that too few
+/// members have to be believed: they hide what another member brought back. The successor has the
+/// vote that its predecessor had, so a tombstone that one member made up counts no more than before.
+/// Returns the number of objects written.
+///
+/// # Errors
+/// Fails with the errors of [`Store::list`], or with the errors of the members.
+pub(super) fn inherit_tombstones(store: &Store, (old, new): (usize, usize)) -> Result<u64> {
+    let member = |number: usize| store.member_slots[number].member.as_ref();
+    let (Some(from), Some(to)) = (member(old), member(new)) else { return Ok(0) };
+    let mut written = 0;
+    for (id, holders) in store.list(ExtentKind::Gc)? {
+        let name = ExtentName::In(ExtentKind::Gc, id);
+        if !holders.contains(&old) || holders.contains(&new) {
+            continue;
+        }
+        let Ok(bytes) = read_small(&**from, name) else { continue };
+        let read = deletion::read(store, id, &bytes);
+        if read.is_ok_and(|object| matches!(object.step, DeletionStep::Tombstone(_))) {
+            replace_small(&**to, name, &bytes)?;
+            written += 1;
+        }
+    }
+    Ok(written)
 }
 
 /// Removes marks from the new member that no other member has. A process that opened the store

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::super::carried::inherit_tombstones;
 use super::super::mender::{lay, open_slot, salvage};
 use super::super::repair::{Unmended, anew};
 use super::add::assign_slot;
@@ -73,6 +74,7 @@ pub fn replace(
     let (new, copied_objects) = assign_slot(store, &claim, place, monitor)?;
     let mut replaced = Replaced { replaced_by: new, copied_objects, ..Replaced::default() };
     if is_present {
+        replaced.copied_objects += inherit_tombstones(store, (number, new))?;
         let remove::DrainingMember { moves, .. } = remove::plan_for(store, number, Some(new))?;
         monitor.set_total(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
         replaced.moved = remove::empty(store, &claim, number, Some(new), limits, monitor)?;
