@@ -90,7 +90,7 @@ pub struct BackupArgs {
     /// Back up standard input as a file of this name, in a separate snapshot
     ///
     /// --stdin is useful for database dumps. To restore the file, run 'pinstripe restore ID:/NAME
-    /// --to FILE'. If standard input cannot be read to its end, no snapshot is created. pinstripe
+    /// --to-file FILE'. If standard input cannot be read to its end, no snapshot is created. pinstripe
     /// does not detect that the program that writes to the pipe has failed; in a script, use 'set
     /// -o pipefail' to detect it.
     #[arg(long, value_name = "NAME",

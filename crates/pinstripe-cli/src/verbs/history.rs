@@ -15,6 +15,7 @@ use crate::choice_args::ChoiceArgs;
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
+use crate::snapshot_path;
 use crate::table::{self, Side};
 use crate::time;
 
@@ -29,10 +30,10 @@ use crate::time;
 #[command(after_long_help = "\
 Examples:
   pinstripe history /etc/passwd
-  pinstripe history /home/me/thesis.odt --json | jq .snapshots
+  pinstripe history thesis.odt --json | jq .snapshots
   pinstripe history /etc/passwd --all-hosts")]
 pub struct HistoryArgs {
-    /// The absolute path of a file or directory
+    /// The path of a file or directory
     #[arg(value_name = "PATH")]
     path: OsString,
 
@@ -52,10 +53,11 @@ impl HistoryArgs {
     /// # Errors
     /// Fails with the errors of [`history::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
+        let path = snapshot_path::absolute(&self.path)?;
+        let path = path.as_bytes();
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         let ticker = run.ticker(GAUGE);
-        let path = self.path.as_bytes();
         let choice = self.choice.choice(run, self.all.all_hosts)?;
         let mut all = match run.catalog_of_all(&store, self.all.all_hosts)? {
             Some(of_all) => shared::history(&store, &*of_all, path, &run.monitor)?,

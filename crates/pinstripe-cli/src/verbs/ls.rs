@@ -27,6 +27,7 @@ Examples:
   pinstripe ls latest
   pinstripe ls 1a2b3c4d:/home/me/Documents
   pinstripe ls latest:/home/me --depth 1
+  pinstripe ls latest:.
   pinstripe ls latest:/var --sort size | head
   pinstripe ls latest --json | jq -r 'select(.event == \"entry\") | .path'")]
 pub struct LsArgs {
@@ -87,7 +88,11 @@ impl LsArgs {
             );
             return Err(error.advice("give only one path"));
         }
-        let below = self.path.as_ref().unwrap_or(&path).as_bytes();
+        let path = match &self.path {
+            Some(path) => snapshot_path::absolute(path)?,
+            None => path,
+        };
+        let below = path.as_bytes();
         let choice = &self.choice.choice(run)?;
         let store = run.open_store()?;
         run.warn_of_absent(&store);

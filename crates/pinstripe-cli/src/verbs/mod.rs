@@ -36,6 +36,7 @@ mod record;
 mod recover;
 mod repair;
 mod restore;
+mod restore_file;
 mod scrub;
 #[cfg(feature = "serve")]
 mod serve;

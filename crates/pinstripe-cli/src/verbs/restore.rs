@@ -12,6 +12,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
+use super::restore_file::FileTarget;
 use super::snapshots;
 use crate::choice_args::HostChoiceArgs;
 use crate::escape;
@@ -43,6 +44,7 @@ Examples:
   pinstripe restore latest --to /mnt/new
   pinstripe restore 1a2b3c4d:/home/me/Documents --to ~/Documents-of-may
   pinstripe restore latest:/etc --in-place --dry-run
+  pinstripe restore latest:/etc/fstab --to-file fstab.old
   pinstripe restore latest:/srv/www --in-place --delete --verify
   pinstripe restore latest:/home --to /mnt/home --owner-map 1000:anna --group-map 1000:users
   pinstripe restore latest --to photos --include '*.jpg' --include '*.raw'")]
@@ -56,6 +58,13 @@ pub struct RestoreArgs {
     /// not exist
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     to: Option<PathBuf>,
+
+    /// Restore the single file PATH, and give it this name
+    ///
+    /// The file appears when it is complete.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["to",
+          "in_place", "dry_run", "include", "exclude"])]
+    to_file: Option<PathBuf>,
 
     /// After the restore, read all restored data again and compare it with the snapshot
     #[arg(long, conflicts_with = "dry_run")]
@@ -130,17 +139,23 @@ impl RestoreArgs {
     /// Fails with the errors of [`restore::run`] and [`preview::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = snapshot_path::parse(&self.what)?;
-        if self.to.is_none() && !self.in_place {
+        if self.to.is_none() && self.to_file.is_none() && !self.in_place {
             return Err(Error::new(Kind::Usage, "no target directory was given").advice(
-                "give an empty directory with --to DIR, or restore to the original paths with \
-                 --in-place ('--in-place --dry-run' shows what would change)",
+                "give an empty directory with --to DIR, a file with --to-file FILE, or restore to \
+                 the original paths with --in-place ('--in-place --dry-run' shows what would \
+                 change)",
             ));
         }
-        let to = self.to.as_deref().unwrap_or(Path::new("/"));
         let choice = self.choice.choice(run)?;
         let snapshot = SnapshotName { name: &snapshot, choice: &choice };
         let store = run.open_store()?;
         let limits = run.limits(&store);
+        let file = self.to_file.as_deref().map(|it| FileTarget::new(it, self.overwrite));
+        let file = file.transpose()?;
+        let to = match &file {
+            Some(file) => file.directory(),
+            None => self.to.as_deref().unwrap_or(Path::new("/")),
+        };
         let options = self.options(RestoreOptions::new(snapshot, path.as_bytes(), to, limits))?;
         if self.dry_run {
             run.warn_of_absent(&store);
@@ -156,8 +171,11 @@ impl RestoreArgs {
         });
         let restored = restore::run(&store, &options, &run.monitor)?;
         drop(ticker);
-        self.say(run, to, &restored.id.short());
-        let facts = snapshots::facts(&restored).with_path("to", to);
+        let to = self.to_file.clone().unwrap_or_else(|| to.to_path_buf());
+        if file.map_or(Ok(true), |file| file.finish(Path::new(&path)))? {
+            self.say(run, &to, &restored.id.short());
+        }
+        let facts = snapshots::facts(&restored).with_path("to", &to);
         Ok(Ending::done(facts.with("verified", self.verify)))
     }
 
@@ -175,7 +193,8 @@ impl RestoreArgs {
                 true => Reuse::ByContent,
                 false => Reuse::ByTime,
             }),
-            full_paths: self.to.is_none(),
+            full_paths: self.to.is_none() && self.to_file.is_none(),
+            no_directory: self.to_file.is_some(),
             delete: self.delete.then_some(match self.yes {
                 true => Delete::Whatever,
                 false => Delete::WithinReason,

@@ -71,5 +71,6 @@ mod silent;
 mod split;
 mod stand;
 mod store;
+mod to_file;
 mod trouble;
 mod unmet;

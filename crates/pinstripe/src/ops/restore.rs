@@ -19,8 +19,9 @@ use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_io::beneath::shown;
+use pinstripe_io::beneath::{shown, shown_from_root};
 use pinstripe_member::keys::Keys;
+use pinstripe_member::meta::FileKind;
 use pinstripe_member::refuse_inside_member;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::tree::is_at_or_below;
@@ -50,6 +51,8 @@ pub struct RestoreOptions<'a> {
     pub owners: Owners,
     /// Read everything again after it was written.
     pub verify: bool,
+    /// Refuse a path that is a directory in the snapshot.
+    pub no_directory: bool,
     /// Threads and queues.
     pub limits: Limits,
 }
@@ -74,6 +77,7 @@ impl<'a> RestoreOptions<'a> {
             filter: PathFilter::default(),
             owners: Owners::default(),
             verify: false,
+            no_directory: false,
             limits,
         }
     }
@@ -153,10 +157,21 @@ impl<'a> Selection<'a> {
     /// Fails unless the snapshot has the path.
     ///
     /// # Errors
-    /// Fails with the errors of [`first_entry`].
+    /// Fails with the errors of [`first_entry`], or with [`Kind::Usage`] if the path is a directory
+    /// and must not be one.
     pub(crate) fn require(&self) -> Result<()> {
-        if !self.below.is_empty() {
-            first_entry(&mut self.all_entries()?, self.below)?;
+        let no_directory = self.options.no_directory;
+        let is_directory = match self.below.is_empty() {
+            true => true,
+            false => {
+                let first = first_entry(&mut self.all_entries()?, self.below)?;
+                first.path != self.below || first.meta.kind == FileKind::Directory
+            }
+        };
+        if no_directory && is_directory {
+            return Err(Error::new(Kind::Usage, "this path is a directory in the snapshot")
+                .at(shown_from_root(self.below))
+                .advice("restore a directory with --to DIR"));
         }
         Ok(())
     }
