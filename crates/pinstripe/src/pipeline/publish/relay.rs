@@ -5,11 +5,12 @@
 
 use super::Publisher;
 use crate::store::index::{SealedPack, index_record};
+use crate::store::newcomers;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;
 use pinstripe_member::stripe_set::SetKind;
-use pinstripe_stripe::{SetReader, SetWriter};
+use pinstripe_stripe::SetWriter;
 
 /// The number of bytes of a pack that are copied at a time.
 const COPY_BYTES: u64 = 4 << 20;
@@ -23,7 +24,12 @@ const COPY_BYTES: u64 = 4 << 20;
 pub(super) fn relay(publisher: &Publisher<'_>, pack: &SealedPack) -> Result<SealedPack> {
     let (writers, store) = (publisher.writers, publisher.store);
     let old = pack.index.set;
-    let reader = SetReader::open(&store.members(), ExtentName::pack(old), store.config.store, old)?;
+    // Extents may have moved to members that joined since, also while the pack is read.
+    let open = || {
+        store.meet_newcomers()?;
+        store.open_to_check(ExtentName::pack(old), old)
+    };
+    let mut reader = open()?;
     let mut index = pack.index.clone();
     index.set = SetId(store.new_name()?);
     publisher.index.expect_own(index.set);
@@ -38,7 +44,15 @@ pub(super) fn relay(publisher: &Publisher<'_>, pack: &SealedPack) -> Result<Seal
     while writer.position() < end {
         let start = writer.position();
         bytes.clear();
-        reader.read_verified(start..end.min(start + COPY_BYTES), &mut bytes)?;
+        let range = start..end.min(start + COPY_BYTES);
+        if let Err(error) = reader.read_verified(range.clone(), &mut bytes) {
+            if !newcomers::may_have_moved(&error) {
+                return Err(error);
+            }
+            bytes.clear();
+            reader = open()?;
+            reader.read_verified(range, &mut bytes)?;
+        }
         writer.append(&bytes, &mut sink)?;
     }
     writer.append(&index_record(&index, publisher.sealer)?, &mut sink)?;

@@ -781,3 +781,16 @@ fn a_forget_does_not_rely_on_marks_that_an_upgrade_passes_over() {
     let scene = Scene { killed: 2, ..scene(junk, &acts) };
     holds(9601972, Shape { origin: Origin::Old, ..shape(3, 1, true) }, vec![scene]);
 }
+
+/// A member went away during a backup, which wrote its packs again without it; meanwhile an extent of
+/// such a pack moved to a member that joined, and the backup reported the pack as lost.
+#[test]
+fn a_backup_reads_its_own_packs_from_a_member_that_joined() {
+    let acts = [
+        act(Verb::Backup, 15764405641362476872, 0),
+        act(Verb::Forget, 9730060186201028804, 204),
+        act(Verb::ReplaceLiving, 16651476591255096577, 1),
+    ];
+    let scenes = vec![scene(Trouble::Stale { member: 0, at: 64 }, &acts)];
+    holds(9758102, shape(4, 1, true), scenes);
+}
