@@ -55,4 +55,4 @@ pub use store::{
     Claim, MemberSlot, OpenOptions, OtherHalf, Store, UnlockLimits, checkpoints, forgotten, index,
     read_small, sessions,
 };
-pub use walk::{Exclude, WalkItem, WalkOptions, Walker, recommended_threads};
+pub use walk::{DirectoryTag, Exclude, WalkItem, WalkOptions, Walker, recommended_threads};

@@ -97,6 +97,9 @@ pub struct BackupEntry {
     pub exclude_file: Vec<PathBuf>,
     /// Exclude the content of cache directories.
     pub exclude_caches: bool,
+    /// Exclude the content of directories with such an entry.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude_if_present: Vec<String>,
     /// Do not enter other file systems.
     pub one_file_system: bool,
     /// Tags of the snapshots.
@@ -330,6 +333,7 @@ fn backup_entry(mut table: Table<'_>) -> Result<BackupEntry> {
         exclude: table.patterns("exclude")?,
         exclude_file: table.paths("exclude-file")?,
         exclude_caches: table.flag("exclude-caches")?,
+        exclude_if_present: table.strings("exclude-if-present")?,
         one_file_system: table.flag("one-file-system")?,
         tags: table.strings("tags")?,
         host: table.string("host")?,
@@ -340,6 +344,10 @@ fn backup_entry(mut table: Table<'_>) -> Result<BackupEntry> {
     }
     for tag in &entry.tags {
         crate::args::tag(tag).map_err(|what| table.error("tags", what))?;
+    }
+    for tag in &entry.exclude_if_present {
+        pinstripe::DirectoryTag::parse(tag.as_bytes())
+            .map_err(|error| table.error("exclude-if-present", error.what()))?;
     }
     if let Err(error) = pinstripe::Exclude::new(&entry.exclude) {
         return Err(table.error("exclude", error.what()));

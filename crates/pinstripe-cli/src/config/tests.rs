@@ -27,8 +27,8 @@ fn the_documented_example_says_what_it_says() {
     assert_eq!((policy.daily, policy.within_seconds), (Some(7), Some(2 * 24 * 3600)));
     // Every key that is known stands in the example, so none is left undocumented.
     let keys = "default-store member password-file password-command key-file store paths exclude \
-                exclude-file exclude-caches one-file-system tags host keep-last keep-hourly \
-                keep-daily keep-weekly keep-monthly keep-yearly keep-within keep-tag endpoint \
+                exclude-file exclude-caches exclude-if-present one-file-system tags host keep-last \
+                keep-hourly keep-daily keep-weekly keep-monthly keep-yearly keep-within keep-tag endpoint \
                 currency put get list delete gb-out gb-month";
     for key in keys.split_whitespace() {
         assert!(page.contains(&format!("`{key}`")), "{key}");

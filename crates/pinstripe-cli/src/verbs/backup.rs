@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::{Exclude, Store, backup, init};
+use pinstripe::{DirectoryTag, Exclude, Store, backup, init};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{StoreId, random};
@@ -54,6 +54,7 @@ Examples:
   pinstripe backup ~/Documents
   pinstripe backup /etc /home --store /mnt/a/store
   pinstripe backup / --one-file-system --exclude '/var/cache/*' --exclude '*.tmp'
+  pinstripe backup ~ --exclude-if-present .nobackup
   pinstripe backup ~ --exclude-caches --exclude-file ~/.backup-ignore --tag daily
   find /srv -newer /tmp/mark -type f -print0 | pinstripe backup --files-from - --from0
   pinstripe backup ~ --dry-run
@@ -95,7 +96,7 @@ pub struct BackupArgs {
     /// -o pipefail' to detect it.
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["paths", "files_from", "named", "dry_run", "exclude",
-                                "exclude_file", "exclude_caches", "one_file_system"])]
+                                "exclude_file", "exclude_caches", "exclude_if_present", "one_file_system"])]
     stdin: Option<OsString>,
 
     /// Exclude entries that match this pattern; may be given more than once
@@ -115,6 +116,14 @@ pub struct BackupArgs {
     /// always backed up, even if PATH contains a CACHEDIR.TAG.
     #[arg(long)]
     exclude_caches: bool,
+
+    /// Exclude the content of directories that contain an entry NAME, which, with HEADER, is a file
+    /// that begins with these bytes; may be given more than once
+    ///
+    /// As with --exclude-caches, the directory itself and its entry NAME are still backed up, and so
+    /// is the content of a PATH.
+    #[arg(long, value_name = "NAME[:HEADER]")]
+    exclude_if_present: Vec<OsString>,
 
     /// Do not enter other file systems that are mounted below a PATH
     ///
@@ -188,7 +197,7 @@ impl BackupArgs {
         };
         if self.dry_run {
             let ending = survey(run, &store, &options)?;
-            note_unmet(run, &exclude, &self.exclude);
+            self.note_unmet(run, &exclude);
             return Ok(ending);
         }
         rollback::warn(run, &store)?;
@@ -198,7 +207,7 @@ impl BackupArgs {
         let ticker = run.ticker(GAUGE);
         let snapshot = backup::run(&store, options, &run.monitor)?;
         drop(ticker);
-        note_unmet(run, &exclude, &self.exclude);
+        self.note_unmet(run, &exclude);
         rollback::keep_made(run, &store, &snapshot);
         say(run, &store, &snapshot);
         #[cfg(feature = "serve")]
@@ -239,6 +248,21 @@ impl BackupArgs {
         Ok(Ending::done(snapshots::facts(&snapshot)))
     }
 
+    /// Notes the patterns and tags of the command line that left nothing out.
+    fn note_unmet(&self, run: &Run, exclude: &Exclude) {
+        note_unmet(run, exclude, &self.exclude);
+        let name =
+            |tag: &OsString| tag.as_bytes().split(|&byte| byte == b':').next().map(Vec::from);
+        let given: Vec<_> = self.exclude_if_present.iter().filter_map(name).collect();
+        for tag in exclude.tags().filter(|tag| !tag.is_met()) {
+            let name = tag.name().to_bytes();
+            if given.iter().any(|it| it == name) {
+                let shown = escape::path(Path::new(OsStr::from_bytes(name)));
+                run.monitor.note(&format!("no directory matches --exclude-if-present {shown}"));
+            }
+        }
+    }
+
     fn exclude(&self, named: &BackupEntry) -> Result<Exclude> {
         let given = self.exclude.iter().map(|it| it.as_bytes().to_vec());
         let written = named.exclude.iter().map(|it| it.as_bytes().to_vec());
@@ -246,9 +270,15 @@ impl BackupArgs {
         for list in self.exclude_file.iter().chain(&named.exclude_file) {
             patterns.extend(lists::patterns(list)?);
         }
-        let exclude = Exclude::new(patterns)?;
-        let leave_caches = self.exclude_caches || named.exclude_caches;
-        Ok(if leave_caches { exclude.with_caches() } else { exclude })
+        let mut exclude = Exclude::new(patterns)?;
+        if self.exclude_caches || named.exclude_caches {
+            exclude = exclude.with_tag(DirectoryTag::of_caches());
+        }
+        let given = self.exclude_if_present.iter().map(|it| it.as_bytes());
+        for tag in given.chain(named.exclude_if_present.iter().map(|it| it.as_bytes())) {
+            exclude = exclude.with_tag(DirectoryTag::parse(tag)?);
+        }
+        Ok(exclude)
     }
 
     /// The store to back up into: the named one, or else the default store, which is created if it

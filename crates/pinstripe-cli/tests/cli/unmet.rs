@@ -225,3 +225,19 @@ fn hosts_and_tags_of_forget_that_match_nothing_are_named() {
     let tag = stand.run("forget --keep-last 1 --keep-tag weekyl --dry-run");
     assert_ends(&tag, 0, "no snapshot has the tag 'weekyl'");
 }
+
+#[test]
+fn directories_with_a_tag_are_excluded_and_tags_of_none_are_named() {
+    let stand = Stand::with_store();
+    fs::write(stand.path("src/sub/.nobackup"), "").unwrap();
+    let line = "--exclude-if-present .nobackup --exclude-if-present .none:header";
+    for dry in ["--dry-run", ""] {
+        let ran = stand.run(&format!("backup src --store m0 {line} {dry}"));
+        assert_ends(&ran, 0, "no directory matches --exclude-if-present .none");
+        assert!(!ran.err.contains("present .nobackup"), "{}", ran.err);
+    }
+    let listed = stand.run("ls latest:src/sub --store m0").out;
+    assert!(listed.contains("sub/.nobackup") && !listed.contains("noise"), "{listed}");
+    let wrong = stand.run("backup src --store m0 --exclude-if-present a/b");
+    assert_ends(&wrong, 2, "'a/b' is not the name of a file");
+}

@@ -2,12 +2,14 @@
 //! against absolute paths.
 //!
 //! A matching entry is left out with everything below it. Patterns do no I/O; an invalid pattern is
-//! an error, and never a pattern that silently matches nothing. This type also says whether caches
-//! are left out, although the walk finds out which directories are caches (`cache`).
+//! an error, and never a pattern that silently matches nothing. This type also has the tags of
+//! directories whose content is left out, although the walk finds out which directories have one
+//! (`tagged`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::tagged::DirectoryTag;
 use pinstripe_base::error::Result;
 use pinstripe_member::PathPattern;
 
@@ -15,7 +17,7 @@ use pinstripe_member::PathPattern;
 #[derive(Debug, Clone, Default)]
 pub struct Exclude {
     patterns: Vec<PathPattern>,
-    caches: bool,
+    tags: Vec<Arc<DirectoryTag>>,
     written: Arc<[WrittenPattern]>,
 }
 
@@ -53,7 +55,7 @@ impl Exclude {
         };
         let read = patterns.into_iter().map(read).collect::<Result<Vec<_>>>()?;
         let (patterns, written): (_, Vec<_>) = read.into_iter().unzip();
-        Ok(Exclude { patterns, caches: false, written: written.into() })
+        Ok(Exclude { patterns, tags: Vec::new(), written: written.into() })
     }
 
     /// Records which patterns match this absolute path: see [`unmet`](Self::unmet).
@@ -78,17 +80,17 @@ impl Exclude {
         self.written.len()
     }
 
-    /// Also leaves out the content of a directory with a `CACHEDIR.TAG` that has the signature of
-    /// the Cache Directory Tagging Specification. The directory itself and its tag file are kept,
-    /// so that it is still a cache after a restore.
+    /// Also leaves out the content of a directory with this tag. The directory itself and its tag
+    /// file are kept, so that it still has its tag after a restore.
     #[must_use]
-    pub fn with_caches(self) -> Self {
-        Exclude { caches: true, ..self }
+    pub fn with_tag(mut self, tag: DirectoryTag) -> Self {
+        self.tags.push(Arc::new(tag));
+        self
     }
 
-    /// Whether caches are left out.
-    pub(super) fn leaves_out_caches(&self) -> bool {
-        self.caches
+    /// The tags of directories whose content is left out.
+    pub fn tags(&self) -> impl Iterator<Item = &DirectoryTag> {
+        self.tags.iter().map(|tag| &**tag)
     }
 
     /// Also leaves out one absolute path, in which no byte is a wildcard.

@@ -26,13 +26,13 @@
 #![allow(clippy::disallowed_methods, reason = "lists directories")]
 
 mod batch;
-mod cache;
 mod directory;
 mod exclude;
 mod frontier;
 mod named;
 mod scan;
 mod stat;
+mod tagged;
 #[cfg(test)]
 mod tests;
 
@@ -56,6 +56,7 @@ use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::descriptors;
 use pinstripe_member::meta::FileKind;
 use scan::{Plan, Scanner, Step, Task};
+pub use tagged::DirectoryTag;
 
 /// A batch ends with the run that brings it to this many items.
 const BATCH_ITEMS: usize = 256;

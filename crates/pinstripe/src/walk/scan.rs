@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 
 use super::batch::{ENTRY_BYTES, Entries, Run};
-use super::cache;
 use super::directory::{Directory, FdBudget, Names, Refusal, read_stat};
 use super::exclude::{Exclude, Verdict};
 use super::frontier;
@@ -164,20 +163,27 @@ impl Scanner {
         if let Err(errno) = names.list(fd, go_on) {
             self.denied("cannot list the complete directory", errno);
         }
-        if self.is_cache(directory, fd, names) {
-            directory.is_passage = true;
-            leading.push(cache::TAG.to_owned());
-            names.set(&leading);
-        } else {
+        let tags: Vec<_> = self.tags(directory, fd, names).collect();
+        if tags.is_empty() {
             names.add_missing(&leading);
+        } else {
+            directory.is_passage = true;
+            leading.extend(tags);
+            names.set(&leading);
         }
     }
 
-    /// Whether only the tag file of a directory is taken, which never happens for a directory that
-    /// the user named.
-    fn is_cache(&self, directory: &Directory, at: BorrowedFd<'_>, names: &Names) -> bool {
-        let may_be = self.plan.exclude.leaves_out_caches() && !directory.was_named;
-        may_be && names.find(cache::TAG).is_some() && cache::is_tagged(at)
+    /// The tag files of a directory. If there are any, only these are taken. A directory that the user
+    /// named has none.
+    fn tags(
+        &self,
+        directory: &Directory,
+        at: BorrowedFd<'_>,
+        names: &Names,
+    ) -> impl Iterator<Item = CString> {
+        let tags = self.plan.exclude.tags().filter(|_| !directory.was_named);
+        let found = tags.filter(move |tag| names.find(tag.name()).is_some() && tag.marks(at));
+        found.map(|tag| tag.name().to_owned())
     }
 
     fn look_again(&mut self, listing: &Listing, range: Range<usize>) {

@@ -451,7 +451,7 @@ fn caches_are_left_out_but_for_their_tags() {
     fs::write(root.join("other/CACHEDIR.TAG"), TAG.to_lowercase()).unwrap();
     symlink("../cache/CACHEDIR.TAG", root.join("link/CACHEDIR.TAG")).unwrap();
     mknodat(CWD, root.join("pipe/CACHEDIR.TAG"), FileType::Fifo, Mode::RWXU, 0).unwrap();
-    let exclude = Exclude::default().with_caches();
+    let exclude = Exclude::default().with_tag(DirectoryTag::of_caches());
     let seen = walk(root, 2, WalkOptions { exclude, ..WalkOptions::default() });
     let expected = [
         "",
@@ -476,6 +476,27 @@ fn caches_are_left_out_but_for_their_tags() {
     assert_eq!(seen.paths(), expected);
     let all = walk(root, 2, WalkOptions::default());
     assert_eq!(all.paths().len(), expected.len() + 4, "nothing is left out unasked");
+}
+
+#[test]
+fn directories_with_a_tag_are_left_out_but_for_their_tags() {
+    let dir = temp();
+    let root = dir.path();
+    let files = ["a/.skip", "a/x", "a/deep/x", "b/.skip", "b/x", "c/.no", "c/x", "d/.no", "d/x"];
+    make_tree(root, &["a/deep", "b", "c", "d"], &files);
+    fs::write(root.join("c/.no"), "no backup\n").unwrap();
+    fs::write(root.join(".skip"), "").unwrap();
+    let tag = |text: &str| DirectoryTag::parse(text.as_bytes()).unwrap();
+    let exclude = [".skip", ".no:no back", ".none"].map(tag).into_iter();
+    let exclude = exclude.fold(Exclude::default(), Exclude::with_tag);
+    let seen = walk(root, 2, WalkOptions { exclude: exclude.clone(), ..WalkOptions::default() });
+    let expected = ["", ".skip", "a", "a/.skip", "b", "b/.skip", "c", "c/.no", "d", "d/.no", "d/x"];
+    assert_eq!(seen.paths(), expected);
+    let met: Vec<_> = exclude.tags().map(DirectoryTag::is_met).collect();
+    assert_eq!(met, [true, true, false]);
+    for text in ["", ".", "..", "a/b", ":header", "a\0b"] {
+        assert!(DirectoryTag::parse(text.as_bytes()).is_err(), "{text}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use pinstripe::backup::{BackupOptions, Stream};
-use pinstripe::{Exclude, backup};
+use pinstripe::{DirectoryTag, Exclude, backup};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 
@@ -248,7 +248,7 @@ fn caches_come_back_as_empty_caches() {
     let wanted = look(&source);
     fs::write(source.join("cache/big"), noise(7, 50_000)).unwrap();
     let ledger = Ledger::new();
-    let exclude = Exclude::default().with_caches();
+    let exclude = Exclude::default().with_tag(DirectoryTag::of_caches());
     let without = BackupOptions { exclude, ..options(&site, &[""]) };
     let snapshot = backup::run(&site.store(), without, &ledger.monitor).unwrap();
     // The directory's own times moved when the file was made in it.

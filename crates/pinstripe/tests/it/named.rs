@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pinstripe::backup::BackupOptions;
-use pinstripe::{Exclude, backup};
+use pinstripe::{DirectoryTag, Exclude, backup};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_testing::{in_own_mounts, is_root, mount, skipped, unmount};
@@ -32,7 +32,11 @@ impl Way {
         let exclude = Exclude::new(self.exclude).unwrap();
         let paths = names.iter().map(|name| site.source().join(name)).collect();
         BackupOptions {
-            exclude: if self.caches { exclude.with_caches() } else { exclude },
+            exclude: if self.caches {
+                exclude.with_tag(DirectoryTag::of_caches())
+            } else {
+                exclude
+            },
             one_file_system: self.one_file_system,
             paths_are_a_list: self.is_list,
             ..BackupOptions::new(paths, b"test", limits())
