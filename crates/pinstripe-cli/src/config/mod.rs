@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_stripe::GroupBy;
 use serde::Serialize;
 
 pub use self::prices::{Money, PriceEntry};
@@ -356,14 +357,25 @@ fn retention(mut table: Table<'_>) -> Result<Rules> {
         keep_weekly: table.number("keep-weekly")?,
         keep_monthly: table.number("keep-monthly")?,
         keep_yearly: table.number("keep-yearly")?,
-        keep_within: span(&mut table, "keep-within")?,
         keep_tag: table.strings("keep-tag")?,
+        keep_within: span(&mut table, "keep-within")?,
+        keep_within_hourly: span(&mut table, "keep-within-hourly")?,
+        keep_within_daily: span(&mut table, "keep-within-daily")?,
+        keep_within_weekly: span(&mut table, "keep-within-weekly")?,
+        keep_within_monthly: span(&mut table, "keep-within-monthly")?,
+        keep_within_yearly: span(&mut table, "keep-within-yearly")?,
+        group_by: group_by(&mut table)?,
     };
     for tag in &rules.keep_tag {
         crate::args::tag(tag).map_err(|what| table.error("keep-tag", what))?;
     }
     table.finish()?;
     Ok(rules)
+}
+
+fn group_by(table: &mut Table<'_>) -> Result<Option<GroupBy>> {
+    let Some(text) = table.text("group-by")? else { return Ok(None) };
+    text.parse().map(Some).map_err(|what: String| table.error("group-by", what))
 }
 
 fn span(table: &mut Table<'_>, key: &'static str) -> Result<Option<TimeSpan>> {
