@@ -79,6 +79,9 @@ pub struct StoreEntry {
     /// A key file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
+    /// The rules of this store, which `forget` uses instead of the general ones.
+    #[serde(skip_serializing_if = "Rules::is_empty")]
+    pub retention: Rules,
 }
 
 /// A backup with a name: what to back up, and into which store.
@@ -206,8 +209,8 @@ impl Config {
         })
     }
 
-    /// The key of the store that has a member at one of these places.
-    pub fn key_of(&self, places: &[&Path]) -> CredentialArgs {
+    /// The stores that have a member at one of these places.
+    fn at(&self, places: &[&Path]) -> Vec<&StoreEntry> {
         let is_it = |entry: &&StoreEntry| {
             entry.members.iter().any(|member| {
                 let real = std::fs::canonicalize(member);
@@ -215,13 +218,24 @@ impl Config {
                     || real.is_ok_and(|real| places.contains(&&*real))
             })
         };
-        let entry = self.stores.values().find(is_it).cloned().unwrap_or_default();
+        self.stores.values().filter(is_it).collect()
+    }
+
+    /// The key of the store that has a member at one of these places.
+    pub fn key_of(&self, places: &[&Path]) -> CredentialArgs {
+        let entry = self.at(places).first().copied().cloned().unwrap_or_default();
         CredentialArgs {
             password_file: entry.password_file,
             password_command: entry.password_command,
             key_file: entry.key_file,
             key_slot: None,
         }
+    }
+
+    /// The own rules of the store that has a member at one of these places.
+    pub fn rules_of(&self, places: &[&Path]) -> Option<&Rules> {
+        let mut rules = self.at(places).into_iter().map(|entry| &entry.retention);
+        rules.find(|rules| !rules.is_empty())
     }
 
     /// The prices of an endpoint: its own prices, else those for all other endpoints.
@@ -308,6 +322,7 @@ fn store_entry(mut table: Table<'_>) -> Result<StoreEntry> {
         password_file: table.path("password-file")?,
         password_command: table.string("password-command")?,
         key_file: table.path("key-file")?,
+        retention: table.table("retention")?.map_or(Ok(Rules::default()), retention)?,
     };
     let ways =
         [entry.password_file.is_some(), entry.password_command.is_some(), entry.key_file.is_some()];

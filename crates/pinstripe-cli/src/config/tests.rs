@@ -151,6 +151,21 @@ fn rules_for_an_age_and_groups_are_read() {
 }
 
 #[test]
+fn a_store_may_have_rules_of_its_own() {
+    let text = "[store.a]\nmember='/a'\n[store.a.retention]\nkeep-last=2\ngroup-by='host'\n\
+                [store.b]\nmember='/b'\n[retention]\nkeep-last=7\n";
+    let config = parse(text).unwrap();
+    let rules = config.rules_of(&[Path::new("/other"), Path::new("/a")]).unwrap();
+    assert_eq!((rules.keep_last, config.retention.keep_last), (Some(2), Some(7)));
+    assert_eq!(config.rules_of(&[Path::new("/b")]), None);
+    let said = refused("[store.a]\nmember='/a'\n[store.a.retention]\nkeep-lst=2\n");
+    assert!(said.contains("c.toml:4: the key 'keep-lst' in [store.a.retention]"), "{said}");
+    // Shown as it was written.
+    let shown = toml::to_string(&config).unwrap();
+    assert_eq!(parse(&shown).unwrap(), config, "{shown}");
+}
+
+#[test]
 fn names_that_are_not_there_bring_the_nearest() {
     let config = parse("[store.home]\nmember='~/s'\n[backup.docs]\npaths=['~']").unwrap();
     assert_eq!(config.stores["home"].members, [Path::new("/home/me/s")]);

@@ -22,7 +22,8 @@ use crate::time;
 ///
 /// A forgotten snapshot is hidden, but not deleted: 'pinstripe undelete' brings it back until
 /// 'pinstripe gc' deletes its data. If no rule is given on the command line, the rules under
-/// [retention] in the config file apply. The rules apply separately to each combination of host and
+/// [store.NAME.retention] in the config file apply, or those under [retention] if the store has
+/// none of its own. The rules apply separately to each combination of host and
 /// paths; '--group-by' chooses other groups. A snapshot is kept if at least one rule keeps it. A snapshot with a wrong time is always
 /// kept, and no rule counts it. The time of a snapshot is wrong if it is in the future, or earlier
 /// than the time of the previous snapshot from which unchanged files were taken. The rules count
@@ -89,7 +90,7 @@ impl ForgetArgs {
             run.screen.say(&format!("forgot snapshot {}, which cannot be read", id.short()));
             return Ok(Ending::done(Event::default().with("forgotten", 1).with("kept", 0)));
         }
-        let (policy, group_by) = self.policy(run)?;
+        let (policy, group_by) = self.policy(run, &store)?;
         let now = clock::now();
         let choice = if self.snapshots.is_empty() {
             ForgetChoice::Policy { policy: &policy, offset_at: &time::offset_seconds, now }
@@ -121,23 +122,25 @@ impl ForgetArgs {
         Ok(Ending::done(Event::default().with("forgotten", goes).with("kept", kept)))
     }
 
-    /// The rules on the command line or, if it has none, those in the config file; and the groups to
-    /// which they apply.
-    fn policy(&self, run: &Run) -> Result<(Policy, GroupBy)> {
+    /// The rules on the command line or, if it has none, those of the store or the general ones in
+    /// the config file; and the groups to which they apply.
+    fn policy(&self, run: &Run, store: &Store) -> Result<(Policy, GroupBy)> {
         if !self.snapshots.is_empty() {
             return Ok((Policy::default(), GroupBy::default()));
         }
-        let written = &run.config()?.retention;
-        let group_by = self.rules.group_by.or(written.group_by).unwrap_or_default();
-        if self.rules.has_rule() {
-            return Ok((self.rules.policy(), group_by));
+        let (own, general) = (own_rules(run, store)?, &run.config()?.retention);
+        let group_by = self.rules.group_by.or(own.group_by).or(general.group_by);
+        let (rules, which) = if self.rules.has_rule() {
+            (&self.rules, None)
+        } else if own.has_rule() {
+            (&own, Some("the rules of this store in the config file"))
+        } else {
+            (general, Some("the rules under [retention] in the config file"))
+        };
+        if let Some(which) = which.filter(|_| rules.has_rule()) {
+            run.monitor.note(&format!("{which} decide which snapshots are kept"));
         }
-        if written.has_rule() {
-            run.monitor.note(
-                "the rules under [retention] in the config file decide which snapshots are kept",
-            );
-        }
-        Ok((written.policy(), group_by))
+        Ok((rules.policy(), group_by.unwrap_or_default()))
     }
 
     /// The snapshot that was named by its complete id, if its object is damaged or missing on every
@@ -155,4 +158,16 @@ impl ForgetArgs {
             _ => Ok(None),
         }
     }
+}
+
+/// The rules that the config file has for this store: under the name that was given or, if none was
+/// given, for one of its members. So a store has the same rules, however it is named.
+fn own_rules(run: &Run, store: &Store) -> Result<Rules> {
+    if let Some(named) = run.named_store(None)?
+        && !named.retention.is_empty()
+    {
+        return Ok(named.retention);
+    }
+    let places: Vec<_> = store.member_slots.iter().map(|slot| &*slot.place).collect();
+    Ok(run.config()?.rules_of(&places).cloned().unwrap_or_default())
 }
