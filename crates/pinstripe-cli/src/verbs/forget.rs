@@ -2,6 +2,8 @@
 
 mod shown;
 
+use std::cell::RefCell;
+
 use pinstripe::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::{Store, forget};
 use pinstripe_base::clock;
@@ -10,6 +12,7 @@ use pinstripe_base::id::SnapshotId;
 use pinstripe_base::units::format_count;
 use pinstripe_stripe::{GroupBy, Policy};
 
+use super::gc::GcArgs;
 use crate::choice_args::HostChoiceArgs;
 use crate::event::Event;
 use crate::message::counted;
@@ -44,7 +47,7 @@ Examples:
   pinstripe forget --dry-run
   pinstripe forget --keep-last 3 --keep-daily 14 --keep-monthly 12 --dry-run
   pinstripe forget --keep-within 30d --keep-tag release --host web1
-  pinstripe forget --keep-within-daily 14d --keep-within-monthly 1y --group-by host
+  pinstripe forget --keep-within-daily 14d --keep-within-monthly 1y --group-by host --gc
   pinstripe forget 3f2a9c10")]
 pub struct ForgetArgs {
     /// Snapshots to forget, each given by the beginning of its id
@@ -61,6 +64,13 @@ pub struct ForgetArgs {
     #[arg(long, short = 'n')]
     dry_run: bool,
 
+    /// Then delete the data of forgotten snapshots, like 'pinstripe gc' without options
+    ///
+    /// The gc also runs if this command forgot nothing. With --dry-run, it shows what it would
+    /// delete if the snapshots were forgotten. If the gc fails, the snapshots stay forgotten.
+    #[arg(long)]
+    gc: bool,
+
     /// Proceed even if no snapshot would be left
     #[arg(long)]
     allow_empty: bool,
@@ -70,27 +80,59 @@ pub struct ForgetArgs {
 }
 
 impl ForgetArgs {
-    /// Applies the rules, shows the result, and marks the snapshots.
+    /// Forgets, and then runs the gc if that was asked for.
     ///
     /// # Errors
-    /// Fails with the errors of [`forget::run`].
+    /// Fails with the errors of [`forget::run`] and [`GcArgs::delete`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let among = self.choice.choice(run)?;
-        let store = run.open_store()?;
-        if self.dry_run {
-            run.warn_of_absent(&store);
+        let open = RefCell::new(None);
+        let forgotten = RefCell::new(Vec::new());
+        let ending = run.without_silent(|| {
+            let store = run.open_store()?;
+            let ending = self.forget(run, &store, &forgotten)?;
+            open.replace(Some(store));
+            Ok(ending)
+        })?;
+        if !self.gc {
+            return Ok(ending);
         }
-        rollback::warn(run, &store)?;
-        if let Some(id) = self.damaged(run, &store)? {
+        let gc = GcArgs::defaults(self.dry_run);
+        let deleted = run.without_silent(|| {
+            let store = open.take().map_or_else(|| run.open_store(), Ok)?;
+            gc.delete(run, &store, &forgotten.borrow())
+        });
+        if deleted.is_err() && !self.dry_run {
+            run.monitor.note("only the gc failed: what 'forget' reported above is done");
+        }
+        let deleted = deleted?;
+        let code = ending.code.max(deleted.code);
+        Ok(Ending { code, facts: ending.facts.with_all(deleted.facts) })
+    }
+
+    /// Applies the rules, shows the result, and marks the snapshots, whose ids it adds to
+    /// `forgotten`.
+    fn forget(
+        &self,
+        run: &Run,
+        store: &Store,
+        forgotten: &RefCell<Vec<SnapshotId>>,
+    ) -> Result<Ending> {
+        let among = self.choice.choice(run)?;
+        if self.dry_run {
+            run.warn_of_absent(store);
+        }
+        rollback::warn(run, store)?;
+        if let Some(id) = self.damaged(run, store)? {
             if !self.dry_run {
-                forget::forget_damaged(&store, id)?;
-                run.degraded_by_absent(&store);
-                rollback::look_again(run, &store);
+                forget::forget_damaged(store, id)?;
+                run.degraded_by_absent(store);
+                rollback::look_again(run, store);
             }
+            forgotten.borrow_mut().push(id);
             run.screen.say(&format!("forgot snapshot {}, which cannot be read", id.short()));
             return Ok(Ending::done(Event::default().with("forgotten", 1).with("kept", 0)));
         }
-        let (policy, group_by) = self.policy(run, &store)?;
+        let (policy, group_by) = self.policy(run, store)?;
         let now = clock::now();
         let choice = if self.snapshots.is_empty() {
             ForgetChoice::Policy { policy: &policy, offset_at: &time::offset_seconds, now }
@@ -104,22 +146,30 @@ impl ForgetArgs {
             dry_run: self.dry_run,
             allow_empty: self.allow_empty,
         };
-        let outcome = forget::run(&store, &options, &run.monitor)?;
+        let outcome = forget::run(store, &options, &run.monitor)?;
         if !self.dry_run {
-            run.degraded_by_absent(&store);
-            rollback::look_again(run, &store);
+            run.degraded_by_absent(store);
+            rollback::look_again(run, store);
         }
         shown::verdicts(run, &outcome, self.dry_run)?;
-        let goes = outcome.verdicts.iter().filter(|verdict| !verdict.stays()).count();
-        let kept = outcome.verdicts.len() - goes;
+        let gone = outcome.verdicts.iter().filter(|verdict| !verdict.stays());
+        let gone: Vec<_> = gone.map(|verdict| verdict.snapshot.id).collect();
+        self.tell(run, gone.len(), outcome.verdicts.len() - gone.len());
+        shown::idle_groups(run, &outcome, self.dry_run)?;
+        let facts = Event::default().with("forgotten", gone.len());
+        let facts = facts.with("kept", outcome.verdicts.len() - gone.len());
+        forgotten.borrow_mut().extend(gone);
+        Ok(Ending::done(facts))
+    }
+
+    /// Prints how many snapshots were forgotten.
+    fn tell(&self, run: &Run, forgotten: usize, kept: usize) {
         let verb = if self.dry_run { "would forget" } else { "forgot" };
-        let mut told = format!("{verb} {}", counted(goes as u64, "snapshot"));
+        let mut told = format!("{verb} {}", counted(forgotten as u64, "snapshot"));
         if self.snapshots.is_empty() {
             told += &format!(", kept {}", format_count(kept as u64));
         }
         run.screen.say(&told);
-        shown::idle_groups(run, &outcome, self.dry_run)?;
-        Ok(Ending::done(Event::default().with("forgotten", goes).with("kept", kept)))
     }
 
     /// The rules on the command line or, if it has none, those of the store or the general ones in

@@ -1,9 +1,11 @@
 //! Forgetting and taking it back, as a user would.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use crate::clocks::Clocked;
-use crate::stand::{Ran, Stand, assert_ends, ran};
+use crate::stand::{Ran, Stand, assert_ends, noise, ran};
 
 #[test]
 fn snapshots_are_forgotten_by_rules_and_come_back() {
@@ -217,4 +219,77 @@ fn the_newest_of_each_period_is_kept_up_to_an_age() {
     assert_eq!(kept("--keep-within-monthly 1y"), [1, 6]);
     assert_eq!(kept("--keep-within-yearly 1y"), [6]);
     assert_eq!(kept("--keep-within-daily 0d --keep-within-monthly 1y"), [1, 6]);
+}
+
+/// Two snapshots in a store; the older one has 400,000 bytes that the newer one lacks.
+fn back_up_twice(stand: &Stand, store: &str) {
+    fs::write(stand.path("src/large"), noise(5, 400_000)).unwrap();
+    assert_eq!(stand.run(&format!("backup src --store {store} -q")).code, 0);
+    fs::remove_file(stand.path("src/large")).unwrap();
+    assert_eq!(stand.run(&format!("backup src --store {store} -q")).code, 0);
+}
+
+#[test]
+fn forgetting_and_deleting_is_one_command() {
+    let stand = Stand::with_store();
+    back_up_twice(&stand, "m0");
+    let line = "forget --keep-last 1 --gc --store m0";
+    let would = stand.run(&format!("{line} --dry-run --json"));
+    assert_eq!(would.code, 0, "{}", would.err);
+    let would = would.summary();
+    assert_eq!((&would["forgotten"], &would["dry_run"]), (&json!(1), &json!(true)));
+    assert_eq!(stand.run("snapshots --store m0 --json").summary()["snapshots"], 2);
+    let done = stand.run(&format!("{line} --json"));
+    assert_eq!(done.code, 0, "{}", done.err);
+    let done = done.summary();
+    assert_eq!((&done["verb"], &done["kept"]), (&json!("forget"), &json!(1)));
+    assert_eq!(done["deleted_snapshots"], 1);
+    assert!(done["deleted_bytes"].as_u64().unwrap() > 400_000);
+    for key in ["forgotten", "deleted_snapshots", "deleted_packs", "deleted_bytes"] {
+        assert_eq!(would[key], done[key], "{key}: a dry run says what is deleted");
+    }
+    assert_eq!(stand.run("undelete latest --store m0").code, 11);
+    assert_eq!(stand.run("check --read-data --store m0").code, 0);
+    // Nothing is forgotten, and the gc runs all the same.
+    let again = stand.run(line);
+    assert_eq!(again.code, 0, "{}", again.err);
+    for part in ["forgot 0 snapshots, kept 1", "there is nothing to delete", "kept 1 snapshot with"]
+    {
+        assert!(again.out.contains(part), "{part}: {}", again.out);
+    }
+    // What was forgotten earlier goes too, and so does what is named.
+    back_up_twice(&stand, "m0");
+    assert_eq!(stand.run("forget --keep-last 2 --store m0 -q").code, 0);
+    let named = stand.run("forget latest --gc --store m0 --json").summary();
+    assert_eq!((&named["forgotten"], &named["deleted_snapshots"]), (&json!(1), &json!(2)));
+    // A refused forget deletes nothing.
+    let refused = stand.run("forget latest --gc --store m0");
+    assert_ends(&refused, 14, "this would forget all snapshots");
+    assert!(!refused.out.contains("delete"), "{}", refused.out);
+}
+
+#[test]
+fn an_absent_member_decides_the_code_of_the_gc() {
+    let stand = Stand::with_store();
+    back_up_twice(&stand, "m0");
+    fs::rename(stand.path("m3"), stand.path("aside")).unwrap();
+    let done = stand.run("forget --keep-last 1 --gc --store m0 --json");
+    assert_eq!(done.code, 4, "{}", done.err);
+    assert_eq!(done.summary()["deleted_snapshots"], 1);
+    let degraded = done.events_of("problem").into_iter();
+    let degraded = degraded.filter(|problem| problem["severity"] == "degraded").count();
+    assert_eq!(degraded, 1, "one member is absent: {}", done.err);
+
+    // With two members a gc needs both; the snapshot is forgotten before it refuses.
+    let line = "init --encryption none --member n0 --member n1 --parity 1 --same-disk -q";
+    assert_eq!(stand.run(line).code, 0);
+    back_up_twice(&stand, "n0");
+    fs::rename(stand.path("n1"), stand.path("aside1")).unwrap();
+    let dry = stand.run("forget --keep-last 1 --gc -n --store n0");
+    assert_ends(&dry, 14, "too few members are present");
+    let refused = stand.run("forget --keep-last 1 --gc --store n0");
+    assert_ends(&refused, 14, "too few members are present");
+    assert!(refused.out.contains("forgot 1 snapshot, kept 1"), "{}", refused.out);
+    assert!(refused.err.contains("only the gc failed"), "{}", refused.err);
+    assert_eq!(stand.run("snapshots --store n0 --json").summary()["snapshots"], 1);
 }
