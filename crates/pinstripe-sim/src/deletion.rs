@@ -124,8 +124,8 @@ impl World {
         let (done, cut) = under(self.stage, end, |who| {
             forget::run(&self.open("", who)?, &options, &Ledger::new().monitor)
         });
-        if let Ok(verdicts) = &done {
-            let gone = verdicts.iter().filter(|it| !it.stays()).map(|it| it.snapshot.id);
+        if let Ok(outcome) = &done {
+            let gone = outcome.verdicts.iter().filter(|it| !it.stays()).map(|it| it.snapshot.id);
             assert_eq!(gone.collect::<BTreeSet<_>>(), goes);
         }
         for id in goes {

@@ -27,9 +27,8 @@ pub use codec::{
 pub use dedup::Claims;
 pub use dedup::distinct::{Count, Distinct, key_of as distinct_key};
 pub use dedup::filter::{Filter, Shape};
-pub use retention::{
-    Candidate, KeepReason, Policy, groups as retention_groups, judge as keep_reasons,
-};
+pub use retention::group::{GroupBy, GroupKey, groups as retention_groups};
+pub use retention::{Candidate, KeepReason, Policy, judge as keep_reasons};
 pub use seal::{
     Credential, NewSlot, OpenedRecord, Opener, RootKey, Sealer, Voucher, keys_changed,
     locked as locked_error, padded_bytes, succeeds, unwrap_key,

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_stripe::GroupBy;
 use serde::Serialize;
 
 pub use self::prices::{Money, PriceEntry};
@@ -78,6 +79,9 @@ pub struct StoreEntry {
     /// A key file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
+    /// The rules of this store, which `forget` uses instead of the general ones.
+    #[serde(skip_serializing_if = "Rules::is_empty")]
+    pub retention: Rules,
 }
 
 /// A backup with a name: what to back up, and into which store.
@@ -208,8 +212,8 @@ impl Config {
         })
     }
 
-    /// The key of the store that has a member at one of these places.
-    pub fn key_of(&self, places: &[&Path]) -> CredentialArgs {
+    /// The stores that have a member at one of these places.
+    fn at(&self, places: &[&Path]) -> Vec<&StoreEntry> {
         let is_it = |entry: &&StoreEntry| {
             entry.members.iter().any(|member| {
                 let real = std::fs::canonicalize(member);
@@ -217,13 +221,24 @@ impl Config {
                     || real.is_ok_and(|real| places.contains(&&*real))
             })
         };
-        let entry = self.stores.values().find(is_it).cloned().unwrap_or_default();
+        self.stores.values().filter(is_it).collect()
+    }
+
+    /// The key of the store that has a member at one of these places.
+    pub fn key_of(&self, places: &[&Path]) -> CredentialArgs {
+        let entry = self.at(places).first().copied().cloned().unwrap_or_default();
         CredentialArgs {
             password_file: entry.password_file,
             password_command: entry.password_command,
             key_file: entry.key_file,
             key_slot: None,
         }
+    }
+
+    /// The own rules of the store that has a member at one of these places.
+    pub fn rules_of(&self, places: &[&Path]) -> Option<&Rules> {
+        let mut rules = self.at(places).into_iter().map(|entry| &entry.retention);
+        rules.find(|rules| !rules.is_empty())
     }
 
     /// The prices of an endpoint: its own prices, else those for all other endpoints.
@@ -310,6 +325,7 @@ fn store_entry(mut table: Table<'_>) -> Result<StoreEntry> {
         password_file: table.path("password-file")?,
         password_command: table.string("password-command")?,
         key_file: table.path("key-file")?,
+        retention: table.table("retention")?.map_or(Ok(Rules::default()), retention)?,
     };
     let ways =
         [entry.password_file.is_some(), entry.password_command.is_some(), entry.key_file.is_some()];
@@ -364,14 +380,25 @@ fn retention(mut table: Table<'_>) -> Result<Rules> {
         keep_weekly: table.number("keep-weekly")?,
         keep_monthly: table.number("keep-monthly")?,
         keep_yearly: table.number("keep-yearly")?,
-        keep_within: span(&mut table, "keep-within")?,
         keep_tag: table.strings("keep-tag")?,
+        keep_within: span(&mut table, "keep-within")?,
+        keep_within_hourly: span(&mut table, "keep-within-hourly")?,
+        keep_within_daily: span(&mut table, "keep-within-daily")?,
+        keep_within_weekly: span(&mut table, "keep-within-weekly")?,
+        keep_within_monthly: span(&mut table, "keep-within-monthly")?,
+        keep_within_yearly: span(&mut table, "keep-within-yearly")?,
+        group_by: group_by(&mut table)?,
     };
     for tag in &rules.keep_tag {
         crate::args::tag(tag).map_err(|what| table.error("keep-tag", what))?;
     }
     table.finish()?;
     Ok(rules)
+}
+
+fn group_by(table: &mut Table<'_>) -> Result<Option<GroupBy>> {
+    let Some(text) = table.text("group-by")? else { return Ok(None) };
+    text.parse().map(Some).map_err(|what: String| table.error("group-by", what))
 }
 
 fn span(table: &mut Table<'_>, key: &'static str) -> Result<Option<TimeSpan>> {

@@ -25,11 +25,14 @@ fn the_documented_example_says_what_it_says() {
     assert!(work.exclude_caches && !config.retention.is_empty());
     let policy = config.retention.policy();
     assert_eq!((policy.daily, policy.within_seconds), (Some(7), Some(2 * 24 * 3600)));
+    assert_eq!(policy.weekly_within_seconds, Some(60 * 24 * 3600));
+    assert_eq!(config.retention.group_by, Some("host,paths".parse().unwrap()));
     // Every key that is known stands in the example, so none is left undocumented.
     let keys = "default-store member password-file password-command key-file store paths exclude \
                 exclude-file exclude-caches exclude-if-present one-file-system tags host keep-last \
-                keep-hourly keep-daily keep-weekly keep-monthly keep-yearly keep-within keep-tag endpoint \
-                currency put get list delete gb-out gb-month";
+                keep-hourly keep-daily keep-weekly keep-monthly keep-yearly keep-within keep-tag \
+                keep-within-hourly keep-within-daily keep-within-weekly keep-within-monthly \
+                keep-within-yearly group-by endpoint currency put get list delete gb-out gb-month";
     for key in keys.split_whitespace() {
         assert!(page.contains(&format!("`{key}`")), "{key}");
     }
@@ -113,6 +116,9 @@ fn what_makes_no_sense_is_refused() {
         ("[backup.a]\npaths=['/a']\nexclude=['[x']", "exclude pattern"),
         ("[retention]\nkeep-last=1\nkeep-within='3'", "c.toml:3: '3' is not a time span"),
         ("[retention]\nkeep-tag=['a b']", "one word"),
+        ("[retention]\n\nkeep-within-daily='3'", "c.toml:3: '3' is not a time span"),
+        ("[retention]\ngroup-by='hosd'", "c.toml:2: snapshots cannot be grouped by 'hosd'"),
+        ("[retention]\ngroup-by=['host']", "of the wrong type"),
         ("default-store = 'a'", "the config file has no store 'a'"),
         ("[store.a\n", "not valid TOML"),
         ("[store.a]\nmember='/a'\nmember='/b'", "not valid TOML"),
@@ -123,6 +129,40 @@ fn what_makes_no_sense_is_refused() {
     }
     let error = Config::parse(Path::new("c"), "[store.a]\nmember = '~/x'", None).unwrap_err();
     assert!(error.to_string().contains("HOME is not set"), "{error}");
+}
+
+#[test]
+fn rules_for_an_age_and_groups_are_read() {
+    let day = 24 * 3600;
+    for (key, of) in [
+        ("hourly", (|it| it.hourly_within_seconds) as fn(&pinstripe_stripe::Policy) -> Option<u64>),
+        ("daily", |it| it.daily_within_seconds),
+        ("weekly", |it| it.weekly_within_seconds),
+        ("monthly", |it| it.monthly_within_seconds),
+        ("yearly", |it| it.yearly_within_seconds),
+    ] {
+        let rules = parse(&format!("[retention]\nkeep-within-{key}='2d'")).unwrap().retention;
+        assert_eq!(of(&rules.policy()), Some(2 * day), "{key}");
+        assert!(rules.has_rule());
+    }
+    let rules = parse("[retention]\ngroup-by=''").unwrap().retention;
+    assert_eq!(rules.group_by, Some(pinstripe_stripe::GroupBy::NOTHING));
+    assert!(!rules.has_rule() && !rules.is_empty(), "groups alone keep nothing");
+}
+
+#[test]
+fn a_store_may_have_rules_of_its_own() {
+    let text = "[store.a]\nmember='/a'\n[store.a.retention]\nkeep-last=2\ngroup-by='host'\n\
+                [store.b]\nmember='/b'\n[retention]\nkeep-last=7\n";
+    let config = parse(text).unwrap();
+    let rules = config.rules_of(&[Path::new("/other"), Path::new("/a")]).unwrap();
+    assert_eq!((rules.keep_last, config.retention.keep_last), (Some(2), Some(7)));
+    assert_eq!(config.rules_of(&[Path::new("/b")]), None);
+    let said = refused("[store.a]\nmember='/a'\n[store.a.retention]\nkeep-lst=2\n");
+    assert!(said.contains("c.toml:4: the key 'keep-lst' in [store.a.retention]"), "{said}");
+    // Shown as it was written.
+    let shown = toml::to_string(&config).unwrap();
+    assert_eq!(parse(&shown).unwrap(), config, "{shown}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The context of a verb: its options, its ledger and its screen; it also reports how the verb
 //! ends.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 #[cfg(feature = "s3")]
@@ -56,6 +57,8 @@ pub struct Run {
     config: OnceLock<Config>,
     memory: OnceLock<Mutex<KnownStores>>,
     patience: OnceLock<Deadlines>,
+    /// The places of the members that were reported as absent.
+    reported_absent: Mutex<HashSet<PathBuf>>,
     #[cfg(feature = "s3")]
     buckets: OnceLock<Arc<Buckets>>,
     #[cfg(feature = "s3")]
@@ -100,6 +103,7 @@ impl Run {
             config,
             memory,
             patience,
+            reported_absent: Mutex::default(),
             #[cfg(feature = "s3")]
             buckets: OnceLock::new(),
             #[cfg(feature = "s3")]
@@ -329,10 +333,14 @@ impl Run {
         }
     }
 
-    /// Reports absent members for a verb that writes, which then ends with exit code 4.
+    /// Reports absent members for a verb that writes, which then ends with exit code 4. Each member
+    /// is reported once, also if the verb has several parts.
     pub fn degraded_by_absent(&self, store: &Store) {
         for number in store.absent() {
-            self.monitor.degraded(&store.member_slots[number].place, store.absence(number));
+            let place = &store.member_slots[number].place;
+            if lock(&self.reported_absent).insert(place.clone()) {
+                self.monitor.degraded(place, store.absence(number));
+            }
         }
     }
 

@@ -81,8 +81,11 @@ fn is_before_port(place: &[u8], rest: &[u8]) -> bool {
 fn resolved(given: &[PathBuf], config: &Config) -> Result<StoreEntry> {
     let mut whole = StoreEntry::default();
     for word in given {
-        let StoreEntry { members, .. } = resolved_one(word, config)?;
+        let StoreEntry { members, retention, .. } = resolved_one(word, config)?;
         whole.members.extend(members);
+        if whole.retention.is_empty() {
+            whole.retention = retention;
+        }
     }
     Ok(whole)
 }

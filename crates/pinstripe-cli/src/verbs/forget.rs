@@ -1,31 +1,33 @@
 //! `pinstripe forget`: marks snapshots as not wanted, by rules or by name.
 
-use pinstripe::forget::{ForgetChoice, ForgetOptions, Verdict};
+mod shown;
+
+use std::cell::RefCell;
+
+use pinstripe::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::{Store, forget};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::units::format_count;
-use pinstripe_member::snapshot::Snapshot;
-use pinstripe_stripe::Policy;
+use pinstripe_stripe::{GroupBy, Policy};
 
-use super::snapshots;
+use super::gc::GcArgs;
 use crate::choice_args::HostChoiceArgs;
-use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
 use crate::rules::Rules;
 use crate::run::rollback;
 use crate::run::{Ending, Run};
-use crate::table::{self, Side};
 use crate::time;
 
 /// Forget snapshots that are selected by rules or by id
 ///
 /// A forgotten snapshot is hidden, but not deleted: 'pinstripe undelete' brings it back until
 /// 'pinstripe gc' deletes its data. If no rule is given on the command line, the rules under
-/// [retention] in the config file apply. The rules apply separately to each combination of host and
-/// paths. A snapshot is kept if at least one rule keeps it. A snapshot with a wrong time is always
+/// [store.NAME.retention] in the config file apply, or those under [retention] if the store has
+/// none of its own. The rules apply separately to each combination of host and
+/// paths; '--group-by' chooses other groups. A snapshot is kept if at least one rule keeps it. A snapshot with a wrong time is always
 /// kept, and no rule counts it. The time of a snapshot is wrong if it is in the future, or earlier
 /// than the time of the previous snapshot from which unchanged files were taken. The rules count
 /// days and weeks in the time zone of this machine.
@@ -34,15 +36,25 @@ use crate::time;
 --keep-daily N keeps the newest snapshot of each of the last N days that have a snapshot. The rules for \
 hours, weeks (which begin on Monday), months and years work in the same way.
 
+--keep-within-daily SPAN keeps the newest snapshot of each day, if this snapshot is at most SPAN older than \
+the newest snapshot of the group. SPAN is written as for --keep-within: 36h, 30d, 8w, 6m or 2y.
+
+If the newest snapshot of a group is older than 30 days, while the store has a newer snapshot, a note \
+names the group and its snapshots, because such a group usually belongs to a host or to paths that are no \
+longer backed up. forget never forgets the newest snapshot of a group only because it is old.
+
 Examples:
   pinstripe forget --dry-run
   pinstripe forget --keep-last 3 --keep-daily 14 --keep-monthly 12 --dry-run
   pinstripe forget --keep-within 30d --keep-tag release --host web1
+  pinstripe forget --keep-within-daily 14d --keep-within-monthly 1y --group-by host --gc
   pinstripe forget 3f2a9c10")]
 pub struct ForgetArgs {
     /// Snapshots to forget, each given by the beginning of its id
     #[arg(value_name = "SNAPSHOT", conflicts_with_all = ["keep_last", "keep_hourly", "keep_daily",
-          "keep_weekly", "keep_monthly", "keep_yearly", "keep_tag", "keep_within"])]
+          "keep_weekly", "keep_monthly", "keep_yearly", "keep_tag", "keep_within",
+          "keep_within_hourly", "keep_within_daily", "keep_within_weekly", "keep_within_monthly",
+          "keep_within_yearly", "group_by"])]
     snapshots: Vec<String>,
 
     #[command(flatten)]
@@ -51,6 +63,13 @@ pub struct ForgetArgs {
     /// Only show which snapshots would be forgotten
     #[arg(long, short = 'n')]
     dry_run: bool,
+
+    /// Then delete the data of forgotten snapshots, like 'pinstripe gc' without options
+    ///
+    /// The gc also runs if this command forgot nothing. With --dry-run, it shows what it would
+    /// delete if the snapshots were forgotten. If the gc fails, the snapshots stay forgotten.
+    #[arg(long)]
+    gc: bool,
 
     /// Proceed even if no snapshot would be left
     #[arg(long)]
@@ -61,27 +80,59 @@ pub struct ForgetArgs {
 }
 
 impl ForgetArgs {
-    /// Applies the rules, shows the result, and marks the snapshots.
+    /// Forgets, and then runs the gc if that was asked for.
     ///
     /// # Errors
-    /// Fails with the errors of [`forget::run`].
+    /// Fails with the errors of [`forget::run`] and [`GcArgs::delete`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let among = self.choice.choice(run)?;
-        let store = run.open_store()?;
-        if self.dry_run {
-            run.warn_of_absent(&store);
+        let open = RefCell::new(None);
+        let forgotten = RefCell::new(Vec::new());
+        let ending = run.without_silent(|| {
+            let store = run.open_store()?;
+            let ending = self.forget(run, &store, &forgotten)?;
+            open.replace(Some(store));
+            Ok(ending)
+        })?;
+        if !self.gc {
+            return Ok(ending);
         }
-        rollback::warn(run, &store)?;
-        if let Some(id) = self.damaged(run, &store)? {
+        let gc = GcArgs::defaults(self.dry_run);
+        let deleted = run.without_silent(|| {
+            let store = open.take().map_or_else(|| run.open_store(), Ok)?;
+            gc.delete(run, &store, &forgotten.borrow())
+        });
+        if deleted.is_err() && !self.dry_run {
+            run.monitor.note("only the gc failed: what 'forget' reported above is done");
+        }
+        let deleted = deleted?;
+        let code = ending.code.max(deleted.code);
+        Ok(Ending { code, facts: ending.facts.with_all(deleted.facts) })
+    }
+
+    /// Applies the rules, shows the result, and marks the snapshots, whose ids it adds to
+    /// `forgotten`.
+    fn forget(
+        &self,
+        run: &Run,
+        store: &Store,
+        forgotten: &RefCell<Vec<SnapshotId>>,
+    ) -> Result<Ending> {
+        let among = self.choice.choice(run)?;
+        if self.dry_run {
+            run.warn_of_absent(store);
+        }
+        rollback::warn(run, store)?;
+        if let Some(id) = self.damaged(run, store)? {
             if !self.dry_run {
-                forget::forget_damaged(&store, id)?;
-                run.degraded_by_absent(&store);
-                rollback::look_again(run, &store);
+                forget::forget_damaged(store, id)?;
+                run.degraded_by_absent(store);
+                rollback::look_again(run, store);
             }
+            forgotten.borrow_mut().push(id);
             run.screen.say(&format!("forgot snapshot {}, which cannot be read", id.short()));
             return Ok(Ending::done(Event::default().with("forgotten", 1).with("kept", 0)));
         }
-        let policy = self.policy(run)?;
+        let (policy, group_by) = self.policy(run, store)?;
         let now = clock::now();
         let choice = if self.snapshots.is_empty() {
             ForgetChoice::Policy { policy: &policy, offset_at: &time::offset_seconds, now }
@@ -91,38 +142,55 @@ impl ForgetArgs {
         let options = ForgetOptions {
             choice,
             among: &among,
+            group_by,
             dry_run: self.dry_run,
             allow_empty: self.allow_empty,
         };
-        let verdicts = forget::run(&store, &options, &run.monitor)?;
+        let outcome = forget::run(store, &options, &run.monitor)?;
         if !self.dry_run {
-            run.degraded_by_absent(&store);
-            rollback::look_again(run, &store);
+            run.degraded_by_absent(store);
+            rollback::look_again(run, store);
         }
-        show(run, &verdicts, self.dry_run)?;
-        let goes = verdicts.iter().filter(|verdict| !verdict.stays()).count();
-        let kept = verdicts.len() - goes;
+        shown::verdicts(run, &outcome, self.dry_run)?;
+        let gone = outcome.verdicts.iter().filter(|verdict| !verdict.stays());
+        let gone: Vec<_> = gone.map(|verdict| verdict.snapshot.id).collect();
+        self.tell(run, gone.len(), outcome.verdicts.len() - gone.len());
+        shown::idle_groups(run, &outcome, self.dry_run)?;
+        let facts = Event::default().with("forgotten", gone.len());
+        let facts = facts.with("kept", outcome.verdicts.len() - gone.len());
+        forgotten.borrow_mut().extend(gone);
+        Ok(Ending::done(facts))
+    }
+
+    /// Prints how many snapshots were forgotten.
+    fn tell(&self, run: &Run, forgotten: usize, kept: usize) {
         let verb = if self.dry_run { "would forget" } else { "forgot" };
-        let mut told = format!("{verb} {}", counted(goes as u64, "snapshot"));
+        let mut told = format!("{verb} {}", counted(forgotten as u64, "snapshot"));
         if self.snapshots.is_empty() {
             told += &format!(", kept {}", format_count(kept as u64));
         }
         run.screen.say(&told);
-        Ok(Ending::done(Event::default().with("forgotten", goes).with("kept", kept)))
     }
 
-    /// The rules on the command line or, if it has none, those in the config file.
-    fn policy(&self, run: &Run) -> Result<Policy> {
-        if !self.rules.is_empty() || !self.snapshots.is_empty() {
-            return Ok(self.rules.policy());
+    /// The rules on the command line or, if it has none, those of the store or the general ones in
+    /// the config file; and the groups to which they apply.
+    fn policy(&self, run: &Run, store: &Store) -> Result<(Policy, GroupBy)> {
+        if !self.snapshots.is_empty() {
+            return Ok((Policy::default(), GroupBy::default()));
         }
-        let written = run.config()?.retention.policy();
-        if !written.is_empty() {
-            run.monitor.note(
-                "the rules under [retention] in the config file decide which snapshots are kept",
-            );
+        let (own, general) = (own_rules(run, store)?, &run.config()?.retention);
+        let group_by = self.rules.group_by.or(own.group_by).or(general.group_by);
+        let (rules, which) = if self.rules.has_rule() {
+            (&self.rules, None)
+        } else if own.has_rule() {
+            (&own, Some("the rules of this store in the config file"))
+        } else {
+            (general, Some("the rules under [retention] in the config file"))
+        };
+        if let Some(which) = which.filter(|_| rules.has_rule()) {
+            run.monitor.note(&format!("{which} decide which snapshots are kept"));
         }
-        Ok(written)
+        Ok((rules.policy(), group_by.unwrap_or_default()))
     }
 
     /// The snapshot that was named by its complete id, if its object is damaged or missing on every
@@ -142,47 +210,14 @@ impl ForgetArgs {
     }
 }
 
-const HEAD: [(&str, Side); 6] = [
-    ("", Side::Left),
-    ("snapshot", Side::Left),
-    ("time", Side::Left),
-    ("host", Side::Left),
-    ("why", Side::Left),
-    ("paths", Side::Left),
-];
-
-/// Shows which snapshots stay and which go: as output of a dry run, otherwise as a note that
-/// --quiet omits.
-fn show(run: &Run, verdicts: &[Verdict], is_dry_run: bool) -> Result<()> {
-    let why = |verdict: &Verdict| {
-        verdict.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-    };
-    let row = |verdict: &Verdict| {
-        let Snapshot { id, created_seconds, host, .. } = &verdict.snapshot;
-        let fate = if verdict.stays() { "keep" } else { "forget" };
-        vec![
-            fate.to_owned(),
-            id.short(),
-            time::date(*created_seconds),
-            escape::name(host),
-            escape::text(&why(verdict)).to_string(),
-            snapshots::paths(&verdict.snapshot),
-        ]
-    };
-    for verdict in verdicts {
-        let event = Event::new("verdict")
-            .with_all(snapshots::facts(&verdict.snapshot))
-            .with("stays", verdict.stays())
-            .with("why", verdict.reasons.iter().map(ToString::to_string).collect::<Vec<_>>());
-        run.screen.event(&event)?;
+/// The rules that the config file has for this store: under the name that was given or, if none was
+/// given, for one of its members. So a store has the same rules, however it is named.
+fn own_rules(run: &Run, store: &Store) -> Result<Rules> {
+    if let Some(named) = run.named_store(None)?
+        && !named.retention.is_empty()
+    {
+        return Ok(named.retention);
     }
-    let rows: Vec<_> = verdicts.iter().map(row).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
-    let lines = table::lines(&HEAD, &rows);
-    if is_dry_run || !run.common.quiet {
-        lines.iter().try_for_each(|line| run.screen.row(line))?;
-    }
-    Ok(())
+    let places: Vec<_> = store.member_slots.iter().map(|slot| &*slot.place).collect();
+    Ok(run.config()?.rules_of(&places).cloned().unwrap_or_default())
 }

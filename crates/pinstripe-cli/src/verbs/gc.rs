@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::{Args, FromArgMatches};
+use pinstripe::Store;
 use pinstripe::gc::{self, GcOptions, GcOutcome};
 use pinstripe_base::error::Result;
+use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
@@ -34,7 +37,7 @@ use crate::system;
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  pinstripe forget --keep-daily 14 && pinstripe gc
+  pinstripe forget --keep-daily 14 --gc
   pinstripe gc --dry-run
   pinstripe gc --max-waste 0%
   pinstripe gc --fence 3f2a9c10")]
@@ -98,28 +101,48 @@ impl GcArgs {
             ));
             return Ok(Ending::done(Event::default().with("ended_sessions", 1)));
         }
+        self.delete(run, &store, &[])
+    }
+
+    /// The options of a gc for which none was given.
+    pub fn defaults(dry_run: bool) -> GcArgs {
+        let command = GcArgs::augment_args(clap::Command::new("gc"));
+        let args = command.try_get_matches_from(["gc"]);
+        let args = args.and_then(|matches| GcArgs::from_arg_matches(&matches));
+        GcArgs { dry_run, ..args.expect("every option has a default or may be missing") }
+    }
+
+    /// Deletes unneeded data from an open store. In a dry run, the snapshots in `forgotten` count as
+    /// forgotten too.
+    ///
+    /// # Errors
+    /// Fails with the errors of [`gc::run`].
+    pub fn delete(&self, run: &Run, store: &Store, forgotten: &[SnapshotId]) -> Result<Ending> {
         system::lower_priority();
         let options = GcOptions {
             max_waste: self.max_waste,
             dry_run: self.dry_run,
             wait: Duration::from_secs(self.wait),
-            limits: run.limits(&store),
-            detector: Arc::new(liveness::detector(run, &store, self.dead_after.0)),
+            limits: run.limits(store),
+            detector: Arc::new(liveness::detector(run, store, self.dead_after.0)),
         };
         let ticker = run.ticker(GAUGE);
-        let ended = gc::run(&store, &options, &run.monitor);
+        let ended = match self.dry_run {
+            true => gc::preview(store, &options, forgotten, &run.monitor),
+            false => gc::run(store, &options, &run.monitor),
+        };
         drop(ticker);
         // Also after a gc that waited in vain: the next one continues from its sightings.
-        liveness::keep(run, &store, &options.detector);
+        liveness::keep(run, store, &options.detector);
         let outcome = ended?;
         if !self.dry_run {
-            run.degraded_by_absent(&store);
+            run.degraded_by_absent(store);
         }
         say(run, self.dry_run, &outcome);
         run.say_hidden();
         // Finished work is counted in requests; a dry run estimates them.
         let cost = match self.dry_run {
-            true => run.say_cost(&store, &plan(&outcome))?,
+            true => run.say_cost(store, &plan(&outcome))?,
             false => Event::default(),
         };
         let facts = Event::default().with_fields(&outcome).with_all(cost);
@@ -193,6 +216,13 @@ fn say(run: &Run, dry_run: bool, outcome: &GcOutcome) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_command_line() {
+        let args = GcArgs::defaults(true);
+        assert_eq!((args.max_waste, args.wait, args.dead_after.0.as_secs()), (0.1, 60, 7200));
+        assert!(args.dry_run && args.fence.is_none() && !GcArgs::defaults(false).dry_run);
+    }
 
     #[test]
     fn shares_are_percent() {

@@ -220,7 +220,7 @@ impl Verb {
             Verb::Mount(args) => args.run(run),
             Verb::Overlay(args) => args.run(run),
             Verb::Hint(args) => args.run(run),
-            Verb::Forget(args) => run.without_silent(|| args.run(run)),
+            Verb::Forget(args) => args.run(run),
             Verb::Undelete(args) => run.without_silent(|| args.run(run)),
             Verb::Gc(args) => run.without_silent(|| args.run(run)),
             Verb::Stats(args) => args.run(run),

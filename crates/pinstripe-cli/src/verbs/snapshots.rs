@@ -189,9 +189,14 @@ const PATHS_SHOWN: usize = 10;
 
 /// The paths of the backup, on one line: of a long list, the first ones.
 pub fn paths(snapshot: &Snapshot) -> String {
-    let paths = snapshot.sources.iter().map(|it| escape::name(&absolute(it)));
+    paths_of(&snapshot.sources)
+}
+
+/// These paths of backups on one line: of a long list, the first ones.
+pub fn paths_of(sources: &[Vec<u8>]) -> String {
+    let paths = sources.iter().map(|it| escape::name(&absolute(it)));
     let shown = paths.take(PATHS_SHOWN).collect::<Vec<_>>().join(" ");
-    match snapshot.sources.len().saturating_sub(PATHS_SHOWN) {
+    match sources.len().saturating_sub(PATHS_SHOWN) {
         0 => shown,
         more => format!("{shown} and {} more", format_count(more as u64)),
     }
@@ -222,6 +227,7 @@ pub fn facts(snapshot: &Snapshot) -> Event {
         .with("entries", snapshot.root.entries)
 }
 
-fn absolute(source: &[u8]) -> Vec<u8> {
+/// A path of a backup, which is stored without the slash at its beginning.
+pub fn absolute(source: &[u8]) -> Vec<u8> {
     Path::new("/").join(OsStr::from_bytes(source)).into_os_string().as_bytes().to_vec()
 }

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::stand::{Ran, Stand, assert_ends, ran};
 
 /// A stand with a store, whose commands are run at a time in UTC.
-struct Clocked {
-    stand: Stand,
+pub struct Clocked {
+    pub stand: Stand,
     library: PathBuf,
 }
 
@@ -24,7 +24,7 @@ pub fn library() -> Option<PathBuf> {
 
 impl Clocked {
     /// None, and a report, if the library is missing.
-    fn new(test: &str) -> Option<Clocked> {
+    pub fn new(test: &str) -> Option<Clocked> {
         let Some(library) = library() else {
             pinstripe_testing::not_installed(test, "libfaketime");
             return None;
@@ -42,7 +42,7 @@ impl Clocked {
         command
     }
 
-    fn at(&self, utc: &str, line: &str) -> Ran {
+    pub fn at(&self, utc: &str, line: &str) -> Ran {
         ran(&mut self.command(utc, line))
     }
 

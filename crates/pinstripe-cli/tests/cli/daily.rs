@@ -224,3 +224,40 @@ fn the_rules_of_the_config_file_are_those_of_forget() {
     assert_eq!(stand.run("snapshots --json").events_of("snapshot").len(), 2);
     assert_eq!(stand.run("config check").code, 0);
 }
+
+#[test]
+fn a_store_has_its_own_rules_however_it_is_named() {
+    let rules = "[store.main.retention]\nkeep-last = 2\n[store.other]\nmember = '~/../o0'\n\
+                 [retention]\nkeep-last = 1\ngroup-by = ''\n";
+    let stand = with_config(&format!("{CONFIG}{rules}"));
+    assert_eq!(stand.run("init --encryption none --member o0 -q").code, 0);
+    for host in ["a", "a", "a", "b"] {
+        for store in ["main", "other"] {
+            let line = format!("backup src --host {host} --store {store} -q");
+            assert_eq!(stand.run(&line).code, 0);
+        }
+    }
+    let kept = |line: &str| {
+        let ran = stand.run(&format!("{line} --dry-run --json"));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        (ran.summary()["kept"].as_u64().unwrap(), ran.err)
+    };
+    // The groups are the general ones, as the store has none of its own.
+    for line in ["forget", "forget --store main", "forget --store m1", "forget --store m0"] {
+        let (kept, said) = kept(line);
+        assert_eq!(kept, 2, "{line}");
+        assert!(said.contains("the rules of this store in the config file"), "{line}: {said}");
+    }
+    for line in ["forget --store other", "forget --store o0"] {
+        let (kept, said) = kept(line);
+        assert_eq!(kept, 1, "{line}");
+        assert!(said.contains("the rules under [retention]"), "{line}: {said}");
+    }
+    // Options take precedence, each for itself.
+    assert_eq!(kept("forget --keep-last 3").0, 3);
+    assert_eq!(kept("forget --group-by host").0, 3);
+    assert_eq!(kept("forget --keep-last 3 --group-by host").0, 4);
+    assert_eq!(stand.run("config check").code, 0);
+    let shown = stand.run("config show --json").events_of("config").remove(0);
+    assert_eq!(shown["store"]["main"]["retention"]["keep-last"], 2);
+}

@@ -3,6 +3,10 @@
 //! Forgetting deletes nothing: it puts a mark, and the snapshot is not shown any more and not used
 //! as a parent. As long as the snapshot's packs exist, `undelete` reverses the mark.
 
+mod groups;
+
+pub use groups::{Group, Idle};
+
 use crate::store::choice::{SnapshotChoice, SnapshotName, find};
 use crate::store::deletion::decide;
 use crate::store::objects::Quorum;
@@ -15,7 +19,7 @@ use pinstripe_member::ExtentKind;
 use pinstripe_member::forgotten::Mark;
 use pinstripe_member::session::Work;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_stripe::{Candidate, KeepReason, Policy, keep_reasons, retention_groups};
+use pinstripe_stripe::{Candidate, GroupBy, KeepReason, Policy, keep_reasons};
 
 /// Which snapshots to forget.
 pub enum ForgetChoice<'a> {
@@ -39,6 +43,8 @@ pub struct ForgetOptions<'a> {
     pub choice: ForgetChoice<'a>,
     /// Rules are applied to these snapshots only, and names may mean these; the others are kept.
     pub among: &'a SnapshotChoice,
+    /// The rules are applied separately to each group of snapshots that have these in common.
+    pub group_by: GroupBy,
     /// Decide only.
     pub dry_run: bool,
     /// Allow that no snapshot is left in the store, or of one host.
@@ -48,7 +54,13 @@ pub struct ForgetOptions<'a> {
 impl<'a> ForgetOptions<'a> {
     /// Options that forget what is chosen among all snapshots, but not all snapshots.
     pub fn new(choice: ForgetChoice<'a>) -> Self {
-        ForgetOptions { choice, among: SnapshotChoice::any(), dry_run: false, allow_empty: false }
+        ForgetOptions {
+            choice,
+            among: SnapshotChoice::any(),
+            group_by: GroupBy::default(),
+            dry_run: false,
+            allow_empty: false,
+        }
     }
 }
 
@@ -67,41 +79,25 @@ impl Verdict {
     }
 }
 
+/// The decisions about all snapshots that were examined.
+pub struct ForgetOutcome {
+    /// The decisions, oldest snapshot first.
+    pub verdicts: Vec<Verdict>,
+    /// The groups to which the rules were applied; none if the snapshots were named.
+    pub groups: Vec<Group>,
+}
+
 /// Applies the rules to the snapshots, oldest first, and marks those to be forgotten unless it is a
 /// dry run.
 ///
 /// # Errors
 /// Fails with [`Kind::Usage`] when there is no rule, with [`Kind::NotFound`] when no snapshot has
 /// the name or is chosen, with [`Kind::Refused`] when nothing would be left.
-pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Result<Vec<Verdict>> {
+pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Result<ForgetOutcome> {
     let known = snapshots::load(store, monitor)?;
-    let verdicts = match &options.choice {
+    let outcome = match &options.choice {
         ForgetChoice::Policy { policy, offset_at, now } => {
-            if policy.is_empty() {
-                return Err(Error::new(
-                    Kind::Usage,
-                    "there is no rule that decides which snapshots are kept",
-                )
-                .advice(
-                    "give at least one option --keep-..., write rules under [retention] in the \
-                     config file, or give the snapshots to forget",
-                ));
-            }
-            let judged: Vec<_> = match known.is_empty() {
-                true => Vec::new(),
-                false => options.among.require(known.iter())?.into_iter().cloned().collect(),
-            };
-            note_unknown_tags(policy, &judged, monitor);
-            snapshots::warn_of_clocks(&judged, monitor);
-            let behind = snapshots::behind(&judged, *now);
-            let candidates: Vec<_> =
-                judged.iter().map(|it| candidate(it, behind.contains(&it.id))).collect();
-            let reasons = keep_reasons(policy, &candidates, *now, offset_at);
-            if !options.allow_empty {
-                refuse_empty_group(&candidates, &reasons)?;
-            }
-            let pairs = judged.into_iter().zip(reasons);
-            pairs.map(|(snapshot, reasons)| Verdict { snapshot, reasons }).collect()
+            by_rules(&known, policy, options, (*now, *offset_at), monitor)?
         }
         ForgetChoice::Named(names) => {
             let verdicts = named(store, &known, names, options.among, monitor)?;
@@ -113,14 +109,52 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
                 )
                 .advice("if this is intended, add --allow-empty"));
             }
-            verdicts
+            ForgetOutcome { verdicts, groups: Vec::new() }
         }
     };
     if !options.dry_run {
-        let gone = verdicts.iter().filter(|verdict| !verdict.stays());
+        let gone = outcome.verdicts.iter().filter(|verdict| !verdict.stays());
         mark_all(store, gone.map(|verdict| verdict.snapshot.id))?;
     }
-    Ok(verdicts)
+    Ok(outcome)
+}
+
+/// Applies the rules to the snapshots that are chosen among all known ones.
+fn by_rules(
+    known: &[Snapshot],
+    policy: &Policy,
+    options: &ForgetOptions<'_>,
+    (now, offset_at): ((i64, u32), &dyn Fn(i64) -> i32),
+    monitor: &Monitor,
+) -> Result<ForgetOutcome> {
+    if policy.is_empty() {
+        return Err(Error::new(
+            Kind::Usage,
+            "there is no rule that decides which snapshots are kept",
+        )
+        .advice(
+            "give at least one option --keep-..., write rules under [retention] in the config \
+             file, or give the snapshots to forget",
+        ));
+    }
+    let judged: Vec<_> = match known.is_empty() {
+        true => Vec::new(),
+        false => options.among.require(known.iter())?.into_iter().cloned().collect(),
+    };
+    note_unknown_tags(policy, &judged, monitor);
+    snapshots::warn_of_clocks(&judged, monitor);
+    let behind = snapshots::behind(&judged, now);
+    let candidates: Vec<_> =
+        judged.iter().map(|it| candidate(it, behind.contains(&it.id))).collect();
+    let reasons = keep_reasons(policy, options.group_by, &candidates, now, offset_at);
+    let verdicts = judged.into_iter().zip(reasons);
+    let verdicts: Vec<_> =
+        verdicts.map(|(snapshot, reasons)| Verdict { snapshot, reasons }).collect();
+    let groups = groups::of(&verdicts, &candidates, options.group_by, known, now);
+    if !options.allow_empty {
+        groups::refuse_empty(&groups, &verdicts)?;
+    }
+    Ok(ForgetOutcome { verdicts, groups })
 }
 
 /// Notes the tags of the rules that no snapshot has.
@@ -139,23 +173,6 @@ fn candidate(snapshot: &Snapshot, is_behind: bool) -> Candidate {
         tags: snapshot.tags.clone(),
         is_behind,
     }
-}
-
-fn refuse_empty_group(candidates: &[Candidate], reasons: &[Vec<KeepReason>]) -> Result<()> {
-    for ((host, _), group) in retention_groups(candidates) {
-        if group.iter().all(|&at| reasons[at].is_empty()) {
-            let host = String::from_utf8_lossy(host).into_owned();
-            return Err(Error::new(
-                Kind::Refused,
-                format!(
-                    "these rules would forget all snapshots of a set of paths of the host {host}"
-                ),
-            )
-            .expected("at least one kept snapshot for each host and set of paths", 0)
-            .advice("add --keep-last 1; if this is intended, add --allow-empty"));
-        }
-    }
-    Ok(())
 }
 
 fn named(

@@ -56,6 +56,13 @@ impl Marks {
         self.0.get(&snapshot).copied().unwrap_or(0)
     }
 
+    /// Counts a snapshot as forgotten, without a mark on the members.
+    pub(crate) fn count_as_forgotten(&mut self, snapshot: SnapshotId) {
+        if !self.is_forgotten(snapshot) {
+            self.add(snapshot, self.generation(snapshot).saturating_add(1));
+        }
+    }
+
     /// Whether the snapshot is no longer wanted.
     pub fn is_forgotten(&self, snapshot: SnapshotId) -> bool {
         self.generation(snapshot) % 2 == 1

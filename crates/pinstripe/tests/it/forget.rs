@@ -1,6 +1,6 @@
 //! Forgetting by rules and by name, and taking that back, on a real store.
 
-use pinstripe::forget::{ForgetChoice, ForgetOptions};
+use pinstripe::forget::{ForgetChoice, ForgetOptions, Verdict};
 use pinstripe::{Store, forget, sessions};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::{CondemnationId, SessionId};
@@ -32,6 +32,10 @@ fn by_rule(policy: &Policy) -> ForgetChoice<'_> {
     ForgetChoice::Policy { policy, offset_at: &|_| 0, now: (i64::MAX, 0) }
 }
 
+fn judged(store: &Store, options: &ForgetOptions<'_>) -> Vec<Verdict> {
+    forget::run(store, options, &Ledger::new().monitor).unwrap().verdicts
+}
+
 fn shown(store: &Store) -> Vec<Snapshot> {
     pinstripe::snapshots::run(store, &Ledger::new().monitor).unwrap()
 }
@@ -47,13 +51,13 @@ fn what_is_forgotten_is_not_shown_and_comes_back() {
     let tree = look(&site.source());
     let store = site.store();
     let policy = Policy { last: Some(1), ..Policy::default() };
-    let verdicts = forget::run(&store, &options(by_rule(&policy)), &Ledger::new().monitor).unwrap();
+    let verdicts = judged(&store, &options(by_rule(&policy)));
     let stays: Vec<_> = verdicts.iter().map(|it| it.reasons.clone()).collect();
     assert_eq!(stays, [vec![], vec![], vec![KeepReason::Last]]);
     assert_eq!(shown(&store), saved[2..]);
     assert_whole(&store);
     // Again: nothing is left to do.
-    let verdicts = forget::run(&store, &options(by_rule(&policy)), &Ledger::new().monitor).unwrap();
+    let verdicts = judged(&store, &options(by_rule(&policy)));
     assert_eq!(verdicts.len(), 1);
 
     let ledger = Ledger::new();
@@ -82,7 +86,7 @@ fn a_dry_run_marks_nothing() {
     let store = site.store();
     let policy = Policy { last: Some(1), ..Policy::default() };
     let dry = ForgetOptions { dry_run: true, ..options(by_rule(&policy)) };
-    let verdicts = forget::run(&store, &dry, &Ledger::new().monitor).unwrap();
+    let verdicts = judged(&store, &dry);
     assert_eq!(verdicts.iter().filter(|it| it.stays()).count(), 1);
     assert!(site.image() == before);
     assert_eq!(shown(&store), saved);

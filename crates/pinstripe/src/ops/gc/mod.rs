@@ -36,7 +36,7 @@ use crate::pipeline::limits::Limits;
 use crate::store::deletion::decide;
 use crate::store::failure_detector::FailureDetector;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::{ChunkId, CondemnationId, SetId};
+use pinstripe_base::id::{ChunkId, CondemnationId, SetId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::gc::{DeletionStep, Lists, reaping_name};
 use pinstripe_member::session::{Session, Work};
@@ -107,7 +107,27 @@ pub struct GcOutcome {
 /// without the key, or with the errors of the members. Whatever the error is, no needed data is
 /// deleted.
 pub fn run(store: &Store, options: &GcOptions, monitor: &Monitor) -> Result<GcOutcome> {
+    if options.dry_run {
+        return preview(store, options, &[], monitor);
+    }
     collect(store, options, &PackSelection::Waste(options.max_waste), monitor)
+}
+
+/// Returns what a gc would do if these snapshots were forgotten too. Changes nothing.
+///
+/// # Errors
+/// Fails with the errors of [`run`].
+pub fn preview(
+    store: &Store,
+    options: &GcOptions,
+    forgotten: &[SnapshotId],
+    monitor: &Monitor,
+) -> Result<GcOutcome> {
+    require_members(store)?;
+    store.keys()?;
+    let waste = PackSelection::Waste(options.max_waste);
+    let survey = Survey::take(store, None, &waste, options, forgotten, monitor)?;
+    Ok(survey.outcome(store))
 }
 
 /// Moves the needed part of some packs into new packs over the members that get new packs now, and
@@ -136,7 +156,7 @@ pub(super) fn thin_pages(store: &Store, limits: Limits, monitor: &Monitor) -> Re
     let detector = Arc::default();
     let options = GcOptions { max_waste: 1.0, dry_run: true, wait: WAIT, limits, detector };
     let none = PackSelection::These { sets: HashSet::new(), given_up: HashSet::new() };
-    let survey = Survey::take(store, None, &none, &options, monitor)?;
+    let survey = Survey::take(store, None, &none, &options, &[], monitor)?;
     Ok(survey.thin.len() as u64)
 }
 
@@ -151,10 +171,6 @@ fn collect(
 ) -> Result<GcOutcome> {
     require_members(store)?;
     store.keys()?;
-    if options.dry_run {
-        let survey = Survey::take(store, None, selection, options, monitor)?;
-        return Ok(survey.outcome(store));
-    }
     store.sweep(monitor);
     store.keep_labels_true(monitor);
     let case = CondemnationId(store.new_name()?);
@@ -228,7 +244,7 @@ impl Collector<'_> {
     fn collect(&self, selection: &PackSelection) -> Result<GcOutcome> {
         let (store, monitor) = (self.store, self.monitor);
         let own = Some(self.session.session.id);
-        let mut survey = Survey::take(store, own, selection, self.options, monitor)?;
+        let mut survey = Survey::take(store, own, selection, self.options, &[], monitor)?;
         if survey.missing > 0 {
             let chunks = pinstripe_base::units::counted(survey.missing, "chunk is", "chunks are");
             let error = Error::new(
@@ -340,7 +356,7 @@ impl Collector<'_> {
     fn after_answers(&self, survey: &Survey<'_>, selection: &PackSelection) -> Result<Lists> {
         self.wait_for_answers()?;
         let own = Some(self.session.session.id);
-        let mut observed = StoreObservation::read(self.store, own)?;
+        let mut observed = StoreObservation::read(self.store, own, &[])?;
         observed.leave_out_returned(&survey.index)?;
         let others = observed.cases.lost_to_others(Some(self.case));
         let acks =

@@ -44,14 +44,15 @@ pub(super) struct StoreObservation {
 impl StoreObservation {
     /// Reads sessions, marks, sessions again, snapshots and condemnations, in this order.
     /// Condemnations are read after the snapshots, since a tombstone lists by then what was
-    /// deleted.
+    /// deleted. The snapshots in `forgotten` count as forgotten, for a dry run.
     ///
     /// # Errors
     /// Fails with the errors of [`Store::objects`] and [`deletion::load`], or with [`Kind::Locked`]
     /// without the key.
-    pub fn read(store: &Store, own: Option<SessionId>) -> Result<Self> {
+    pub fn read(store: &Store, own: Option<SessionId>, forgotten: &[SnapshotId]) -> Result<Self> {
         let mut sessions = sessions_at_work(store, own)?;
-        let marks = forgotten::load(store, Quorum::Deletion)?;
+        let mut marks = forgotten::load(store, Quorum::Deletion)?;
+        forgotten.iter().for_each(|id| marks.count_as_forgotten(*id));
         sessions.extend(sessions_at_work(store, own)?);
         let mut snapshots = snapshots(store)?;
         let cases = deletion::load(store, Quorum::Deletion)?;

@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::store::deletion::decide;
 use crate::store::index::{self, Index, Pack, standing_sets};
 use pinstripe_base::error::Result;
-use pinstripe_base::id::{ChunkId, SessionId, SetId};
+use pinstripe_base::id::{ChunkId, SessionId, SetId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::ExtentKind;
 use pinstripe_member::gc::{Lists, PACKS_MAX, SNAPSHOTS_MAX};
@@ -61,14 +61,16 @@ pub(super) struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
+    /// Surveys the store as if the snapshots in `forgotten` were forgotten too.
     pub fn take(
         store: &'a Store,
         own: Option<SessionId>,
         selection: &PackSelection,
         options: &GcOptions,
+        forgotten: &[SnapshotId],
         monitor: &'a Monitor,
     ) -> Result<Self> {
-        let mut observed = StoreObservation::read(store, own)?;
+        let mut observed = StoreObservation::read(store, own, forgotten)?;
         let others = observed.cases.lost_to_others(None);
         // After the roots: the chunks of a snapshot were in the index before it.
         let index = Index::load(store, monitor)?;

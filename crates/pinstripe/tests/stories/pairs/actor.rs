@@ -200,7 +200,7 @@ impl Actor<'_> {
             }
         };
         let options = ForgetOptions { allow_empty: true, ..ForgetOptions::new(choice) };
-        let verdicts = forget::run(store, &options, monitor)?;
+        let verdicts = forget::run(store, &options, monitor)?.verdicts;
         let gone = verdicts.iter().filter(|it| !it.stays()).map(|it| it.snapshot.id);
         Ok(Done::Forgot(gone.collect(), store.absent().next().is_none()))
     }
