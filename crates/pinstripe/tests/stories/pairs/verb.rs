@@ -87,7 +87,8 @@ verbs! {
 }
 
 /// Operations that no story plays, and why.
-const NOT_PLAYED: [(&str, &str); 16] = [
+const NOT_PLAYED: [(&str, &str); 17] = [
+    ("gc::preview", "changes nothing: it is the dry run of a gc"),
     ("analyze", "it opens no store"),
     ("init", "there is no store yet"),
     ("join", "it reads the outputs of a split"),
