@@ -129,7 +129,8 @@ impl ForgetArgs {
                 rollback::look_again(run, store);
             }
             forgotten.borrow_mut().push(id);
-            run.screen.say(&format!("forgot snapshot {}, which cannot be read", id.short()));
+            let verb = self.verb();
+            run.screen.say(&format!("{verb} snapshot {}, which cannot be read", id.short()));
             return Ok(Ending::done(Event::default().with("forgotten", 1).with("kept", 0)));
         }
         let (policy, group_by) = self.policy(run, store)?;
@@ -162,10 +163,14 @@ impl ForgetArgs {
         Ok(Ending::done(facts))
     }
 
+    /// The beginning of a report.
+    fn verb(&self) -> &'static str {
+        if self.dry_run { "would forget" } else { "forgot" }
+    }
+
     /// Prints how many snapshots were forgotten.
     fn tell(&self, run: &Run, forgotten: usize, kept: usize) {
-        let verb = if self.dry_run { "would forget" } else { "forgot" };
-        let mut told = format!("{verb} {}", counted(forgotten as u64, "snapshot"));
+        let mut told = format!("{} {}", self.verb(), counted(forgotten as u64, "snapshot"));
         if self.snapshots.is_empty() {
             told += &format!(", kept {}", format_count(kept as u64));
         }

@@ -1,6 +1,7 @@
 //! Forgetting and taking it back, as a user would.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -292,4 +293,36 @@ fn an_absent_member_decides_the_code_of_the_gc() {
     assert!(refused.out.contains("forgot 1 snapshot, kept 1"), "{}", refused.out);
     assert!(refused.err.contains("only the gc failed"), "{}", refused.err);
     assert_eq!(stand.run("snapshots --store n0 --json").summary()["snapshots"], 1);
+}
+
+fn damage_all(dir: &Path, name: &str) -> usize {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let damage = |path: PathBuf| match path.is_dir() {
+        true => damage_all(&path, name),
+        false if path.to_str().unwrap().contains(name) => {
+            fs::write(path, "damaged").unwrap();
+            1
+        }
+        false => 0,
+    };
+    entries.map(damage).sum()
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_read_is_forgotten_and_deleted() {
+    let stand = Stand::with_store();
+    back_up_twice(&stand, "m0");
+    let all = stand.run("snapshots --store m0 --json").events_of("snapshot");
+    let id = all[0]["snapshot"].as_str().unwrap();
+    let damaged = |member: &str| damage_all(&stand.path(member).join("snapshots"), id);
+    assert_eq!(["m0", "m1", "m2", "m3"].map(damaged), [1; 4]);
+    let dry = stand.run(&format!("forget {id} --gc -n --store m0"));
+    assert_eq!(dry.code, 0, "{}", dry.err);
+    assert!(dry.out.starts_with("would forget snapshot"), "{}", dry.out);
+    assert!(dry.out.contains("would delete 1 forgotten snapshot and"), "{}", dry.out);
+    let done = stand.run(&format!("forget {id} --gc --store m0"));
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert!(done.out.starts_with("forgot snapshot"), "{}", done.out);
+    assert!(done.out.contains("deleted 1 forgotten snapshot and"), "{}", done.out);
+    assert_eq!(stand.run("check --read-data --store m0").code, 0);
 }

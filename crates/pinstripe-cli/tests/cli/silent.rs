@@ -52,7 +52,7 @@ fn every_verb_ends_with_one_member_of_four_that_never_answers() {
         &[("diff latest latest", 0), ("stats", 0), ("find hello --catalog catalog", 0)],
         &[("members", 0), ("check --read-data", 10), ("backup src --dry-run", 0)],
         &[("restore latest:{}/src --to out", 0), ("backup src", 4), ("gc", 4)],
-        &[("forget latest", 4), ("undelete latest", 4), ("gc", 4)],
+        &[("forget latest", 4), ("undelete latest", 4), ("forget --keep-last 1 --gc", 4)],
         &[("scrub", 10), ("backup src", 4), ("repair", 10)],
         &[("backup src", 4), ("member rebalance --dry-run", 0), ("member remove 2", 14)],
     ];
