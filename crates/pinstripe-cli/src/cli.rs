@@ -62,19 +62,13 @@ pub fn command_of(verb: &str) -> Option<Command> {
     Some(Common::augment_args(root).subcommand(verb))
 }
 
-/// The option with a meaning for an empty value: `forget` then makes one group of all snapshots.
-const MAY_BE_EMPTY: &str = "--group-by";
-
-/// Refuses an empty argument, which no path and only one option accepts: usually, a script passes a
+/// Refuses an empty argument, which no option and no path accepts: usually, a script passes a
 /// variable that is not set.
 pub fn empty_argument(words: &[OsString]) -> Option<clap::Error> {
     let options = words.iter().take_while(|word| *word != "--").count();
     let is_empty = |(at, word): &(usize, &OsString)| {
         let is_option = *at < options && word.as_encoded_bytes().starts_with(b"--");
-        let is_accepted = *at < options && words[*at - 1] == MAY_BE_EMPTY
-            || is_option && **word == *format!("{MAY_BE_EMPTY}=");
-        let is_empty = word.is_empty() || is_option && word.as_encoded_bytes().ends_with(b"=");
-        is_empty && !is_accepted
+        word.is_empty() || is_option && word.as_encoded_bytes().ends_with(b"=")
     };
     let (at, word) = words.iter().enumerate().skip(1).find(is_empty)?;
     let before = if word.is_empty() { &words[at - 1] } else { word };
@@ -109,9 +103,6 @@ mod tests {
             assert!(text.contains(&format!("{place} is empty")), "{text}");
         }
         assert_eq!(refused(&["pinstripe", "backup", "a=", "-q", "--", "--b="]), None);
-        assert_eq!(refused(&["pinstripe", "forget", "--group-by", ""]), None);
-        assert_eq!(refused(&["pinstripe", "forget", "--group-by=", "-n"]), None);
-        assert!(refused(&["pinstripe", "forget", "--", "--group-by", ""]).is_some());
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub struct Rules {
     /// Apply the rules separately to each group of snapshots that have these properties in common:
     /// host, paths and tags, separated by commas; the default is host,paths
     ///
-    /// With an empty text, all snapshots are one group. A property that is not named may differ
+    /// With 'none', all snapshots are one group. A property that is not named may differ
     /// within a group: with 'host', the rules count all snapshots of a host together, whatever
     /// their paths are. The order of tags does not matter.
     #[arg(long, value_name = "PROPERTIES")]

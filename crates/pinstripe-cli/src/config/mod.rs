@@ -397,7 +397,7 @@ fn retention(mut table: Table<'_>) -> Result<Rules> {
 }
 
 fn group_by(table: &mut Table<'_>) -> Result<Option<GroupBy>> {
-    let Some(text) = table.text("group-by")? else { return Ok(None) };
+    let Some(text) = table.string("group-by")? else { return Ok(None) };
     text.parse().map(Some).map_err(|what: String| table.error("group-by", what))
 }
 

@@ -80,17 +80,6 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A string, which may be empty.
-    pub fn text(&mut self, key: &'static str) -> Result<Option<String>> {
-        match self.value(key) {
-            None => Ok(None),
-            Some(value) => match value.get_ref() {
-                DeValue::String(text) => Ok(Some(text.to_string())),
-                _ => self.wrong(key, "a string", value),
-            },
-        }
-    }
-
     /// A boolean; `false` when the key is missing.
     pub fn flag(&mut self, key: &'static str) -> Result<bool> {
         match self.value(key) {

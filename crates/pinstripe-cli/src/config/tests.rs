@@ -145,7 +145,7 @@ fn rules_for_an_age_and_groups_are_read() {
         assert_eq!(of(&rules.policy()), Some(2 * day), "{key}");
         assert!(rules.has_rule());
     }
-    let rules = parse("[retention]\ngroup-by=''").unwrap().retention;
+    let rules = parse("[retention]\ngroup-by='none'").unwrap().retention;
     assert_eq!(rules.group_by, Some(pinstripe_stripe::GroupBy::NOTHING));
     assert!(!rules.has_rule() && !rules.is_empty(), "groups alone keep nothing");
 }

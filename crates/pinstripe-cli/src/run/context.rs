@@ -315,7 +315,7 @@ impl Run {
     ///
     /// # Errors
     /// Fails with the errors of `work`.
-    pub fn without_silent(&self, work: impl Fn() -> Result<Ending>) -> Result<Ending> {
+    pub fn without_silent<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let before = self.patience().silent_places();
             let done = work();

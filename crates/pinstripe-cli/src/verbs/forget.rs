@@ -2,8 +2,6 @@
 
 mod shown;
 
-use std::cell::RefCell;
-
 use pinstripe::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::{Store, forget};
 use pinstripe_base::clock;
@@ -26,11 +24,11 @@ use crate::time;
 /// A forgotten snapshot is hidden, but not deleted: 'pinstripe undelete' brings it back until
 /// 'pinstripe gc' deletes its data. If no rule is given on the command line, the rules under
 /// [store.NAME.retention] in the config file apply, or those under [retention] if the store has
-/// none of its own. The rules apply separately to each combination of host and
-/// paths; '--group-by' chooses other groups. A snapshot is kept if at least one rule keeps it. A snapshot with a wrong time is always
-/// kept, and no rule counts it. The time of a snapshot is wrong if it is in the future, or earlier
-/// than the time of the previous snapshot from which unchanged files were taken. The rules count
-/// days and weeks in the time zone of this machine.
+/// none of its own. The rules apply separately to each combination of host and paths; '--group-by'
+/// chooses other groups. A snapshot is kept if at least one rule keeps it. A snapshot with a wrong
+/// time is always kept, and no rule counts it. The time of a snapshot is wrong if it is in the
+/// future, or earlier than the time of the previous snapshot from which unchanged files were taken.
+/// The rules count days and weeks in the time zone of this machine.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 --keep-daily N keeps the newest snapshot of each of the last N days that have a snapshot. The rules for \
@@ -85,21 +83,18 @@ impl ForgetArgs {
     /// # Errors
     /// Fails with the errors of [`forget::run`] and [`GcArgs::delete`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let open = RefCell::new(None);
-        let forgotten = RefCell::new(Vec::new());
-        let ending = run.without_silent(|| {
+        let (ending, store, forgotten) = run.without_silent(|| {
             let store = run.open_store()?;
-            let ending = self.forget(run, &store, &forgotten)?;
-            open.replace(Some(store));
-            Ok(ending)
+            let (ending, forgotten) = self.forget(run, &store)?;
+            Ok((ending, store, forgotten))
         })?;
         if !self.gc {
             return Ok(ending);
         }
-        let gc = GcArgs::defaults(self.dry_run);
+        let (gc, mut open) = (GcArgs::defaults(self.dry_run), Some(store));
         let deleted = run.without_silent(|| {
             let store = open.take().map_or_else(|| run.open_store(), Ok)?;
-            gc.delete(run, &store, &forgotten.borrow())
+            gc.delete(run, &store, &forgotten)
         });
         if deleted.is_err() && !self.dry_run {
             run.monitor.note("only the gc failed: what 'forget' reported above is done");
@@ -109,14 +104,8 @@ impl ForgetArgs {
         Ok(Ending { code, facts: ending.facts.with_all(deleted.facts) })
     }
 
-    /// Applies the rules, shows the result, and marks the snapshots, whose ids it adds to
-    /// `forgotten`.
-    fn forget(
-        &self,
-        run: &Run,
-        store: &Store,
-        forgotten: &RefCell<Vec<SnapshotId>>,
-    ) -> Result<Ending> {
+    /// Applies the rules, shows the result, and marks the snapshots, whose ids it returns.
+    fn forget(&self, run: &Run, store: &Store) -> Result<(Ending, Vec<SnapshotId>)> {
         let among = self.choice.choice(run)?;
         if self.dry_run {
             run.warn_of_absent(store);
@@ -128,10 +117,10 @@ impl ForgetArgs {
                 run.degraded_by_absent(store);
                 rollback::look_again(run, store);
             }
-            forgotten.borrow_mut().push(id);
             let verb = self.verb();
             run.screen.say(&format!("{verb} snapshot {}, which cannot be read", id.short()));
-            return Ok(Ending::done(Event::default().with("forgotten", 1).with("kept", 0)));
+            let facts = Event::default().with("forgotten", 1).with("kept", 0);
+            return Ok((Ending::done(facts), vec![id]));
         }
         let (policy, group_by) = self.policy(run, store)?;
         let now = clock::now();
@@ -159,8 +148,7 @@ impl ForgetArgs {
         shown::idle_groups(run, &outcome, self.dry_run)?;
         let facts = Event::default().with("forgotten", gone.len());
         let facts = facts.with("kept", outcome.verdicts.len() - gone.len());
-        forgotten.borrow_mut().extend(gone);
-        Ok(Ending::done(facts))
+        Ok((Ending::done(facts), gone))
     }
 
     /// The beginning of a report.

@@ -228,7 +228,7 @@ fn the_rules_of_the_config_file_are_those_of_forget() {
 #[test]
 fn a_store_has_its_own_rules_however_it_is_named() {
     let rules = "[store.main.retention]\nkeep-last = 2\n[store.other]\nmember = '~/../o0'\n\
-                 [retention]\nkeep-last = 1\ngroup-by = ''\n";
+                 [retention]\nkeep-last = 1\ngroup-by = 'none'\n";
     let stand = with_config(&format!("{CONFIG}{rules}"));
     assert_eq!(stand.run("init --encryption none --member o0 -q").code, 0);
     for host in ["a", "a", "a", "b"] {

@@ -17,6 +17,9 @@ pub struct GroupBy {
     pub tags: bool,
 }
 
+/// The word for [`GroupBy::NOTHING`]: an empty text would be a variable that a script did not set.
+const NONE: &str = "none";
+
 impl GroupBy {
     /// All snapshots are one group.
     pub const NOTHING: GroupBy = GroupBy { host: false, paths: false, tags: false };
@@ -31,10 +34,10 @@ impl Default for GroupBy {
 impl FromStr for GroupBy {
     type Err = String;
 
-    /// Reads words separated by commas; the empty text is [`GroupBy::NOTHING`].
+    /// Reads words separated by commas; `none` is [`GroupBy::NOTHING`].
     fn from_str(text: &str) -> Result<Self, String> {
         let mut by = GroupBy::NOTHING;
-        if text.is_empty() {
+        if text == NONE {
             return Ok(by);
         }
         for word in text.split(',') {
@@ -45,7 +48,7 @@ impl FromStr for GroupBy {
                 _ => {
                     return Err(format!(
                         "snapshots cannot be grouped by '{word}'; write host, paths and tags, \
-                         separated by commas, or an empty text"
+                         separated by commas, or {NONE}"
                     ));
                 }
             }
@@ -58,7 +61,7 @@ impl fmt::Display for GroupBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = [(self.host, "host"), (self.paths, "paths"), (self.tags, "tags")];
         let words: Vec<_> = words.iter().filter(|(is_in, _)| *is_in).map(|(_, it)| *it).collect();
-        f.write_str(&words.join(","))
+        f.write_str(&if words.is_empty() { NONE.to_owned() } else { words.join(",") })
     }
 }
 
@@ -127,7 +130,7 @@ mod tests {
             candidate("b", "etc", &[]),
             candidate("a", "etc", &[]),
         ];
-        assert_eq!(grouped("", &all), [[0, 1, 2, 3]]);
+        assert_eq!(grouped("none", &all), [[0, 1, 2, 3]]);
         assert_eq!(grouped("host", &all), [vec![0, 1, 3], vec![2]]);
         assert_eq!(grouped("paths", &all), [vec![0, 2, 3], vec![1]]);
         // The order of tags, and how often one was given, do not count.
@@ -140,12 +143,13 @@ mod tests {
 
     #[test]
     fn words_are_read_and_written_and_others_are_refused() {
-        for text in ["", "host", "paths", "tags", "host,paths", "host,tags", "host,paths,tags"] {
+        for text in ["none", "host", "paths", "tags", "host,paths", "host,tags", "host,paths,tags"]
+        {
             assert_eq!(text.parse::<GroupBy>().unwrap().to_string(), text);
         }
         // As restic reads them.
         assert_eq!("tag,path,hosts".parse::<GroupBy>().unwrap().to_string(), "host,paths,tags");
-        for wrong in ["hst", "host,", ",", "host paths", "Host", "none"] {
+        for wrong in ["hst", "host,", ",", "host paths", "Host", "", "none,host"] {
             let error = wrong.parse::<GroupBy>().unwrap_err();
             assert!(error.contains("separated by commas"), "{error}");
         }

@@ -397,7 +397,7 @@ mod tests {
             let judged = super::judge(&policy, by, &all, (NOON, 0), &|_| 0);
             judged.iter().map(|why| !why.is_empty()).collect::<Vec<_>>()
         };
-        assert_eq!(stays(""), [true, false, false]);
+        assert_eq!(stays("none"), [true, false, false]);
         assert_eq!(stays("host"), [true, true, false]);
         assert_eq!(stays("host,tags"), [true, true, true]);
     }
