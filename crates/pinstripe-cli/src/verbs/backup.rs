@@ -251,12 +251,11 @@ impl BackupArgs {
     /// Notes the patterns and tags of the command line that left nothing out.
     fn note_unmet(&self, run: &Run, exclude: &Exclude) {
         note_unmet(run, exclude, &self.exclude);
-        let name =
-            |tag: &OsString| tag.as_bytes().split(|&byte| byte == b':').next().map(Vec::from);
-        let given: Vec<_> = self.exclude_if_present.iter().filter_map(name).collect();
         for tag in exclude.tags().filter(|tag| !tag.is_met()) {
             let name = tag.name().to_bytes();
-            if given.iter().any(|it| it == name) {
+            let names_it =
+                |it: &OsString| it.as_bytes().split(|&byte| byte == b':').next() == Some(name);
+            if self.exclude_if_present.iter().any(names_it) {
                 let shown = escape::path(Path::new(OsStr::from_bytes(name)));
                 run.monitor.note(&format!("no directory matches --exclude-if-present {shown}"));
             }
@@ -316,8 +315,6 @@ impl BackupArgs {
     }
 }
 
-/// Creates the default store, encrypted; returns the key file that was created for it, if no
-/// password was given.
 /// Notes the patterns of the command line that left nothing out. Those of files and of the config
 /// file may be meant for other hosts.
 pub(super) fn note_unmet(run: &Run, exclude: &Exclude, given: &[OsString]) {
@@ -329,6 +326,8 @@ pub(super) fn note_unmet(run: &Run, exclude: &Exclude, given: &[OsString]) {
     }
 }
 
+/// Creates the default store, encrypted; returns the key file that was created for it, if no
+/// password was given.
 fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
     if let Some(parent) = place.parent() {
         std::fs::create_dir_all(parent)

@@ -215,8 +215,8 @@ impl Deadlines {
     }
 }
 
-/// Notes that a call succeeded: if the member is silent, nobody waits for this call, and the member is
-/// used again. A member that was closed meanwhile can be opened again.
+/// Records that a call succeeded. A silent member is used again; no caller waited for this call. A
+/// member that was closed meanwhile can be opened again.
 fn has_answered(calls: &Weak<MemberCalls>, patience: &Deadlines, place: &Path) {
     let was_silent = |calls: Arc<MemberCalls>| calls.silent.swap(false, Ordering::AcqRel);
     if calls.upgrade().is_none_or(was_silent) {

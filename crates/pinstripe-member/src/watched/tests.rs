@@ -152,11 +152,7 @@ fn a_reader_asks_a_member_again_once_a_late_answer_has_come() {
 #[test]
 fn a_late_error_brings_no_member_back_and_no_late_answer_one_that_is_written_to() {
     let (patience, told) = reader(100);
-    let (member, go) = held(patience);
-    assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
-    // There is no such extent: the late answer is an error.
-    go.send(()).unwrap();
-    wait_for_idle(&member);
+    let (member, _go) = silent_after_a_late_error(patience);
     assert!(member.calls.is_silent());
     assert_eq!(*told.lock().unwrap(), [true]);
 
@@ -173,10 +169,7 @@ fn a_late_error_brings_no_member_back_and_no_late_answer_one_that_is_written_to(
 #[test]
 fn a_query_for_the_label_brings_a_member_back_after_a_late_error() {
     let (patience, told) = reader(100);
-    let (member, go) = held(patience);
-    assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
-    go.send(()).unwrap();
-    wait_for_idle(&member);
+    let (member, go) = silent_after_a_late_error(patience);
     // The first query fails too, and the file system is back before the next.
     for round in 0..2 {
         let query = || member.len(ExtentName::Label).unwrap_err().kind();
@@ -220,6 +213,15 @@ fn a_late_answer_brings_back_the_place_of_a_member_that_was_closed() {
         std::thread::yield_now();
     }
     assert_eq!(*told.lock().unwrap(), [true, false]);
+}
+
+/// A member whose abandoned call has got its answer: there is no such extent.
+fn silent_after_a_late_error(patience: Deadlines) -> (WatchedMember<Held>, Sender<()>) {
+    let (member, go) = held(patience);
+    assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
+    go.send(()).unwrap();
+    wait_for_idle(&member);
+    (member, go)
 }
 
 /// Waits until the call that was left behind has ended.

@@ -160,15 +160,12 @@ impl<'a> Selection<'a> {
     /// Fails with the errors of [`first_entry`], or with [`Kind::Usage`] if the path is a directory
     /// and must not be one.
     pub(crate) fn require(&self) -> Result<()> {
-        let no_directory = self.options.no_directory;
-        let is_directory = match self.below.is_empty() {
-            true => true,
-            false => {
-                let first = first_entry(&mut self.all_entries()?, self.below)?;
-                first.path != self.below || first.meta.kind == FileKind::Directory
-            }
+        let is_directory = self.below.is_empty() || {
+            // The first entry is below the path if that of the path itself is lost.
+            let first = first_entry(&mut self.all_entries()?, self.below)?;
+            first.path != self.below || first.meta.kind == FileKind::Directory
         };
-        if no_directory && is_directory {
+        if self.options.no_directory && is_directory {
             return Err(Error::new(Kind::Usage, "this path is a directory in the snapshot")
                 .at(shown_from_root(self.below))
                 .advice("restore a directory with --to DIR"));
