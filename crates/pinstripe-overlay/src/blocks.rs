@@ -1,6 +1,6 @@
 //! Reads the blocks of files: from the local cache, else from the source.
 //!
-//! A read that the planner did not foresee fetches the smallest block that contains it; all other
+//! A read that the planner did not predict fetches the smallest block that contains it; all other
 //! reads fetch large blocks. So a random read does not wait for data that it does not need, and
 //! read-ahead needs few requests.
 

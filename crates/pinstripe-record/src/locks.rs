@@ -32,9 +32,9 @@ pinstripe_base::lock_ranks! {
         /// The decoder of a file.
         Decoder,
         /// The files of a directory.
-        Pieces,
+        Files,
         /// The checksums of one file.
-        Piece,
+        File,
         /// Copies of streams that another directory hands over.
         Inbox,
         /// The reason why a directory failed.

@@ -114,7 +114,7 @@ pub(crate) fn verify_in(
         let number = reader.begin(&outcome.manifest.id)?;
         while let Some(record) = reader.next_record()? {
             match record {
-                JournalRecord::Event(JournalEvent::Piece {
+                JournalRecord::Event(JournalEvent::File {
                     piece,
                     stream,
                     file,

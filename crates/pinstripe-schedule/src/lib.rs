@@ -9,5 +9,11 @@
 )]
 #![allow(missing_docs, reason = "these are helpers of tests")]
 
-pub mod calls;
-pub mod schedule;
+mod calls;
+mod schedule;
+
+pub use calls::{
+    aside, await_calls, forget_processes, has_opened, leave, now, scheduled, scheduled_from, seam,
+    take_part,
+};
+pub use schedule::{Counts, Schedule, Turn, Wait};

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pinstripe_sim::operation::Dice;
+use pinstripe_sim::Dice;
 
 /// The simulated time that a call of a member takes.
 const CALL_NANOS: u64 = 20_000;

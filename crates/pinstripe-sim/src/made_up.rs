@@ -190,7 +190,7 @@ pub type MadeUpTree = (Vec<MadeUpPage>, Vec<Vec<MadeUpChild>>, u64);
 ///
 /// # Panics
 /// Panics if the mount shows something outside of the tree, or does not end.
-pub fn show((pages, levels, entries): &MadeUpTree) {
+pub fn show_tree((pages, levels, entries): &MadeUpTree) {
     let mut stand = STAND.lock().unwrap_or_else(PoisonError::into_inner);
     if stand.as_ref().is_none_or(|stand| stand.snapshots >= SNAPSHOTS) {
         *stand = Some(Stand::new());

@@ -13,7 +13,7 @@ use std::path::Path;
 pub const XATTR: &str = "user.note";
 
 /// Returns the lines of a tree, including the root as `.`.
-pub fn describe(root: &Path) -> Vec<String> {
+pub fn describe_tree(root: &Path) -> Vec<String> {
     let mut lines = vec![line(root, root)];
     let mut open = vec![root.to_path_buf()];
     while let Some(directory) = open.pop() {
@@ -66,7 +66,7 @@ fn escaped(bytes: &[u8]) -> String {
 
 /// Returns the path and the BLAKE3 hash of every file below `root`, sorted, to show that nothing
 /// was changed.
-pub fn hashes(root: &Path) -> Vec<String> {
+pub fn file_hashes(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut open = vec![root.to_path_buf()];
     while let Some(directory) = open.pop() {

@@ -20,14 +20,14 @@ const LENGTHS: &[usize] = &[0, 1, 700, 1024, 4095, 4096, 9_000, 16_385, 40_000];
 const NAMES: &[&str] = &["a", "b", "c", "d/a", "d/b", "d/e/a", "f/a", "f/b"];
 
 /// A first tree.
-pub fn make(at: &Path, seed: u64, stamps: &mut Stamps) {
+pub fn make_source(at: &Path, seed: u64, stamps: &mut Stamps) {
     fs::create_dir_all(at).unwrap();
-    change(at, seed, stamps);
-    change(at, seed + 1, stamps);
+    change_source(at, seed, stamps);
+    change_source(at, seed + 1, stamps);
 }
 
 /// Makes one to four changes.
-pub fn change(at: &Path, seed: u64, stamps: &mut Stamps) {
+pub fn change_source(at: &Path, seed: u64, stamps: &mut Stamps) {
     let mut dice = Dice::new(seed);
     for _ in 0..=dice.below(4) {
         change_once(at, &mut dice);

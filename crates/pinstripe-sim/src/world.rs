@@ -149,7 +149,7 @@ impl World {
         let sources = [site.source(), site.path("other")];
         let mut stamps = Stamps::default();
         for (number, source) in sources.iter().enumerate() {
-            source::make(source, number as u64, &mut stamps);
+            source::make_source(source, number as u64, &mut stamps);
         }
         World {
             site,
@@ -176,7 +176,7 @@ impl World {
         let wrap = |member: usize| member % self.health.len();
         match *operation {
             Operation::Change { source, seed } => {
-                source::change(&self.sources[source], seed, &mut self.stamps);
+                source::change_source(&self.sources[source], seed, &mut self.stamps);
             }
             Operation::Backup { source, end } => self.backup(source, end),
             Operation::TroubledBackup { source, member, trouble, after } => {

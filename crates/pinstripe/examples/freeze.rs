@@ -20,7 +20,7 @@ use pinstripe_io::fault::Plan;
 use pinstripe_member::key_ring::KdfCosts;
 use pinstripe_member::label::{Chunker, Encryption, Padding};
 use pinstripe_member::session::Work;
-use pinstripe_sim::manifest;
+use pinstripe_sim::{XATTR, describe_tree, file_hashes};
 use pinstripe_stripe::{Credential, NewSlot};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
@@ -130,7 +130,7 @@ fn freeze(recipe: &Recipe, work: &Path, to: &Path) -> Result<()> {
 
     let _ = fs::remove_dir_all(to);
     copy(&store, to);
-    fs::write(to.with_extension("hashes"), manifest::hashes(to).join("\n") + "\n").unwrap();
+    fs::write(to.with_extension("hashes"), file_hashes(to).join("\n") + "\n").unwrap();
     fs::remove_dir_all(&tree).unwrap();
     Ok(())
 }
@@ -181,7 +181,7 @@ fn leave_traces(member: &Path, tree: &Path, recipe: &Recipe) -> Result<()> {
 
 fn back_up(member: &Path, tree: &Path, recipe: &Recipe, manifest: &Path) -> Result<()> {
     set_times(tree);
-    fs::write(manifest, manifest::describe(tree).join("\n") + "\n").unwrap();
+    fs::write(manifest, describe_tree(tree).join("\n") + "\n").unwrap();
     let monitor = Monitor::default();
     let limits = Limits::new(2, recipe.members, MEMORY_DEFAULT_BYTES);
     let options = backup::BackupOptions::new(vec![tree.to_path_buf()], b"frozen", limits);
@@ -210,8 +210,7 @@ fn plant(tree: &Path, is_high: bool) {
     symlink("dir/deep/small", tree.join("link")).unwrap();
     symlink("/nowhere at all", tree.join("dir/dangling")).unwrap();
     rustix::fs::mknodat(CWD, tree.join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
-    rustix::fs::setxattr(tree.join("noise"), manifest::XATTR, b"kept\0", XattrFlags::empty())
-        .unwrap();
+    rustix::fs::setxattr(tree.join("noise"), XATTR, b"kept\0", XattrFlags::empty()).unwrap();
     for (path, mode) in [(".", 0o755), ("dir", 0o1777), ("dir/deep", 0o550), ("noise", 0o640)] {
         rustix::fs::chmod(tree.join(path), Mode::from_raw_mode(mode)).unwrap();
     }

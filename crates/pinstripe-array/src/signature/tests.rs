@@ -4,17 +4,17 @@ use super::*;
 use pinstripe_io::device::MemoryDevice;
 
 /// Bytes at a place.
-type Piece<'a> = (u64, &'a [u8]);
+type Patch<'a> = (u64, &'a [u8]);
 
 const MD_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
 
 /// Long enough for what stands 2 MiB from the beginning.
 const BYTES: u64 = 4 << 20;
 
-fn with(pieces: &[Piece<'_>]) -> Option<String> {
+fn with(patches: &[Patch<'_>]) -> Option<String> {
     let device = MemoryDevice::new("memory");
     device.set_len(BYTES).unwrap();
-    for (at, bytes) in pieces {
+    for (at, bytes) in patches {
         device.write_at(*at, bytes).unwrap();
     }
     signature(&device).unwrap().map(|it| it.to_string())
@@ -24,7 +24,7 @@ fn with(pieces: &[Piece<'_>]) -> Option<String> {
 fn what_is_well_known_is_named() {
     assert_eq!(with(&[]), None);
     assert_eq!(with(&[(512, b"EFI PARE")]), None);
-    let cases: &[(&[Piece<'_>], &str)] = &[
+    let cases: &[(&[Patch<'_>], &str)] = &[
         (&[(0, b"XFSB")], "an XFS file system"),
         (&[(0x10040, b"_BHRfS_M")], "a btrfs file system"),
         (&[(4086, b"SWAPSPACE2")], "swap space"),
@@ -47,8 +47,8 @@ fn what_is_well_known_is_named() {
         (&[(BYTES - 512, b"EFI PART")], "the backup copy of a partition table (GPT)"),
         (&[(BYTES - 1024, b"Intel Raid ISM Cfg Sig. ")], "a member of a firmware RAID (Intel)"),
     ];
-    for (pieces, what) in cases {
-        assert_eq!(with(pieces).as_deref(), Some(*what));
+    for (patches, what) in cases {
+        assert_eq!(with(patches).as_deref(), Some(*what));
     }
 }
 
@@ -63,7 +63,7 @@ fn short_devices_carry_nothing() {
 
 /// The forty and more that blkid knows, or that people write to devices, with the places at which
 /// their own programs look for them.
-const FOREIGN: &[(&[Piece<'_>], &str)] = &[
+const FOREIGN: &[(&[Patch<'_>], &str)] = &[
     (&[(32, b"ORCLDISK")], "a disk of Oracle ASM"),
     (&[(8, b"OracleCFS")], "an OCFS file system"),
     (&[(1 << 20, &[0x0d, 0xd0, 0x01, 0xc0])], "a member of a VMFS volume"),
@@ -123,8 +123,8 @@ const FOREIGN: &[(&[Piece<'_>], &str)] = &[
 #[test]
 fn what_other_systems_and_programs_write_is_named() {
     assert!(FOREIGN.len() >= 40);
-    for (pieces, what) in FOREIGN {
-        assert_eq!(with(pieces).as_deref(), Some(*what));
+    for (patches, what) in FOREIGN {
+        assert_eq!(with(patches).as_deref(), Some(*what));
     }
 }
 

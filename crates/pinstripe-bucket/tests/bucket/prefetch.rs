@@ -72,7 +72,7 @@ fn one_listing_answers_for_all_rooms_of_a_small_member() {
 }
 
 #[test]
-fn a_change_of_this_process_is_seen_in_spite_of_what_was_foreseen() {
+fn a_change_of_this_process_is_seen_in_spite_of_what_was_predicted() {
     let Some(site) = Site::new("a_change_of_this_process_is_seen") else { return };
     let member = site.member();
     member.put(name(ExtentKind::Gc, 1), b"one").unwrap();
@@ -121,8 +121,8 @@ fn an_object_that_another_host_replaced_is_read_anew() {
 }
 
 #[test]
-fn what_cannot_be_foreseen_is_asked() {
-    let Some(site) = Site::new("what_cannot_be_foreseen_is_asked") else { return };
+fn what_cannot_be_predicted_is_asked() {
+    let Some(site) = Site::new("what_cannot_be_predicted_is_asked") else { return };
     let member = site.member();
     member.put(name(ExtentKind::Gc, 1), b"one").unwrap();
     let lies = std::sync::atomic::AtomicUsize::new(0);

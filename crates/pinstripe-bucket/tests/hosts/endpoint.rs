@@ -23,7 +23,7 @@ use object_store::{
     PutResult, Result,
 };
 
-use crate::operation::Dice;
+use pinstripe_sim::Dice;
 
 /// The longest that a request is on its way, there and back.
 const LATENCY_MILLIS: usize = 60;

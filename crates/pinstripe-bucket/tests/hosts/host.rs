@@ -9,7 +9,7 @@ use pinstripe_bucket::Buckets;
 use pinstripe_member::session::Process;
 
 use crate::endpoint::{Client, Endpoint, Line};
-use crate::support::credential;
+use pinstripe_sim::credential;
 
 /// A host. Dropping it ends its connections.
 pub struct Host {

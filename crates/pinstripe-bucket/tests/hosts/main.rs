@@ -15,9 +15,6 @@ mod probe;
 mod story;
 mod world;
 
-use pinstripe_schedule::{calls, schedule};
-use pinstripe_sim::{look, operation, source, support};
-
 /// Seeds of `cargo xtask test --all`, of which the gate plays a third.
 const SEEDS: std::ops::Range<u64> = 0..21;
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use pinstripe_bucket::Buckets;
 use pinstripe_member::RemoteMembers;
 
-use crate::calls;
 use crate::endpoint::{Client, Endpoint, Line};
 
 fn missing(endpoint: &Arc<Endpoint>) -> Option<&'static str> {
@@ -21,7 +20,7 @@ fn missing(endpoint: &Arc<Endpoint>) -> Option<&'static str> {
 
 #[test]
 fn listings_that_are_late_are_found_out_and_lost_answers_are_none_of_the_endpoints_faults() {
-    let (found, _) = calls::scheduled(5, || {
+    let (found, _) = pinstripe_schedule::scheduled(5, || {
         let strange = Endpoint::new(5);
         let stale = Endpoint::new(6);
         stale.set_calm(true);

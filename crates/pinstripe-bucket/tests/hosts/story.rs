@@ -11,12 +11,11 @@ use std::time::Instant;
 use pinstripe_base::clock;
 use pinstripe_member::meta::{self, Stat, Time};
 
-use crate::calls;
 use crate::endpoint::Fate;
-use crate::operation::Dice;
-use crate::schedule::Counts;
-use crate::source::STAMP_SECONDS;
 use crate::world::World;
+use pinstripe_schedule::Counts;
+use pinstripe_sim::Dice;
+use pinstripe_sim::STAMP_SECONDS;
 
 /// Numbers of endpoints and parity that are tried.
 const SHAPES: &[(usize, u8)] = &[(1, 0), (1, 0), (2, 1), (3, 1)];
@@ -139,16 +138,16 @@ pub fn play(seed: u64) -> Played {
     let _alone = PLAYING.lock().unwrap_or_else(PoisonError::into_inner);
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
-        clock::be_told_by(calls::now);
+        clock::be_told_by(pinstripe_schedule::now);
         meta::be_told_by(told);
-        pinstripe_sim::tick::sleep_for_ticks();
+        pinstripe_sim::sleep_for_ticks();
     });
     let (story, place) = (Story::new(seed), place(seed));
     let _ = fs::remove_dir_all(&place);
     fs::create_dir(&place).unwrap();
     let mut met = BTreeMap::new();
     let world = AssertUnwindSafe(|| World::play(&story, &place, &mut met));
-    let (done, counts) = calls::scheduled(seed, || catch_unwind(world));
+    let (done, counts) = pinstripe_schedule::scheduled(seed, || catch_unwind(world));
     let _ = fs::remove_dir_all(&place);
     let wrong = done.err().map(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

@@ -18,10 +18,10 @@ use pinstripe_member::snapshot::Snapshot;
 
 use crate::endpoint::{Endpoint, Fate};
 use crate::host::Host;
-use crate::look::{Tree, assert_same, look};
-use crate::source::{self, Stamps};
 use crate::story::{Operation, Story};
-use crate::support::{Ledger, STRIP_BYTES, backup, check, limits, new_slot, repair, restore};
+use pinstripe_sim::Stamps;
+use pinstripe_sim::{Ledger, STRIP_BYTES, backup, check, limits, new_slot, repair, restore};
+use pinstripe_sim::{Tree, assert_same, look};
 
 /// The clock of all detectors.
 static NOW_SECONDS: AtomicU64 = AtomicU64::new(0);
@@ -98,7 +98,7 @@ impl World {
         let sources = ["one", "two"].map(|name| dir.join(name));
         let mut stamps = Stamps::default();
         for (number, source) in sources.iter().enumerate() {
-            source::make(source, story.seed + number as u64, &mut stamps);
+            pinstripe_sim::make_source(source, story.seed + number as u64, &mut stamps);
         }
         let hosts = [Host::new(0, &endpoints), Host::new(1, &endpoints)];
         let options = InitOptions {
@@ -168,7 +168,7 @@ impl World {
     fn carry_out(&mut self, operation: Operation) {
         match operation {
             Operation::Change { source, seed } => {
-                source::change(&self.sources[source], seed, &mut self.stamps);
+                pinstripe_sim::change_source(&self.sources[source], seed, &mut self.stamps);
             }
             Operation::Backup { host, gone_after } => self.backup(host, gone_after),
             Operation::Together { gone_after } => self.together(gone_after),
@@ -402,6 +402,6 @@ impl World {
         restore(store, &name, &source, &to, &ledger).unwrap();
         ledger.assert_no_losses();
         assert_same(&kept.tree, &look(&to));
-        crate::support::remove_tree(&to);
+        pinstripe_sim::remove_tree(&to);
     }
 }

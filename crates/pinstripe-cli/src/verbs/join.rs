@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe_array::signature;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::Counter;
@@ -23,6 +22,7 @@ use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::time;
+use crate::verbs::array::signature;
 
 /// Join the outputs of 'pinstripe split' to restore the source
 ///

@@ -29,7 +29,7 @@ use pinstripe_io::descriptors::{self, Keeper};
 use pinstripe_io::file_tree::FileKind;
 
 /// The longest read for which the kernel's read-ahead is disabled: short reads are those that the
-/// planner did not foresee.
+/// planner did not predict.
 const SCATTERED_BYTES: u64 = 64 << 10;
 /// The most files that stay open for their next read.
 const OPEN_MAX: usize = 64;

@@ -86,7 +86,7 @@ impl TakeDirectory {
             events: RankedMutex::new(RecordLock::Events, Vec::new()),
             fronts: Fronts::default(),
             named: AtomicUsize::new(0),
-            pieces: RankedMutex::new(RecordLock::Pieces, Vec::new()),
+            pieces: RankedMutex::new(RecordLock::Files, Vec::new()),
             inbox: RankedMutex::new(RecordLock::Inbox, Vec::new()),
             failure: RankedMutex::new(RecordLock::Failure, None),
             has_failed: AtomicBool::new(false),
@@ -102,7 +102,7 @@ impl TakeDirectory {
     /// Queues the journal event of a file; it is queued a second time if the first frame of the
     /// file has changed before anything was written to it.
     pub(super) fn note_file(&self, piece: &StreamFile) {
-        self.record_event(JournalEvent::Piece {
+        self.record_event(JournalEvent::File {
             piece: piece.number,
             stream: piece.stream,
             copy: piece.copy,

@@ -122,7 +122,7 @@ impl StreamFile {
             file,
             ring,
             started,
-            state: RankedMutex::new(RecordLock::Piece, StreamFileState::default()),
+            state: RankedMutex::new(RecordLock::File, StreamFileState::default()),
             front: None,
             front_until: OnceLock::new(),
             written: AtomicU64::new(0),

@@ -84,7 +84,7 @@ impl JournalContent {
     fn note(&mut self, event: JournalEvent, directory: u32, manifest: &Manifest) {
         let shape = |stream: u32| manifest.streams.get(stream as usize).map(|it| it.shape);
         match event {
-            JournalEvent::Piece { piece, stream, copy, file, start_frame, behind } => {
+            JournalEvent::File { piece, stream, copy, file, start_frame, behind } => {
                 let Some(facts) = manifest.head_facts(stream, start_frame) else { return };
                 if !is_plain_name(&file) || self.pieces.len() >= EVENTS_MAX {
                     return;

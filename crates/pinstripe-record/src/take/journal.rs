@@ -71,7 +71,8 @@ pub enum JournalEvent {
         directory: u32,
     },
     /// A file begins.
-    Piece {
+    #[serde(rename = "piece")]
+    File {
         /// The number.
         piece: u32,
         /// The stream.

@@ -146,7 +146,7 @@ fn mutate_journal(take: &Path, chance: &mut Chance) {
         };
         let piece = number(chance) as u32;
         let record = match chance.below(4) {
-            0 => JournalRecord::Event(JournalEvent::Piece {
+            0 => JournalRecord::Event(JournalEvent::File {
                 piece,
                 stream: number(chance) as u32,
                 copy: number(chance) as u32,
@@ -316,7 +316,7 @@ fn many_files_and_many_gaps_are_read_once() {
     for piece in 0..20_000 {
         let file = format!("{piece}.wav");
         let event =
-            JournalEvent::Piece { piece, stream: 0, copy: 0, file, start_frame: 0, behind: None };
+            JournalEvent::File { piece, stream: 0, copy: 0, file, start_frame: 0, behind: None };
         journal.add(JournalRecord::Event(event));
     }
     journal.commit().unwrap();

@@ -8,9 +8,9 @@ use pinstripe::{Store, snapshots};
 use pinstripe_base::error::Result;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_remote::ServedVolumes;
-use pinstripe_sim::look::{Tree, look};
-use pinstripe_sim::suites::SuiteSite;
-use pinstripe_sim::support::{Image, Ledger, assert_whole, backup, check, noise, small_tree};
+use pinstripe_sim::SuiteSite;
+use pinstripe_sim::{Image, Ledger, assert_whole, backup, check, noise, small_tree};
+use pinstripe_sim::{Tree, look};
 
 use crate::cutting_proxy::{CuttingProxy, Then, Way};
 use crate::setup::PATIENCE;

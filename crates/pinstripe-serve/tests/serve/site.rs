@@ -14,8 +14,8 @@ use pinstripe_member::session::Process;
 use pinstripe_member::{DirectoryMember, Places};
 use pinstripe_remote::{Connection, ServedPlace, ServedVolumes};
 use pinstripe_serve::{ServedVolume, TokenRole};
-use pinstripe_sim::suites::SuiteSite;
-use pinstripe_sim::support::{NoWait, STRIP_BYTES, Site as DirectorySite, credential, new_slot};
+use pinstripe_sim::SuiteSite;
+use pinstripe_sim::{NoWait, STRIP_BYTES, Site as DirectorySite, credential, new_slot};
 
 use crate::setup::{PATIENCE, StoreFixture, start};
 

@@ -2,7 +2,7 @@
 //!
 //! `PINSTRIPE_HOSTILE_SEEDS=FROM..TO` plays more draws of attacks and verbs.
 
-use pinstripe_sim::suites::{faults, hostile_members};
+use pinstripe_sim::{faults, hostile_members};
 
 use crate::site::{Above, Apart, Below};
 

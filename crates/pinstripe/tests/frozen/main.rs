@@ -17,7 +17,7 @@ use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
 use pinstripe_member::label::Format;
-use pinstripe_sim::manifest;
+use pinstripe_sim::{XATTR, describe_tree, file_hashes};
 use pinstripe_stripe::Credential;
 
 /// A frozen store, and its members: of the last ones as many may be missing as it has parity.
@@ -64,7 +64,7 @@ fn copy(from: &Path, to: &Path) {
 fn has_xattrs(directory: &Path) -> bool {
     let probe = directory.join("probe");
     fs::write(&probe, b"").unwrap();
-    let set = rustix::fs::setxattr(&probe, manifest::XATTR, b"1", rustix::fs::XattrFlags::empty());
+    let set = rustix::fs::setxattr(&probe, XATTR, b"1", rustix::fs::XattrFlags::empty());
     fs::remove_file(probe).unwrap();
     set.is_ok()
 }
@@ -116,7 +116,7 @@ fn read(place: &Path, through: usize, absent: usize) -> u64 {
         };
         let wanted = fs::read_to_string(place.join(name)).unwrap();
         let wanted: Vec<_> = wanted.lines().map(bare).collect();
-        let found: Vec<_> = manifest::describe(&to).iter().map(|line| bare(line)).collect();
+        let found: Vec<_> = describe_tree(&to).iter().map(|line| bare(line)).collect();
         assert_eq!(found, wanted, "{name} through member {through}");
     }
     let mut found = Vec::new();
@@ -232,7 +232,7 @@ fn every_folder_is_read_here() {
 fn nothing_was_changed() {
     for Frozen { name, .. } in FROZEN {
         let listed = fs::read_to_string(testdata().join(name).with_extension("hashes")).unwrap();
-        let found = manifest::hashes(&testdata().join(name));
+        let found = file_hashes(&testdata().join(name));
         assert_eq!(found, listed.lines().collect::<Vec<_>>(), "{name}");
     }
 }

@@ -17,9 +17,9 @@ use pinstripe_member::{
 };
 use pinstripe_split::{JoinTarget, Reader};
 
-use crate::look::{assert_same, look};
 use crate::split::made::{Made, Shape};
-use crate::support::{Ledger, Site, limits, noise};
+use pinstripe_sim::{Ledger, Site, limits, noise};
+use pinstripe_sim::{assert_same, look};
 
 /// Far more than anything here takes: when it passes, nothing was asked for ahead.
 const DEADLINE: Duration = Duration::from_secs(60);

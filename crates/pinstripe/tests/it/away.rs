@@ -13,8 +13,8 @@ use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::{DirectoryMember, ExtentKind, Member};
 
-use crate::look::look;
-use crate::support::{Ledger, Site, assert_whole, backup, check, limits, noise, small_tree};
+use pinstripe_sim::look;
+use pinstripe_sim::{Ledger, Site, assert_whole, backup, check, limits, noise, small_tree};
 
 /// Backs up with something new each time; with a member away that is no loss.
 fn nights(site: &Site, count: u64, first: u64) {
@@ -139,7 +139,7 @@ fn a_missing_member_is_no_loss_and_no_mark_on_the_snapshot() {
         ..RestoreOptions::new("latest", path.as_os_str().as_bytes(), &path, limits())
     };
     restore::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
-    crate::look::assert_same(&tree, &look(&path));
+    pinstripe_sim::assert_same(&tree, &look(&path));
 }
 
 /// Two movers that began at the same moment saw each other, and both gave up.

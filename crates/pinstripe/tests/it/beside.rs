@@ -14,7 +14,7 @@ use pinstripe::{
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_member::session::Work;
 
-use crate::support::{Ledger, NoWait, Site, backup, check, limits, new_slot, small_tree};
+use pinstripe_sim::{Ledger, NoWait, Site, backup, check, limits, new_slot, small_tree};
 
 /// What another process has put on the members.
 struct Held<'a> {

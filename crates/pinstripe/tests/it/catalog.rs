@@ -20,7 +20,7 @@ use pinstripe_member::meta::FileKind;
 use pinstripe_member::session::Work;
 use pinstripe_member::snapshot::Snapshot;
 
-use crate::support::{Ledger, Site, noise};
+use pinstripe_sim::{Ledger, Site, noise};
 
 /// A path with what a version of it is told by.
 type Row = (Vec<u8>, FileKind, u32, u64, (i64, u32));

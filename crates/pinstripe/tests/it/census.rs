@@ -12,8 +12,8 @@ use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_stripe::Count;
 
-use crate::look::paths;
-use crate::support::{Ledger, Site, limits, noise, small_tree};
+use pinstripe_sim::paths;
+use pinstripe_sim::{Ledger, Site, limits, noise, small_tree};
 
 /// Copies under the same and under other names, a file with holes, repeated blocks.
 fn tree(at: &Path) {

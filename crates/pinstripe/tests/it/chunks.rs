@@ -12,8 +12,8 @@ use pinstripe_member::record::ChunkRow;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::Cutter;
 
-use crate::look::look;
-use crate::support::{Ledger, Site, assert_whole, backup, noise};
+use pinstripe_sim::look;
+use pinstripe_sim::{Ledger, Site, assert_whole, backup, noise};
 
 /// The rows of a file's content, and its runs of data.
 fn rows(

@@ -13,8 +13,8 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_testing::{is_root, skipped};
 use proptest::prelude::*;
 
-use crate::look::{assert_same, look};
-use crate::support::{Ledger, Site, limits, noise, read_files, small_tree};
+use pinstripe_sim::{Ledger, Site, limits, noise, read_files, small_tree};
+use pinstripe_sim::{assert_same, look};
 
 /// The output of `cat` for files of the latest snapshot, named below the source.
 fn cat(
@@ -264,7 +264,7 @@ fn what_tar_unpacks_is_what_was_backed_up() {
             assert!(archive.len() < 10_000_000, "holes take no room: {}", archive.len());
         }
         assert_same(&wanted, &found);
-        crate::support::remove_tree(&to);
+        pinstripe_sim::remove_tree(&to);
     }
 }
 

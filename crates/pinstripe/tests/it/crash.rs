@@ -14,8 +14,8 @@ use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentKind, ExtentName, PowerCut, SharedMember, Steps};
 use pinstripe_stripe::SetReader;
 
-use crate::look::{Tree, look};
-use crate::support::{Image, Ledger, NoWait, Site, backup, check, limits, noise, read_files};
+use pinstripe_sim::{Image, Ledger, NoWait, Site, backup, check, limits, noise, read_files};
+use pinstripe_sim::{Tree, look};
 
 /// Sites that work through the cuts side by side.
 const THREADS: u64 = 3;

@@ -19,10 +19,10 @@ use pinstripe_member::{DiskStep, ExtentKind, ExtentName, Steps};
 use pinstripe_stripe::Permutation;
 
 use crate::gc::{forget_one, options};
-use crate::look::{Tree, look};
-use crate::support::{
+use pinstripe_sim::{
     Ledger, NoWait, Site, assert_whole, backup, check, credential, limits, noise, repair,
 };
+use pinstripe_sim::{Tree, look};
 
 /// Names that all begin alike, so that all sets have the same first row.
 struct Chosen {

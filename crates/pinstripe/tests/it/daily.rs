@@ -8,8 +8,8 @@ use pinstripe::{DirectoryTag, Exclude, backup};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 
-use crate::look::look;
-use crate::support::{Ledger, Site, limits, noise, restore, small_tree};
+use pinstripe_sim::look;
+use pinstripe_sim::{Ledger, Site, limits, noise, restore, small_tree};
 
 fn options(site: &Site, names: &[&str]) -> BackupOptions {
     let paths = names.iter().map(|name| site.source().join(name)).collect();

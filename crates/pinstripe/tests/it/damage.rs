@@ -20,11 +20,11 @@ use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::{SetLayout, SetReader};
 use proptest::prelude::*;
 
-use crate::look::{Tree, assert_same, look};
-use crate::support::{
+use pinstripe_sim::{
     Image, Ledger, STRIP_BYTES, Site, assert_whole, backup, check, limits, noise, read_files,
     remove_tree, repair, replace, restore, small_tree,
 };
+use pinstripe_sim::{Tree, assert_same, look};
 
 /// A store with two snapshots, and all its bytes.
 struct Bench {

@@ -16,8 +16,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};
 
-use crate::look::{assert_same, look};
-use crate::support::{Ledger, Site, limits};
+use pinstripe_sim::{Ledger, Site, limits};
+use pinstripe_sim::{assert_same, look};
 
 /// A restore in place, with a guard or without, or without `--delete`.
 fn options(delete: Option<Delete>) -> RestoreOptions<'static> {

@@ -1,6 +1,6 @@
-//! Disks that fail in the middle, on directories: see `pinstripe_sim::suites::faults`.
+//! Disks that fail in the middle, on directories: see `pinstripe_sim::faults`.
 
-use pinstripe_sim::suites::{OnDirectories, faults};
+use pinstripe_sim::{OnDirectories, faults};
 
 #[test]
 fn a_member_that_fails_is_done_without_and_repaired_later() {

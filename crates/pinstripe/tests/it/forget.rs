@@ -11,8 +11,8 @@ use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::{KeepReason, Policy};
 
-use crate::look::look;
-use crate::support::{Ledger, Site, assert_whole, small_tree};
+use pinstripe_sim::look;
+use pinstripe_sim::{Ledger, Site, assert_whole, small_tree};
 
 fn site_with(snapshots: u64) -> (Site, Vec<Snapshot>) {
     let site = Site::new(3, 1);

@@ -11,10 +11,8 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_member::{DirectoryMember, ExtentKind, ExtentName, Member};
 use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};
 
-use crate::look::look;
-use crate::support::{
-    Ledger, NoWait, Site, assert_whole, backup, check, noise, repair, small_tree,
-};
+use pinstripe_sim::look;
+use pinstripe_sim::{Ledger, NoWait, Site, assert_whole, backup, check, noise, repair, small_tree};
 
 fn fill_a_real_file_system(site: &Site) {
     site.init(1, "4K", Arc::new(NoWait)).unwrap();

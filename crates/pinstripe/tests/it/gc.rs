@@ -19,11 +19,11 @@ use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{DiskStep, ExtentKind, ExtentName, PowerCut, Steps};
 use pinstripe_testing::every;
 
-use crate::look::{Tree, look};
-use crate::support::{
+use pinstripe_sim::{
     Image, Ledger, NoWait, Site, assert_whole, backup, check, limits, noise, remove_tree, repair,
     small_tree,
 };
+use pinstripe_sim::{Tree, look};
 
 pub fn options() -> gc::GcOptions {
     let wait = Duration::from_millis(300);
@@ -245,7 +245,7 @@ fn a_member_that_was_away_brings_nothing_back() {
         site.assert_restores(&store, &second, &tree2);
     }
     let mut store = site.store();
-    let repaired = crate::support::repair(&mut store, &Ledger::new());
+    let repaired = pinstripe_sim::repair(&mut store, &Ledger::new());
     assert_eq!(repaired.lost_extents, 0);
     let done = collect_with(&site.store());
     assert!(done.stale_objects > 0, "{done:?}");
@@ -594,9 +594,9 @@ fn backups_and_gcs_at_once_lose_nothing() {
     for (snapshot, source, tree) in &saved {
         let (ledger, to) = (Ledger::new(), site.target());
         let name = snapshot.id.to_string();
-        crate::support::restore(&store, &name, source, &to, &ledger).unwrap();
+        pinstripe_sim::restore(&store, &name, source, &to, &ledger).unwrap();
         ledger.assert_no_losses();
-        crate::look::assert_same(tree, &look(&to));
+        pinstripe_sim::assert_same(tree, &look(&to));
         remove_tree(&to);
     }
     collect_with(&store);

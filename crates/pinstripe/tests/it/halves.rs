@@ -14,10 +14,10 @@ use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentKind, ExtentName, Steps};
 
 use crate::gc::forget_one;
-use crate::look::{Tree, look};
-use crate::support::{
+use pinstripe_sim::{
     Ledger, NoWait, Site, assert_whole, backup, check, credential, limits, noise, small_tree,
 };
+use pinstripe_sim::{Tree, look};
 
 /// Two members with one for parity; each has gone on without the other, with a new one beside it:
 /// the first half in the place of the second one's.

@@ -14,8 +14,8 @@ use pinstripe_member::session::{Session, Work};
 use pinstripe_member::{ExtentKind, ExtentName, PowerCut, Steps};
 
 use crate::gc::{forget_one, gate, names, options, silent_session, three};
-use crate::look::look;
-use crate::support::{ELSEWHERE, Ledger, NoWait, Site, assert_whole, backup, noise};
+use pinstripe_sim::look;
+use pinstripe_sim::{ELSEWHERE, Ledger, NoWait, Site, assert_whole, backup, noise};
 
 thread_local! {
     static NOW_SECONDS: Cell<u64> = const { Cell::new(1000) };

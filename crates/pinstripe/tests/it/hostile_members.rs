@@ -1,6 +1,6 @@
-//! Members that lie, on directories: see `pinstripe_sim::suites::hostile_members`.
+//! Members that lie, on directories: see `pinstripe_sim::hostile_members`.
 
-use pinstripe_sim::suites::{OnDirectories, hostile_members};
+use pinstripe_sim::{OnDirectories, hostile_members};
 
 #[test]
 fn one_member_of_four_deletes_nothing_of_a_sealed_store() {

@@ -15,8 +15,8 @@ use pinstripe_member::meta::{FileKind, Metadata, Time};
 use pinstripe_testing::{is_root, skipped};
 use proptest::prelude::*;
 
-use crate::look::{assert_same, look, stamps};
-use crate::support::{Ledger, Site, limits, noise, small_tree};
+use pinstripe_sim::{Ledger, Site, limits, noise, small_tree};
+use pinstripe_sim::{assert_same, look, stamps};
 
 type Manner = RestoreOptions<'static>;
 

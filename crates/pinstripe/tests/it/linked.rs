@@ -13,8 +13,8 @@ use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_testing::noise;
 
-use crate::look::{assert_same, look, stamps};
-use crate::support::{Ledger, Site, limits};
+use pinstripe_sim::{Ledger, Site, limits};
+use pinstripe_sim::{assert_same, look, stamps};
 
 /// Restores `path` in place onto `to` after a dry run, which must predict what is counted.
 fn in_place(site: &Site, path: &Path, to: &Path, reuse: Reuse, filter: PathFilter) -> Ledger {

@@ -20,11 +20,11 @@ use pinstripe_member::{ExtentKind, ExtentName};
 use pinstripe_stripe::SetReader;
 
 use crate::gc::forget_one;
-use crate::look::{Tree, look};
-use crate::support::{
+use pinstripe_sim::{
     Ledger, Site, assert_whole, backup, check, limits, noise, read_files, remove_tree, repair,
     small_tree,
 };
+use pinstripe_sim::{Tree, look};
 
 /// Directories with many small files: a tree of many pages.
 fn many_files(at: &Path, directories: usize, files: usize) {
@@ -241,7 +241,7 @@ fn a_path_is_not_found_only_where_nothing_is_lost() {
     assert_eq!(entries.len(), 1);
 }
 
-fn entries_of_losses(store: &Store, path: &[u8]) -> Vec<crate::support::Seen> {
+fn entries_of_losses(store: &Store, path: &[u8]) -> Vec<pinstripe_sim::Seen> {
     entries_of(store, path).1.losses()
 }
 

@@ -1,11 +1,11 @@
-//! Trees that no backup would write, of any shape, shown by a mount (`pinstripe_sim::made_up`).
+//! Trees that no backup would write, of any shape, shown by a mount (`pinstripe_sim::MadeUpTree`).
 
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use pinstripe_sim::made_up::{MadeUpTree, show};
+    use pinstripe_sim::{MadeUpTree, show_tree};
 
     fn path() -> impl Strategy<Value = Vec<u8>> {
         let parts = ["a", "b", "c", "..", ".", "", "\0", "long name"];
@@ -33,14 +33,14 @@ mod tests {
     fn a_listing_ends_where_the_root_tells_of_fewer_entries_than_there_are() {
         let file = |name: &str| (name.into(), 0, 0, Vec::new(), 1, Vec::new());
         let page = (["a", "b", "c", "d"].map(file).to_vec(), None);
-        show(&(vec![page], Vec::new(), 1));
+        show_tree(&(vec![page], Vec::new(), 1));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn a_tree_of_any_shape_is_shown_to_its_end(tree in tree()) {
-            show(&tree);
+            show_tree(&tree);
         }
     }
 
@@ -57,7 +57,7 @@ mod tests {
         let readable = (0..8).map(|level| below(if level == 0 { 0 } else { level + 1 })).collect();
         for levels in [vec![below(0); 8], lost, readable] {
             for entries in [5, 1 << 40, u64::MAX] {
-                show(&(pages.clone(), levels.clone(), entries));
+                show_tree(&(pages.clone(), levels.clone(), entries));
             }
         }
     }

@@ -43,5 +43,3 @@ mod split;
 mod strangers;
 mod versions;
 mod votes;
-
-use pinstripe_sim::{hostile, look, support};

@@ -15,11 +15,11 @@ use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentKind, ExtentName, PowerCut, Steps};
 use pinstripe_testing::every;
 
-use crate::look::{Tree, look};
-use crate::support::{
+use pinstripe_sim::{
     Image, Ledger, Meanwhile, NoWait, Site, assert_whole, backup, check, limits, noise, repair,
     small_tree,
 };
+use pinstripe_sim::{Tree, look};
 
 fn add(store: &mut Store, place: &Path) -> Result<Added> {
     member::add(store, place, true, &Ledger::new().monitor)
@@ -208,7 +208,7 @@ fn what_is_missing_takes_no_place_from_what_moves() {
     fs::remove_file(bench.site.members[0].join(ExtentName::In(ExtentKind::Packs, set).path()))
         .unwrap();
     remove(&mut bench.site.store(), 1).unwrap();
-    crate::support::repair(&mut bench.site.store(), &Ledger::new());
+    pinstripe_sim::repair(&mut bench.site.store(), &Ledger::new());
     bench.assert_sound();
 }
 

@@ -9,8 +9,8 @@ use pinstripe::{Store, scrub};
 use pinstripe_base::error::Kind;
 use pinstripe_member::ExtentKind;
 
-use crate::look::look;
-use crate::support::{
+use pinstripe_sim::look;
+use pinstripe_sim::{
     Ledger, Site, assert_whole, backup, check, limits, repair, replace, small_tree,
 };
 

@@ -13,8 +13,8 @@ use pinstripe_testing::{is_root, skipped};
 use proptest::prelude::*;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
-use crate::look::{look, paths, stamps};
-use crate::support::{Ledger, Site, assert_whole, backup, noise};
+use pinstripe_sim::{Ledger, Site, assert_whole, backup, noise};
+use pinstripe_sim::{look, paths, stamps};
 
 /// Lengths around what chunking at 4K decides by: shortest chunk 1 KiB, longest 16 KiB.
 const LENGTHS: &[usize] =
@@ -396,7 +396,7 @@ fn a_real_tree_comes_back() {
     ledger.assert_clean();
     assert_eq!(ledger.get(Counter::NewFiles), stamps(&real).len() as u64);
     let (store, ledger) = (site.store(), Ledger::new());
-    crate::support::restore(&store, &first.id.to_string(), &real, &to, &ledger).unwrap();
+    pinstripe_sim::restore(&store, &first.id.to_string(), &real, &to, &ledger).unwrap();
     ledger.assert_no_losses();
     let found = look(&to);
     assert_eq!(wanted.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>());

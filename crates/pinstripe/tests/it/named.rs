@@ -13,8 +13,8 @@ use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_testing::{in_own_mounts, is_root, mount, skipped, unmount};
 
-use crate::look::look;
-use crate::support::{Ledger, Site, limits, restore};
+use pinstripe_sim::look;
+use pinstripe_sim::{Ledger, Site, limits, restore};
 
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55";
 

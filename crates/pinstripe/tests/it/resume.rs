@@ -15,8 +15,8 @@ use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{DiskStep, ExtentKind, ExtentName, PowerCut, Steps};
 use pinstripe_testing::every;
 
-use crate::look::look;
-use crate::support::{Ledger, NoWait, Site, assert_whole, limits, noise};
+use pinstripe_sim::look;
+use pinstripe_sim::{Ledger, NoWait, Site, assert_whole, limits, noise};
 
 /// Three jobs.
 const FILES: u64 = 300;

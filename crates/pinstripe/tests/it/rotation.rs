@@ -12,8 +12,8 @@ use pinstripe_member::envelope::Object;
 use pinstripe_member::{ExtentKind, ExtentName, envelope};
 use pinstripe_stripe::{Credential, NewSlot};
 
-use crate::look::look;
-use crate::support::{
+use pinstripe_sim::look;
+use pinstripe_sim::{
     Ledger, Meanwhile, Site, assert_whole, backup, check, credential, limits, new_slot, repair,
     small_tree,
 };

@@ -16,10 +16,10 @@ use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::stripe_set::HEADER_BYTES;
 use pinstripe_member::{ExtentKind, ExtentName, PowerCut, Steps};
 
-use crate::look::{Tree, look};
-use crate::support::{
+use pinstripe_sim::{
     Image, Ledger, NoWait, STRIP_BYTES, Site, assert_whole, check, limits, noise, small_tree,
 };
+use pinstripe_sim::{Tree, look};
 
 /// A store with several snapshots, and all its bytes.
 struct Bench {
@@ -297,7 +297,7 @@ fn a_damaged_mark_is_named_and_left_to_repair() {
     let (outcome, findings) = scrub(&bench.site.store(), "100%", &Ledger::new());
     assert_eq!((outcome.repairable, findings.len()), (1, 1), "{findings:?}");
     assert_eq!(fs::read(&marks[0]).unwrap(), b"not a mark");
-    crate::support::repair(&mut bench.site.store(), &Ledger::new());
+    pinstripe_sim::repair(&mut bench.site.store(), &Ledger::new());
     let (outcome, _) = scrub(&bench.site.store(), "100%", &Ledger::new());
     assert_eq!(outcome.repairable, 0);
 }

@@ -15,8 +15,8 @@ use pinstripe_member::label::{Chunker, Encryption, Label, Padding};
 use pinstripe_member::{ExtentKind, ExtentName, PowerCut, Steps};
 use pinstripe_stripe::{Credential, NewSlot, Sealer, StripSink, padded_bytes};
 
-use crate::look::look;
-use crate::support::{
+use pinstripe_sim::look;
+use pinstripe_sim::{
     Image, Ledger, Meanwhile, NoWait, Site, assert_whole, backup, check, credential, limits,
     new_slot, noise, repair, restore, small_tree,
 };
@@ -350,7 +350,7 @@ fn scrub_all(store: &Store) {
         budget: scrub::Budget::default(),
         rate: None,
         save_bytes: u64::MAX,
-        limits: crate::support::limits(),
+        limits: pinstripe_sim::limits(),
     };
     scrub::run(store, &options, &Ledger::new().monitor, &|_| {}).unwrap();
 }

@@ -11,8 +11,8 @@ use pinstripe_io::fault::{Operation, Plan};
 use pinstripe_member::{FaultMember, SharedMember};
 use pinstripe_testing::skipped;
 
-use crate::look::stamps;
-use crate::support::{Ledger, Site, backup, check, noise, restore, small_tree};
+use pinstripe_sim::stamps;
+use pinstripe_sim::{Ledger, Site, backup, check, noise, restore, small_tree};
 
 type Counted = Arc<FaultMember<SharedMember>>;
 

@@ -14,8 +14,8 @@ use pinstripe_member::entry::{Content, Entry};
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::record::ChunkRow;
 
-use crate::hostile::{Forge, entry, symlink};
-use crate::support::Site;
+use pinstripe_sim::Site;
+use pinstripe_sim::{Forge, entry, symlink};
 
 const BUDGET: u64 = 8 << 20;
 

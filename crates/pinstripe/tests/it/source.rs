@@ -20,11 +20,11 @@ use pinstripe_member::{DiskStep, Steps};
 use pinstripe_testing::{is_root, skipped};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 
-use crate::hostile::{Forge, entry, symlink as link_entry};
-use crate::look::{assert_same, look};
-use crate::support::{
+use pinstripe_sim::{Forge, entry, symlink as link_entry};
+use pinstripe_sim::{
     Ledger, NoWait, STRIP_BYTES, Site, assert_whole, backup, limits, noise, restore,
 };
+use pinstripe_sim::{assert_same, look};
 
 /// Does `work` as a user without rights, on a thread of its own: identity is each thread's own
 /// to the kernel, and the threads that this one starts inherit it.

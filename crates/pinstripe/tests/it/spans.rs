@@ -14,8 +14,8 @@ use pinstripe_member::{
     PlannedStep, PrefetchHint, Replace, ServerOfMember, SharedMember, batched_of,
 };
 
-use crate::look::{assert_same, look};
-use crate::support::{Ledger, Site, noise, restore};
+use pinstripe_sim::{Ledger, Site, noise, restore};
+use pinstripe_sim::{assert_same, look};
 
 const SPAN_BYTES: u64 = 4 << 20;
 
@@ -167,7 +167,7 @@ fn restored(store: &Store, site: &Site) -> (Ledger, PathBuf) {
 /// The longest pack of a member: that of content.
 fn content_pack(site: &Site, member: usize) -> PathBuf {
     let mut files = std::collections::BTreeMap::new();
-    crate::support::read_files(&site.members[member].join("packs"), &mut files);
+    pinstripe_sim::read_files(&site.members[member].join("packs"), &mut files);
     files.into_iter().max_by_key(|(_, bytes)| bytes.len()).unwrap().0
 }
 

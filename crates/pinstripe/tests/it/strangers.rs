@@ -9,8 +9,8 @@ use pinstripe_base::error::Kind;
 use pinstripe_member::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};
 use pinstripe_member::{ExtentKind, ExtentName};
 
-use crate::look::look;
-use crate::support::{
+use pinstripe_sim::look;
+use pinstripe_sim::{
     Ledger, NoWait, Site, assert_whole, backup, check, limits, read_files, repair, replace,
     small_tree,
 };
@@ -225,7 +225,7 @@ fn stripe_sets_of_a_newer_version_are_refused_and_left_alone() {
         assert!(site.image() == aged, "a newer store was changed");
         let (ledger, to) = (Ledger::new(), site.target());
         let name = snapshot.id.to_string();
-        let restored = crate::support::restore(&store, &name, &site.source(), &to, &ledger);
+        let restored = pinstripe_sim::restore(&store, &name, &site.source(), &to, &ledger);
         match kind {
             // The packs say what the index would have said.
             ExtentKind::Index => {

@@ -16,9 +16,9 @@ use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::snapshot::Snapshot;
 
-use crate::hostile::{Forge, entry};
 use crate::shown::{list, shown, shown_with};
-use crate::support::{Ledger, Site, noise};
+use pinstripe_sim::{Forge, entry};
+use pinstripe_sim::{Ledger, Site, noise};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 

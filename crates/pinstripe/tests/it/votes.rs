@@ -15,7 +15,7 @@ use pinstripe_member::label::Label;
 use pinstripe_member::{ExtentKind, ExtentName};
 use proptest::prelude::*;
 
-use crate::support::{Ledger, NoWait, Site, backup, check, limits, remove_tree};
+use pinstripe_sim::{Ledger, NoWait, Site, backup, check, limits, remove_tree};
 
 /// One step of a sequence; the byte chooses among what there is.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 
 use pinstripe_member::ExtentKind;
 
-use crate::operation::{
+use pinstripe_sim::{
     BESIDE, Cut, Dice, End, KEY_WORKS, Operation, PARTNERS, PARTS, SHAPES, Story, TROUBLES, WASTE,
 };
 

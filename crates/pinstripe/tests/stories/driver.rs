@@ -13,15 +13,14 @@ use pinstripe_base::clock;
 use pinstripe_member::meta::{self, Stat, Time};
 use tempfile::TempDir;
 
-use crate::calls;
 use crate::draw;
-use crate::operation::Story;
 use crate::process::Scheduled;
-use crate::schedule::Counts;
 use crate::shrink::Short;
-use crate::source::STAMP_SECONDS;
 use crate::trace::Trace;
-use crate::world::World;
+use pinstripe_schedule::Counts;
+use pinstripe_sim::STAMP_SECONDS;
+use pinstripe_sim::Story;
+use pinstripe_sim::World;
 
 /// Seeds between two lines that say how far it has come.
 const TOLD_EVERY: u64 = 500;
@@ -88,15 +87,15 @@ pub fn play(story: &Story, keeps: bool) -> Played {
     let _alone = alone();
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
-        clock::be_told_by(calls::now);
+        clock::be_told_by(pinstripe_schedule::now);
         meta::be_told_by(told);
-        pinstripe_sim::tick::sleep_for_ticks();
+        pinstripe_sim::sleep_for_ticks();
     });
     let place = place(story.seed);
     let held = take_place(&place);
     Trace::begin(keeps);
     let world = AssertUnwindSafe(|| World::play(&Scheduled, story, keeps));
-    let (done, counts) = calls::scheduled(story.seed, || catch_unwind(world));
+    let (done, counts) = pinstripe_schedule::scheduled(story.seed, || catch_unwind(world));
     let wrong = done.err().map(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));

@@ -1,7 +1,7 @@
 //! Stories that failed once, as they were shortened: each must hold from now on.
 
 use crate::driver;
-use crate::operation::{Cut, End, KeyWork, Operation, Partner, Story, Trouble};
+use pinstripe_sim::{Cut, End, KeyWork, Operation, Partner, Story, Trouble};
 
 fn holds(seed: u64, members: usize, parity: u8, operations: Vec<Operation>) {
     let played = driver::play(&Story { seed, members, parity, operations }, false);

@@ -17,9 +17,6 @@ mod process;
 mod shrink;
 mod trace;
 
-use pinstripe_schedule::{calls, schedule};
-use pinstripe_sim::{health, look, operation, source, support, world};
-
 /// Seeds of `cargo xtask test --all`, of which the gate plays a third.
 const SEEDS: std::ops::Range<u64> = 0..25;
 
@@ -48,7 +45,7 @@ fn a_story_goes_the_same_way_each_time() {
 fn another_seed_is_another_order() {
     let story = draw::story(1);
     let orders = (0..5).map(|schedule| {
-        let played = driver::play(&operation::Story { seed: schedule, ..story.clone() }, false);
+        let played = driver::play(&pinstripe_sim::Story { seed: schedule, ..story.clone() }, false);
         played.counts.order
     });
     let orders: std::collections::BTreeSet<u64> = orders.collect();

@@ -14,10 +14,10 @@ use pinstripe_member::Steps;
 use pinstripe_member::session::Process;
 use rustix::process::{Pid, test_kill_process};
 
-use pinstripe_schedule::calls::aside;
-use pinstripe_sim::operation::Story;
-use pinstripe_sim::process::{SentWork, Stage, Trace, Who, Work};
-use pinstripe_sim::support::{NoWait, Site};
+use pinstripe_schedule::aside;
+use pinstripe_sim::Story;
+use pinstripe_sim::{NoWait, Site};
+use pinstripe_sim::{SentWork, Stage, Trace, Who, Work};
 
 use crate::{driver, trace};
 

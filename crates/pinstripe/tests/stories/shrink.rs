@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::operation::{Cut, End, Operation, Story};
+use pinstripe_sim::{Cut, End, Operation, Story};
 
 /// Plays of one story while it is shortened, at most.
 const PLAYS: usize = 500;

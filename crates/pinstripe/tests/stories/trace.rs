@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pinstripe_member::{DiskStep, Steps};
 
-use pinstripe_schedule::calls::seam;
-use pinstripe_sim::process::{self, Who};
+use pinstripe_schedule::seam;
+use pinstripe_sim::Who;
 
 static IS_KEPT: AtomicBool = AtomicBool::new(false);
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -43,7 +43,7 @@ impl Trace {
     }
 }
 
-impl process::Trace for Trace {
+impl pinstripe_sim::Trace for Trace {
     fn note(&self, line: &str) {
         Trace::note(self, line);
     }

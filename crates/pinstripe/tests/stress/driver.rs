@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pinstripe_sim::operation::Story;
-use pinstripe_sim::world::World;
+use pinstripe_sim::Story;
+use pinstripe_sim::World;
 
 use crate::process::Threads;
 

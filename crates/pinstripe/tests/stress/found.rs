@@ -1,10 +1,10 @@
 //! Stories that once broke a promise, kept short: each must hold from now on.
 
 use pinstripe_member::{ExtentKind, ExtentName};
-use pinstripe_sim::health::is_named;
-use pinstripe_sim::operation::{Cut, End, Operation, Story};
-use pinstripe_sim::support::{Ledger, Site, check};
-use pinstripe_sim::world::World;
+use pinstripe_sim::World;
+use pinstripe_sim::is_named;
+use pinstripe_sim::{Cut, End, Operation, Story};
+use pinstripe_sim::{Ledger, Site, check};
 
 use crate::process::Threads;
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use pinstripe_member::Steps;
 use pinstripe_member::session::Process;
-use pinstripe_sim::operation::Story;
-use pinstripe_sim::process::{SentWork, Stage, Trace, Who, Work};
-use pinstripe_sim::support::Site;
+use pinstripe_sim::Site;
+use pinstripe_sim::Story;
+use pinstripe_sim::{SentWork, Stage, Trace, Who, Work};
 
 use crate::trace;
 

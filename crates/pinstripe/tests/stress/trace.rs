@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pinstripe_member::{DiskStep, Steps};
 
-use pinstripe_sim::process::{self, Who};
+use pinstripe_sim::Who;
 
 #[derive(Default)]
 pub struct Trace(Mutex<Vec<String>>);
@@ -27,7 +27,7 @@ impl Trace {
     }
 }
 
-impl process::Trace for Trace {
+impl pinstripe_sim::Trace for Trace {
     fn note(&self, line: &str) {
         Trace::note(self, line);
     }

@@ -116,6 +116,7 @@ pub const ODD_LINES: &[(&str, usize)] = &[
     ("doc/ceph.md", 0),
     ("doc/config.md", 0),
     ("doc/decisions/README.md", 0),
+    ("doc/earlier-builds.md", 0),
     ("doc/exit-codes.md", 0),
     ("doc/format.md", 1),
     ("doc/glossary.md", 0),

@@ -25,6 +25,8 @@ mod wait;
 mod work;
 mod zero;
 
+/// `join` asks it before it overwrites a disk.
+pub use pinstripe_array::signature;
 use pinstripe_base::error::Result;
 
 use crate::run::{Ending, Run};

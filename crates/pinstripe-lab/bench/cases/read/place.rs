@@ -57,7 +57,7 @@ impl Reads {
         Reads { length, offsets }
     }
 
-    /// `count` reads at places of a file of `size` that nobody foresees.
+    /// `count` reads at random places of a file of `size`.
     pub(super) fn random(length: u64, count: u64, size: u64) -> Reads {
         let mut x = 88_172_645_463_325_252_u64;
         let mut next = || {

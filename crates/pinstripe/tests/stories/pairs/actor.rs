@@ -21,7 +21,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Deadlines;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_sim::process::{Stage as _, Who};
+use pinstripe_sim::{Stage as _, Who};
 use pinstripe_stripe::Policy;
 
 use super::keys::Key;
@@ -30,11 +30,10 @@ use super::story::Act;
 use super::template::options_of;
 use super::verb::Verb;
 use super::world::{Where, World, limits};
-use crate::calls;
-use crate::look::{Tree, look};
-use crate::operation::Dice;
 use crate::process::Scheduled;
-use crate::support::{Ledger, remove_tree};
+use pinstripe_sim::Dice;
+use pinstripe_sim::{Ledger, remove_tree};
+use pinstripe_sim::{Tree, look};
 
 /// Longer than any writer of these stores takes to answer.
 const WAIT: Duration = Duration::from_secs(120);
@@ -141,7 +140,7 @@ impl Actor<'_> {
     /// Does the work of its verb.
     pub fn run(&self) -> Result<Done> {
         let store = self.world.open_as(&self.who, self.options())?;
-        calls::has_opened(self.number);
+        pinstripe_schedule::has_opened(self.number);
         let done = self.carry_out(store);
         match self.ledger.monitor.take_outdated() {
             Some(outdated) => done.and(Err(outdated)),
@@ -170,7 +169,7 @@ impl Actor<'_> {
     }
 
     fn save(&self, store: &Store) -> Result<Done> {
-        pinstripe_sim::tick::await_tick();
+        pinstripe_sim::await_tick();
         let options = options_of(&self.world.sources.path(self.target.source));
         if self.act.verb == Verb::Stream {
             let content = Box::new(STREAM);
@@ -359,7 +358,7 @@ impl Actor<'_> {
         let Some(kept) = self.world.kept(self.target.snapshot) else { return Ok(()) };
         let path = kept.path.as_os_str().as_encoded_bytes();
         let mut inodes = HashSet::new();
-        let is_file = |look: &crate::look::Look| look.mode & libc::S_IFMT == libc::S_IFREG;
+        let is_file = |look: &pinstripe_sim::Look| look.mode & libc::S_IFMT == libc::S_IFREG;
         let files = kept.tree.iter().filter(|(_, look)| is_file(look));
         let files = files.filter(|(_, look)| inodes.insert(look.first_name.clone()));
         let files = files.map(|(below, _)| (name.clone(), [path, b"/", below].concat()));

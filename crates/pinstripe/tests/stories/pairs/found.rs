@@ -5,7 +5,7 @@ use pinstripe_member::ExtentKind;
 use super::play;
 use super::story::{Act, Junk, Origin, Scene, Shape, Story, Trouble};
 use super::verb::Verb;
-use crate::operation::{Cut, End};
+use pinstripe_sim::{Cut, End};
 
 fn shape(members: usize, parity: u8, is_sealed: bool) -> Shape {
     Shape { origin: Origin::New, members, parity, is_sealed }

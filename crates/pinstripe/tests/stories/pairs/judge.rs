@@ -17,9 +17,9 @@ use super::stage::Outcome;
 use super::template::options_of;
 use super::verb::Verb;
 use super::world::{Kept, Wanted, Where, World, limits};
-use crate::health::is_named;
-use crate::look::{assert_same, look};
-use crate::support::{Ledger, Seen, check, remove_tree, restore};
+use pinstripe_sim::is_named;
+use pinstripe_sim::{Ledger, Seen, check, remove_tree, restore};
+use pinstripe_sim::{assert_same, look};
 
 /// The place of a loss in the snapshot before a backup.
 const PREVIOUS: &str = "the previous snapshot";
@@ -311,7 +311,7 @@ impl World {
 
     /// A backup, two gcs and a check end well.
     fn assert_later_verbs(&mut self) {
-        pinstripe_sim::tick::await_tick();
+        pinstripe_sim::await_tick();
         let ledger = Ledger::new();
         let (path, tree) = (self.sources.path(0), self.sources.tree(0));
         let saved = backup::run(&self.opened("for a backup"), options_of(&path), &ledger.monitor);

@@ -30,7 +30,6 @@ use std::time::Instant;
 use pinstripe_base::clock;
 use pinstripe_member::meta;
 
-use crate::calls;
 use crate::driver::told;
 use crate::trace::Trace;
 use story::{Story, Trouble};
@@ -85,9 +84,9 @@ pub fn play(story: &Story, keeps: bool) -> Played {
     let mut place = PLACE.lock().unwrap_or_else(PoisonError::into_inner);
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
-        clock::be_told_by(calls::now);
+        clock::be_told_by(pinstripe_schedule::now);
         meta::be_told_by(told);
-        pinstripe_sim::tick::sleep_for_ticks();
+        pinstripe_sim::sleep_for_ticks();
     });
     let place = place.get_or_insert_with(take_place);
     Trace::begin(false);
@@ -96,7 +95,8 @@ pub fn play(story: &Story, keeps: bool) -> Played {
     let mut world = place.templates.world(story.shape, &template);
     let mut calls = Vec::new();
     let tell = AssertUnwindSafe(|| carry_out(&mut world, story, &mut calls));
-    let (done, counts) = calls::scheduled_from(BEGINS_SECONDS, story.seed, || catch_unwind(tell));
+    let (done, counts) =
+        pinstripe_schedule::scheduled_from(BEGINS_SECONDS, story.seed, || catch_unwind(tell));
     let wrong = done.err().map(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));

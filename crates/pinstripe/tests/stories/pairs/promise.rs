@@ -17,7 +17,7 @@ use super::stage::Outcome;
 use super::story::{Scene, Trouble};
 use super::verb::{Class, Verb};
 use super::world::{Kept, Wanted, Where, World};
-use crate::look::assert_same;
+use pinstripe_sim::assert_same;
 
 /// What was the case when a verb ended.
 pub struct Facts<'a> {

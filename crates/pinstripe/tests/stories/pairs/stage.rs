@@ -8,17 +8,16 @@ use std::sync::{Arc, Mutex};
 
 use pinstripe_base::error::Result;
 use pinstripe_member::{ExtentKind, ExtentName, PowerCut, Steps};
-use pinstripe_sim::ends::cut_off;
-use pinstripe_sim::process::Who;
+use pinstripe_sim::Who;
+use pinstripe_sim::cut_off;
 
 use super::actor::{Actor, Done, Target};
 use super::story::{Act, Junk, Scene, Trouble};
 use super::verb::Class;
 use super::world::{Seat, Where, World};
-use crate::calls;
-use crate::operation::{Cut, Dice, End};
 use crate::process::Life;
-use crate::support::{Ledger, NoWait, read_files};
+use pinstripe_sim::{Cut, Dice, End};
+use pinstripe_sim::{Ledger, NoWait, read_files};
 
 /// Longer than any member is waited for.
 const HANGS: &str = "delay=7200s";
@@ -160,7 +159,7 @@ impl World {
         begun: &Begun,
         ends: &Ends,
     ) -> Vec<Outcome> {
-        calls::forget_processes();
+        pinstripe_schedule::forget_processes();
         std::thread::scope(|scope| {
             let pairs = scene.acts.iter().zip(targets).enumerate();
             let started: Vec<_> = pairs
@@ -170,8 +169,8 @@ impl World {
                 .collect();
             let hand = begun.deed.as_ref().map(|(at, deed)| {
                 scope.spawn(move || {
-                    calls::await_calls(0, *at);
-                    calls::aside(|| deed.carry_out());
+                    pinstripe_schedule::await_calls(0, *at);
+                    pinstripe_schedule::aside(|| deed.carry_out());
                 })
             });
             let outcomes = started
@@ -186,11 +185,11 @@ impl World {
     }
 
     fn act(&self, number: usize, act: Act, target: Target, begun: &Begun, ends: &Ends) -> Outcome {
-        calls::take_part(number);
+        pinstripe_schedule::take_part(number);
         // However this ends, others do not wait for ever.
         let leaving = Leaving(number);
         if number > 0 {
-            calls::await_calls(0, act.begins);
+            pinstripe_schedule::await_calls(0, act.begins);
         }
         let life = Life::begin();
         let silent: Arc<Mutex<BTreeSet<PathBuf>>> = Arc::default();
@@ -387,7 +386,7 @@ impl World {
         let bytes = match junk {
             Junk::Empty => Vec::new(),
             Junk::Short => b"junk!".to_vec(),
-            Junk::Noise => crate::support::noise(seed, 300),
+            Junk::Noise => pinstripe_sim::noise(seed, 300),
         };
         let seats =
             self.seats.iter().enumerate().filter(|(number, _)| at.is_none_or(|at| at == *number));
@@ -412,7 +411,7 @@ struct Leaving(usize);
 
 impl Leaving {
     fn leave(self) -> u64 {
-        let calls = calls::leave(self.0);
+        let calls = pinstripe_schedule::leave(self.0);
         std::mem::forget(self);
         calls
     }
@@ -420,6 +419,6 @@ impl Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        calls::leave(self.0);
+        pinstripe_schedule::leave(self.0);
     }
 }

@@ -5,7 +5,7 @@
 use pinstripe_member::ExtentKind;
 
 use super::verb::{Class, Verb};
-use crate::operation::{Cut, Dice, End, SHAPES};
+use pinstripe_sim::{Cut, Dice, End, SHAPES};
 
 /// Where the store of a story comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

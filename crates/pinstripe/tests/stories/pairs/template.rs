@@ -12,18 +12,18 @@ use pinstripe::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::{OpenOptions, Quorum, Store, backup, forget, member, sessions};
 use pinstripe_member::ExtentKind;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_sim::process::under;
+use pinstripe_sim::under;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use super::keys::Key;
 use super::story::{Origin, Shape};
 use super::world::{Kept, Seat, World, limits};
-use crate::look::{Tree, look};
-use crate::operation::{Cut, End};
 use crate::process::Scheduled;
-use crate::source::{self, STAMP_SECONDS, Stamps};
-use crate::support::{Image, Ledger, NoWait, Site, noise, read_files, remove_tree};
 use crate::trace::Trace;
+use pinstripe_sim::{Cut, End};
+use pinstripe_sim::{Image, Ledger, NoWait, Site, noise, read_files, remove_tree};
+use pinstripe_sim::{STAMP_SECONDS, Stamps};
+use pinstripe_sim::{Tree, look};
 
 /// Small files of the source of which a backup was interrupted: several jobs.
 const SMALL_FILES: usize = 210;
@@ -52,10 +52,14 @@ impl Sources {
                     fs::write(place(0).join(format!("{file:03}")), noise(file as u64, 40)).unwrap();
                 }
             }
-            source::make(&place(0), 40 + number as u64, &mut stamps);
+            pinstripe_sim::make_source(&place(0), 40 + number as u64, &mut stamps);
             for version in 1..versions {
                 copy(&place(version - 1), &place(version));
-                source::change(&place(version), 60 + (3 * number + version) as u64, &mut stamps);
+                pinstripe_sim::change_source(
+                    &place(version),
+                    60 + (3 * number + version) as u64,
+                    &mut stamps,
+                );
             }
             trees.push((0..versions).map(|version| Arc::new(look(&place(version)))).collect());
         }
@@ -163,7 +167,7 @@ impl Templates {
         if let Some(made) = self.made.get(&shape) {
             return Arc::clone(made);
         }
-        let made = crate::calls::scheduled(77, || self.make(shape)).0;
+        let made = pinstripe_schedule::scheduled(77, || self.make(shape)).0;
         let made = Arc::new(made);
         self.made.insert(shape, Arc::clone(&made));
         made
@@ -232,7 +236,7 @@ impl Templates {
                 OpenOptions { steps: Some(steps), process: who.process, ..OpenOptions::default() };
             let mut store = Store::open_with(&site.members[0], options)?;
             if site.sealed {
-                store.unlock(&crate::support::credential())?;
+                store.unlock(&pinstripe_sim::credential())?;
             }
             let options = options_of(&self.sources.path(INTERRUPTED));
             backup::run(&store, options, &Ledger::new().monitor)
@@ -314,7 +318,7 @@ fn make_old(site: &Site, shape: Shape) -> Template {
             return Kept { wanted: super::world::Wanted::No, ..kept };
         }
         let (to, ledger) = (site.target(), Ledger::new());
-        crate::support::restore(&store, &snapshot.id.to_string(), &path, &to, &ledger).unwrap();
+        pinstripe_sim::restore(&store, &snapshot.id.to_string(), &path, &to, &ledger).unwrap();
         ledger.assert_no_losses();
         let tree = Arc::new(look(&to));
         remove_tree(&to);
@@ -338,7 +342,7 @@ fn backup(
     source: &Path,
     ledger: &Ledger,
 ) -> pinstripe_base::error::Result<Snapshot> {
-    pinstripe_sim::tick::await_tick();
+    pinstripe_sim::await_tick();
     let options = BackupOptions::new(vec![source.to_path_buf()], b"test", limits());
     backup::run(store, options, &ledger.monitor)
 }

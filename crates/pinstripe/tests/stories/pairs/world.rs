@@ -17,14 +17,14 @@ use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Redundancy;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentKind, ExtentName, Quota, Steps};
-use pinstripe_sim::process::Who;
+use pinstripe_sim::Who;
 
 use super::keys::{Key, unlock};
 use super::story::{Origin, Shape};
 use super::template::{Sources, Template};
-use crate::look::Tree;
-use crate::support::Site;
 use crate::trace::Trace;
+use pinstripe_sim::Site;
+use pinstripe_sim::Tree;
 
 /// Whether a snapshot is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,18 +19,18 @@ use pinstripe_member::{
     Places, PlannedStep, RemoteMembers, Replace, ServerOfMember, SharedMember, each_whole, span_of,
 };
 
-/// A member that counts listings as a bucket is asked for them: one for all that is foreseen.
+/// A member that counts listings as a bucket is asked for them: one for all that will be asked.
 struct Far {
     inner: MemoryMember,
     lists: AtomicU64,
-    foreseen: Mutex<BTreeMap<ExtentKind, u8>>,
+    counted: Mutex<BTreeMap<ExtentKind, u8>>,
     /// Steps of deletion that are put are there already, and gone when they are looked at.
     takes_away: AtomicBool,
 }
 
 impl Far {
     fn changes(&self) {
-        lock(&self.foreseen).clear();
+        lock(&self.counted).clear();
     }
 }
 
@@ -62,7 +62,7 @@ impl Member for Far {
     }
 
     fn list(&self, kind: ExtentKind) -> Result<Vec<([u8; 16], u64)>> {
-        match lock(&self.foreseen).get_mut(&kind) {
+        match lock(&self.counted).get_mut(&kind) {
             Some(left) if *left > 0 => *left -= 1,
             _ => drop(self.lists.fetch_add(1, Ordering::Relaxed)),
         }
@@ -115,15 +115,15 @@ impl BatchedMember for Far {
     }
 
     fn prefetch(&self, wanted: &[PrefetchHint]) {
-        let mut foreseen = lock(&self.foreseen);
-        let left = |kind| foreseen.get(kind).is_some_and(|left| *left > 0);
+        let mut counted = lock(&self.counted);
+        let left = |kind| counted.get(kind).is_some_and(|left| *left > 0);
         if !wanted.is_empty() && wanted.iter().all(|glance| left(&glance.kind)) {
             return;
         }
-        foreseen.clear();
+        counted.clear();
         if !wanted.is_empty() {
             self.lists.fetch_add(1, Ordering::Relaxed);
-            foreseen.extend(wanted.iter().map(|glance| (glance.kind, glance.times)));
+            counted.extend(wanted.iter().map(|glance| (glance.kind, glance.times)));
         }
     }
 
@@ -165,7 +165,7 @@ fn far_store() -> (Arc<Far>, Store) {
     let member = Arc::new(Far {
         inner: MemoryMember::new(&place),
         lists: AtomicU64::new(0),
-        foreseen: Mutex::default(),
+        counted: Mutex::default(),
         takes_away: AtomicBool::new(false),
     });
     let remote: Arc<dyn RemoteMembers> = Arc::new(One(Arc::clone(&member)));
