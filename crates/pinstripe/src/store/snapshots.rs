@@ -83,22 +83,28 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     Ok(known)
 }
 
-/// Whether a snapshot exists and is not forgotten, at this moment.
+/// Whether all of these snapshots exist and none is forgotten, at this moment.
 ///
 /// # Errors
-/// Fails with the errors of [`Store::objects`], or with the error of reading the snapshot if it
+/// Fails with the errors of [`Store::objects`], or with the error of reading a snapshot if it
 /// exists.
-pub fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
-    if forgotten::load(store, Quorum::Backup)?.is_forgotten(id)
-        || deletion::dead(store, ExtentKind::Snapshots)?.contains(&id.0)
-    {
+pub fn are_wanted(store: &Store, ids: &[SnapshotId]) -> Result<bool> {
+    if ids.is_empty() {
+        return Ok(true);
+    }
+    let marks = forgotten::load(store, Quorum::Backup)?;
+    let dead = deletion::dead(store, ExtentKind::Snapshots)?;
+    if ids.iter().any(|id| marks.is_forgotten(*id) || dead.contains(&id.0)) {
         return Ok(false);
     }
-    match read(store, id) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == Kind::NotFound => Ok(false),
-        Err(error) => Err(error),
+    for &id in ids {
+        match read(store, id) {
+            Ok(_) => {}
+            Err(error) if error.kind() == Kind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        }
     }
+    Ok(true)
 }
 
 /// Whether a void has the name of a snapshot, because its session was ended from outside. A

@@ -5,6 +5,7 @@
 
 mod ahead;
 mod away;
+mod bases;
 mod beside;
 mod bulk;
 mod catalog;

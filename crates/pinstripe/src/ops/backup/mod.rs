@@ -134,6 +134,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let (Writer { session, mut acknowledger, index, is_doubtful }, earlier) =
         Writer::begin_after(store, id, monitor, find)?;
     let packs = PackReader::new(store, monitor);
+    earlier.note_bases(monitor);
     let previous = earlier.entries(|| ChunkReader::below(&packs, &index, b""), monitor)?;
     let is_doubtful = is_doubtful || earlier.is_doubtful(&index);
     let comparison = comparison(&index, is_doubtful, &sources.there, &exclude, &options, previous);
@@ -152,9 +153,8 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
         superseded: earlier.superseded,
     };
     let began = (began_seconds, began_nanos);
-    let parent = earlier.parent.map(|parent| parent.id);
     let losses_mark = index.losses_mark();
-    let begun = begun(store, id, began, &options, sources.named.clone(), parent);
+    let begun = begun(store, id, began, &options, sources.named.clone(), earlier.parent);
     let describe = |root, completeness| {
         let mark = (completeness == Completeness::Part).then(|| (checkpoints::MARK.to_owned(), 1));
         let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
@@ -255,6 +255,7 @@ pub fn survey(
     let exclude = exclude_own(store, options.exclude.clone(), &sources.there, monitor);
     let index = Index::load(store, monitor)?;
     let earlier = Ancestry::find(store, &options.host, &sources.named, monitor)?;
+    earlier.note_bases(monitor);
     let packs = PackReader::new(store, monitor);
     let previous = earlier.entries(|| ChunkReader::below(&packs, &index, b""), monitor)?;
     let comparison = comparison(

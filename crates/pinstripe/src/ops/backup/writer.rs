@@ -75,14 +75,10 @@ impl<'a> Writer<'a> {
         let mut ahead = store.is_far().then(|| Index::load(store, monitor)).transpose()?;
         for _ in 0..PARENTS_TRIED {
             let earlier = find()?;
-            let parents = earlier.parent.iter().map(|parent| parent.id).collect();
-            let session = begin_session(store, snapshot, parents)?;
+            let parents = earlier.base_ids();
+            let session = begin_session(store, snapshot, parents.clone())?;
             store.prefetch(&BEGINNING);
-            let is_wanted = match &earlier.parent {
-                Some(parent) => snapshots::is_wanted(store, parent.id)?,
-                None => true,
-            };
-            if is_wanted {
+            if snapshots::are_wanted(store, &parents)? {
                 return Ok((Self::with(store, session, ahead.take(), monitor)?, earlier));
             }
             session.end()?;

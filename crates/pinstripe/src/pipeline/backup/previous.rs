@@ -1,7 +1,8 @@
 //! Earlier trees of the same sources, as one stream of entries in path order.
 //!
-//! The newest tree comes first. A complete tree has all paths; the tree of an interrupted backup
-//! ends at some path, and from there on the next older tree is used. Each entry comes with the time
+//! The trees of interrupted backups come first, newest first: each ends at some path, and from there
+//! on the next older one is used. Then come complete trees in path order, each for some of the
+//! paths. Each entry comes with the time
 //! at which its backup began, which the rule for unchanged files needs. This module never decides
 //! whether a file is unchanged.
 
@@ -22,9 +23,17 @@ pub struct Earlier<'a> {
     pub tree: TreeReader<'a>,
     /// When the backup that made the tree began.
     pub began: Time,
+    /// From this path on, the next tree is used.
+    pub until: Option<Vec<u8>>,
     /// Whether the tree is the complete one of a snapshot; otherwise it is that of an interrupted
     /// backup.
     pub is_whole: bool,
+}
+
+impl Earlier<'_> {
+    fn is_over(&self, path: &[u8]) -> bool {
+        self.until.as_ref().is_some_and(|until| compare_paths(path, until) != Ordering::Less)
+    }
 }
 
 /// The backup that recorded an entry.
@@ -84,6 +93,7 @@ impl<'a> Previous<'a> {
     fn advance(&mut self, monitor: &Monitor) -> Option<()> {
         while let Some(earlier) = self.trees.get_mut(self.at) {
             match earlier.tree.next_entry() {
+                Ok(Some(entry)) if earlier.is_over(&entry.path) => self.at += 1,
                 Ok(Some(entry)) => {
                     let is_behind =
                         |reached: &Vec<u8>| compare_paths(reached, &entry.path) == Ordering::Less;
@@ -101,7 +111,7 @@ impl<'a> Previous<'a> {
                         "this token may not read a part of the parent snapshot, which another \
                          host has stored: the files listed there are read again",
                     );
-                    self.at = self.trees.len();
+                    self.at += 1;
                 }
                 Err(error) if earlier.is_whole => {
                     // More than a warning: chunks that the store only seems to have are not stored
@@ -109,7 +119,7 @@ impl<'a> Previous<'a> {
                     let advice = "the backup reads the files of this part of the parent snapshot \
                                   again; run 'pinstripe check'";
                     monitor.loss("the previous snapshot", error.advice(advice));
-                    self.at = self.trees.len();
+                    self.at += 1;
                 }
                 Err(error) => {
                     let advice = "the backup reads the files of this part of the checkpoint again";
