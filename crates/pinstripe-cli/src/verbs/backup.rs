@@ -36,7 +36,7 @@ use crate::xdg;
 /// Back up files and directories as a new snapshot
 ///
 /// Data that the store already contains is not stored again. Files that have not changed since the
-/// last snapshot of the same paths are not read. If no store is given or configured, a default
+/// last snapshot of their path are not read. If no store is given or configured, a default
 /// store with one member is created in $XDG_DATA_HOME/pinstripe/store or
 /// ~/.local/share/pinstripe/store.
 #[derive(clap::Args)]

@@ -88,7 +88,7 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
 /// # Errors
 /// Fails with the errors of [`Store::objects`], or with the error of reading a snapshot if it
 /// exists.
-pub fn are_wanted(store: &Store, ids: &[SnapshotId]) -> Result<bool> {
+pub(crate) fn are_wanted(store: &Store, ids: &[SnapshotId]) -> Result<bool> {
     if ids.is_empty() {
         return Ok(true);
     }

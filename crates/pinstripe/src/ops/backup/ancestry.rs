@@ -22,7 +22,7 @@ use pinstripe_member::tree::{compare_paths, is_at_or_below};
 
 /// The largest number of interrupted backups whose checkpoints are used.
 const BEGUN_MAX: usize = 8;
-/// The largest number of lists of sources among whose snapshots bases are looked for.
+/// The largest number of lists of sources whose snapshots may become bases.
 const SERIES_MAX: usize = 32;
 
 /// Warns if this machine's clock, or that of an earlier snapshot, is wrong.
@@ -111,13 +111,13 @@ impl Ancestry {
     }
 
     /// The snapshots that must not be deleted while this backup runs.
-    pub fn base_ids(&self) -> Vec<SnapshotId> {
+    pub(super) fn base_ids(&self) -> Vec<SnapshotId> {
         let ids: BTreeSet<_> = self.bases.iter().map(|it| it.snapshot.id).collect();
         ids.into_iter().collect()
     }
 
     /// Says which snapshots are used in place of a parent.
-    pub fn note_bases(&self, monitor: &Monitor) {
+    pub(super) fn note_bases(&self, monitor: &Monitor) {
         if self.parent.is_some() || self.bases.is_empty() {
             return;
         }
