@@ -179,6 +179,7 @@ fn snapshot(host: u8, day: u8) -> Snapshot {
         root: TreeRoot { id: ChunkId([0; 32]), height: 0, entries: 0 },
         counts: Vec::new(),
         tags: Vec::new(),
+        comment: String::new(),
     }
 }
 

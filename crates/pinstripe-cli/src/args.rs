@@ -291,6 +291,25 @@ pub fn tag(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+const COMMENT_MAX_BYTES: usize = 1000;
+
+/// Reads a comment: one line of text.
+pub fn comment(text: &str) -> Result<String, String> {
+    if text.len() > COMMENT_MAX_BYTES || text.chars().any(char::is_control) {
+        return Err(format!("a comment must be one line, of at most {COMMENT_MAX_BYTES} bytes"));
+    }
+    Ok(text.trim().to_owned())
+}
+
+/// Reads a point in time that has passed: a local time, or `@` and seconds since 1970.
+pub fn past_time(text: &str) -> Result<i64, String> {
+    let time = crate::time::parse(text)?;
+    match time > pinstripe_base::clock::now().0 {
+        true => Err("the time must not be in the future".to_owned()),
+        false => Ok(time),
+    }
+}
+
 fn memory(text: &str) -> Result<Size, String> {
     let size = size(text)?;
     if size.0 < MEMORY_MIN_BYTES {

@@ -466,6 +466,7 @@ mod tests {
             root: TreeRoot { id: ChunkId([3; 32]), height: 1, entries: 2 },
             counts: Vec::new(),
             tags: Vec::new(),
+            comment: String::new(),
         };
         let changes = [
             Change::Added(b"".to_vec(), facts(0)),

@@ -122,6 +122,7 @@ impl<'a> Forge<'a> {
             root,
             counts: Vec::new(),
             tags: Vec::new(),
+            comment: String::new(),
         };
         let (abort, monitor) = (Abort::default(), Monitor::default());
         std::thread::scope(|scope| {

@@ -26,7 +26,7 @@ pub use ops::catalog::{
 };
 pub use ops::{
     analyze, backup, beside, cat, check, diff, dump, find, forget, gc, history, init, key, ls,
-    member, members, mount, preview, repair, restore, scrub, seen, shared, snapshots, stats,
+    member, members, mount, preview, repair, restore, scrub, seen, shared, snapshots, stats, tag,
     upgrade,
 };
 pub use pinstripe_member::{FoundVersion, Glob, Holder, Query, Version};

@@ -16,7 +16,7 @@ use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::{Chunking, Codec, Credential};
 
 use super::{key, snapshots};
-use crate::args::tag;
+use crate::args::{comment, past_time, tag};
 use crate::config::BackupEntry;
 use crate::credential::{key_file_advice, own_key_file, remove_key_file, write_key_file};
 use crate::escape;
@@ -137,6 +137,25 @@ pub struct BackupArgs {
     #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
     tags: Vec<String>,
 
+    /// Comment of the snapshot, one line of text, which listings show
+    #[arg(long, value_name = "TEXT", value_parser = comment)]
+    comment: Option<String>,
+
+    /// Time of the snapshot, for example '2024-05-01 12:30:00' or @1714559400 (seconds since 1970)
+    /// [default: now]
+    ///
+    /// The time must have passed. --time is for copies of old data, for example when the backups of
+    /// another tool are imported one after the other. Rules of 'forget' and 'latest' use it.
+    #[arg(long, value_name = "TIME", value_parser = past_time)]
+    time: Option<i64>,
+
+    /// Make no snapshot if nothing has changed since the last snapshot of the same PATHs
+    ///
+    /// Metadata counts: a changed mode, owner or time of modification is a change. The exit code is
+    /// 0, and the id of the last snapshot is printed.
+    #[arg(long, conflicts_with_all = ["stdin", "dry_run"])]
+    skip_if_unchanged: bool,
+
     /// Host name that is stored in the snapshot [default: the name of this machine]
     ///
     /// Unchanged files are taken from the latest snapshot with the same host name and the same
@@ -192,6 +211,9 @@ impl BackupArgs {
             exclude: exclude.clone(),
             one_file_system: self.one_file_system || named.one_file_system,
             tags: self.tags.iter().chain(&named.tags).cloned().collect(),
+            comment: self.comment.clone().unwrap_or_default(),
+            time: self.time,
+            skip_unchanged: self.skip_if_unchanged,
             estimate: progress::is_wanted(&run.common) && !self.dry_run,
             ..backup::BackupOptions::new(paths, &host, run.limits(&store))
         };
@@ -205,9 +227,15 @@ impl BackupArgs {
             backup::BackupOptions { stop: signals::catch()?.as_flag().clone(), ..options };
         run.end_what_hangs();
         let ticker = run.ticker(GAUGE);
-        let snapshot = backup::run(&store, options, &run.monitor)?;
+        let saved = backup::run_unless_unchanged(&store, options, &run.monitor)?;
         drop(ticker);
         self.note_unmet(run, &exclude);
+        let snapshot = saved.snapshot;
+        if !saved.is_new {
+            let short = snapshot.id.short();
+            run.screen.say(&format!("nothing has changed since snapshot {short}"));
+            return Ok(Ending::done(snapshots::facts(&snapshot).with("unchanged", true)));
+        }
         rollback::keep_made(run, &store, &snapshot);
         say(run, &store, &snapshot);
         #[cfg(feature = "serve")]
@@ -230,6 +258,8 @@ impl BackupArgs {
         let host = self.host.clone().map_or_else(system::host_name, OsString::into_vec);
         let options = backup::BackupOptions {
             tags: self.tags.clone(),
+            comment: self.comment.clone().unwrap_or_default(),
+            time: self.time,
             ..backup::BackupOptions::new(Vec::new(), &host, run.limits(&store))
         };
         let (name, owner) = (name.as_bytes().to_vec(), system::owner());

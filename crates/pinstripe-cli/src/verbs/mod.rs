@@ -44,6 +44,7 @@ mod shown;
 mod snapshots;
 mod split;
 mod stats;
+mod tag;
 #[cfg(feature = "serve")]
 mod token;
 mod undelete;
@@ -75,6 +76,7 @@ pub enum Verb {
     Hint(hint::HintArgs),
     Forget(forget::ForgetArgs),
     Undelete(undelete::UndeleteArgs),
+    Tag(tag::TagArgs),
     Gc(gc::GcArgs),
     Stats(stats::StatsArgs),
     Analyze(analyze::AnalyzeArgs),
@@ -128,6 +130,7 @@ impl Verb {
             Verb::Hint(_) => "hint",
             Verb::Forget(_) => "forget",
             Verb::Undelete(_) => "undelete",
+            Verb::Tag(_) => "tag",
             Verb::Gc(_) => "gc",
             Verb::Stats(_) => "stats",
             Verb::Analyze(_) => "analyze",
@@ -222,6 +225,7 @@ impl Verb {
             Verb::Hint(args) => args.run(run),
             Verb::Forget(args) => args.run(run),
             Verb::Undelete(args) => run.without_silent(|| args.run(run)),
+            Verb::Tag(args) => run.without_silent(|| args.run(run)),
             Verb::Gc(args) => run.without_silent(|| args.run(run)),
             Verb::Stats(args) => args.run(run),
             Verb::Analyze(args) => args.run(run),

@@ -167,6 +167,9 @@ fn row(Known { snapshot, is_forgotten }: &Known) -> Vec<String> {
     if !snapshot.tags.is_empty() {
         paths += &format!(" (tags: {})", snapshot.tags.join(", "));
     }
+    if !snapshot.comment.is_empty() {
+        paths += &format!(" (comment: {})", escape::name(snapshot.comment.as_bytes()));
+    }
     if let Some(losses) = snapshot.count("losses").filter(|&losses| losses > 0) {
         paths += &format!(" (losses: {})", format_count(losses));
     }
@@ -223,6 +226,7 @@ pub fn facts(snapshot: &Snapshot) -> Event {
         .with("program", snapshot.program.as_str())
         .with_names("sources", &sources)
         .with("tags", snapshot.tags.clone())
+        .with_some("comment", Some(&snapshot.comment).filter(|it| !it.is_empty()).cloned())
         .with_some("parent", snapshot.parent.map(|parent| parent.to_string()))
         .with("entries", snapshot.root.entries)
 }

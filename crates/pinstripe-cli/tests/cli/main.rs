@@ -71,6 +71,7 @@ mod silent;
 mod split;
 mod stand;
 mod store;
+mod tag;
 mod to_file;
 mod trouble;
 mod unmet;

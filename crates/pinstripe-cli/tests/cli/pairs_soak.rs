@@ -57,6 +57,7 @@ const VERBS: &[Verb] = &[
     verb("forget", &[11], |soak, pick| format!("forget {} --allow-empty", soak.snapshot(pick))),
     verb("forget --keep-last", &[], |_, _| "forget --keep-last 2".to_owned()),
     verb("undelete", &[11], |soak, pick| format!("undelete {}", soak.forgotten(pick))),
+    verb("tag", &[11], |soak, pick| format!("tag add {} tag-{pick}", soak.snapshot(pick))),
     verb("gc", &[], |_, _| "gc --max-waste 0% --wait 60".to_owned()),
     verb("stats", &[], |_, _| "stats".to_owned()),
     verb("check", &[], |_, _| "check --read-data".to_owned()),
@@ -271,7 +272,7 @@ impl Soak {
     /// What a verb was about may be either.
     fn be_unsure(&mut self, ran: &Ran) {
         let is_rule = ran.name == "forget --keep-last";
-        if is_rule || ["forget", "undelete"].contains(&ran.name) {
+        if is_rule || ["forget", "undelete", "tag"].contains(&ran.name) {
             let about = |id: &str| is_rule || ran.line.contains(id);
             let kept = self.kept.iter_mut().filter(|(id, _)| about(id));
             kept.for_each(|(_, kept)| kept.0 = Wanted::Unsure);

@@ -135,6 +135,7 @@ pub fn commit_stream(
         root,
         counts: Vec::new(),
         tags: Vec::new(),
+        comment: String::new(),
     };
     let session = sessions::begin(store, Work::Backup, id.0, Vec::new())?;
     let mut acknowledger = Acknowledger::new(session.session.id);

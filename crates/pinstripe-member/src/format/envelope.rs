@@ -75,7 +75,8 @@ impl Object {
     pub const fn version(self) -> u16 {
         match self {
             Object::Label => 4,
-            Object::Snapshot | Object::Keys => 3,
+            Object::Snapshot => 5,
+            Object::Keys => 3,
             _ => 1,
         }
     }

@@ -14,6 +14,10 @@ use pinstripe_base::wire::{Reader, Writer};
 const CLEAR_VERSION: u16 = 2;
 /// The version of sealed snapshot objects.
 const SEALED_VERSION: u16 = 3;
+/// The version of snapshot objects in the clear that have a comment.
+const COMMENTED_VERSION: u16 = 4;
+/// The version of sealed snapshot objects that have a comment.
+const SEALED_COMMENTED_VERSION: u16 = 5;
 
 /// Where the tree of a snapshot's entries begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +55,8 @@ pub struct Snapshot {
     pub counts: Vec<(String, u64)>,
     /// Tags given by the user who made the snapshot, for people and retention rules.
     pub tags: Vec<String>,
+    /// A text for people; empty if there is none.
+    pub comment: String,
 }
 
 /// A framed snapshot as a reader without keys sees it.
@@ -117,11 +123,17 @@ pub fn parse_checkpoint(bytes: &[u8]) -> Result<Parsed<'_>> {
     Ok(Parsed { store, id, content })
 }
 
-/// Frames the object of a snapshot whose fields are sealed in `blob`.
-pub fn frame_sealed(store: StoreId, id: SnapshotId, seal: Encryption, blob: &[u8]) -> Vec<u8> {
+/// Frames the object of a snapshot whose fields, which may have a comment, are sealed in `blob`.
+pub fn frame_sealed(
+    (store, id): (StoreId, SnapshotId),
+    has_comment: bool,
+    seal: Encryption,
+    blob: &[u8],
+) -> Vec<u8> {
     let mut body = Vec::with_capacity(40 + blob.len());
     Writer::new(&mut body).raw(&store.0).raw(&id.0).u8(seal as u8).raw(blob);
-    envelope::close_version(Object::Snapshot, SEALED_VERSION, &body)
+    let version = if has_comment { SEALED_COMMENTED_VERSION } else { SEALED_VERSION };
+    envelope::close_version(Object::Snapshot, version, &body)
 }
 
 /// Reads a framed snapshot as far as that is possible without a key.
@@ -133,7 +145,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
     let mut reader = Reader::new(body, "snapshot object");
     let store = StoreId(reader.array()?);
     let id = SnapshotId(reader.array()?);
-    let content = if version == SEALED_VERSION {
+    let content = if matches!(version, SEALED_VERSION | SEALED_COMMENTED_VERSION) {
         let seal = reader.u8()?;
         match Encryption::from_byte(seal) {
             Some(Encryption::None) => {
@@ -153,7 +165,9 @@ impl Snapshot {
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         Writer::new(&mut body).raw(&self.store.0).raw(&self.id.0).raw(&self.encode_fields());
-        envelope::close_version(Object::Snapshot, CLEAR_VERSION, &body)
+        let has_comment = !self.comment.is_empty();
+        let version = if has_comment { COMMENTED_VERSION } else { CLEAR_VERSION };
+        envelope::close_version(Object::Snapshot, version, &body)
     }
 
     /// Encodes all fields but the ids: what the seal encloses.
@@ -181,6 +195,9 @@ impl Snapshot {
         writer.varint(self.tags.len() as u64);
         for tag in &self.tags {
             writer.bytes(tag.as_bytes());
+        }
+        if !self.comment.is_empty() {
+            writer.bytes(self.comment.as_bytes());
         }
         body
     }
@@ -235,6 +252,10 @@ impl Snapshot {
             1 => Vec::new(),
             _ => (0..reader.count(1)?).map(|_| text(&mut reader)).collect::<Result<_>>()?,
         };
+        let comment = match reader.is_empty() {
+            true => String::new(),
+            false => text(&mut reader)?,
+        };
         reader.finish()?;
         Ok(Snapshot {
             store,
@@ -248,6 +269,7 @@ impl Snapshot {
             root,
             counts,
             tags,
+            comment,
         })
     }
 
@@ -283,9 +305,10 @@ mod tests {
             root: TreeRoot { id: ChunkId([4; 32]), height: 1, entries: 99 },
             counts: vec![("new_files".into(), 7)],
             tags: vec!["weekly".into()],
+            comment: String::new(),
         };
         assert_eq!(Snapshot::decode(&snapshot.encode()).unwrap(), snapshot);
-        let first = Snapshot { parent: None, ..snapshot };
+        let first = Snapshot { parent: None, comment: "before the upgrade".into(), ..snapshot };
         assert_eq!(Snapshot::decode(&first.encode()).unwrap(), first);
         assert_eq!(first.count("new_files"), Some(7));
     }

@@ -71,6 +71,7 @@ fn snapshot(byte: u8, host: &str) -> Snapshot {
         root: TreeRoot { id: ChunkId([byte; 32]), height: 0, entries: 1 },
         counts: vec![("new_files".into(), 3)],
         tags: vec!["t".into()],
+        comment: String::new(),
     }
 }
 

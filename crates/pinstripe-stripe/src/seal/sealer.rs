@@ -139,7 +139,8 @@ impl Sealer {
         let Some(run) = &self.run else { return Ok(snapshot.encode()) };
         let context = seal_context(snapshot.store, snapshot.id);
         let blob = self.blob(&context, &snapshot.encode_fields())?;
-        Ok(frame_sealed(snapshot.store, snapshot.id, run.encryption, &blob))
+        let name = (snapshot.store, snapshot.id);
+        Ok(frame_sealed(name, !snapshot.comment.is_empty(), run.encryption, &blob))
     }
 
     /// Returns a checkpoint as the object that is stored in a store of format version 2.

@@ -159,6 +159,7 @@ fn snapshots_are_sealed_but_for_their_names() {
         root: TreeRoot { id: ChunkId([4; 32]), height: 1, entries: 99 },
         counts: vec![("new_files".into(), 7)],
         tags: vec!["weekly".into()],
+        comment: String::new(),
     };
     let keys = keys();
     let opener = Opener::new(&keys);
@@ -175,7 +176,7 @@ fn snapshots_are_sealed_but_for_their_names() {
         panic!()
     };
     let id = SnapshotId([3; 16]);
-    let renamed = pinstripe_member::snapshot::frame_sealed(snapshot.store, id, seal, blob);
+    let renamed = pinstripe_member::snapshot::frame_sealed((snapshot.store, id), false, seal, blob);
     assert_eq!(opener.snapshot(&renamed).unwrap_err().kind(), Kind::Corrupt);
     assert_eq!(opener.snapshot(&snapshot.encode()).unwrap_err().kind(), Kind::Corrupt);
     assert_eq!(Opener::clear().snapshot(&snapshot.encode()).unwrap(), snapshot);

@@ -61,7 +61,7 @@ pub(crate) const ROLES: [VerbRole; 10] =
     [Reader, Writer, Marker, Undeleter, Collector, Scrubber, Mover, Upgrader, KeyEditor, Rotator];
 
 /// Every verb that opens a store, with its role.
-pub const VERBS: [(&str, VerbRole); 29] = [
+pub const VERBS: [(&str, VerbRole); 30] = [
     ("snapshots", Reader),
     ("ls", Reader),
     ("cat", Reader),
@@ -77,6 +77,7 @@ pub const VERBS: [(&str, VerbRole); 29] = [
     ("members", Reader),
     ("key list", Reader),
     ("backup", Writer),
+    ("tag", Writer),
     ("member merge", Writer),
     ("forget", Marker),
     ("undelete", Undeleter),

@@ -39,4 +39,5 @@ mod stale;
 mod standing;
 pub mod stats;
 mod strays;
+pub mod tag;
 pub mod upgrade;

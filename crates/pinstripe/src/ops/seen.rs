@@ -126,6 +126,7 @@ mod tests {
             root: TreeRoot { id: ChunkId([0; 32]), height: 0, entries: 0 },
             counts: Vec::new(),
             tags: Vec::new(),
+            comment: String::new(),
         };
         Known { snapshot, is_forgotten: false }
     }

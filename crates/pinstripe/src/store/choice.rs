@@ -242,6 +242,7 @@ mod tests {
             root: TreeRoot { id: ChunkId([0; ChunkId::LEN]), height: 0, entries: 0 },
             counts: Vec::new(),
             tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
+            comment: String::new(),
         }
     }
 

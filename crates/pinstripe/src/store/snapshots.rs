@@ -284,6 +284,7 @@ mod tests {
             root: TreeRoot { id: ChunkId([0; ChunkId::LEN]), height: 0, entries: 0 },
             counts: Vec::new(),
             tags: Vec::new(),
+            comment: String::new(),
         }
     }
 

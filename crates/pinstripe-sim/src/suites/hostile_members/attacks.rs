@@ -184,7 +184,7 @@ impl Attack {
                         snapshot::parse(&bytes).unwrap().content
                     {
                         let id = SnapshotId([number as u8 + 101; 16]);
-                        let renamed = snapshot::frame_sealed(store, id, seal, blob);
+                        let renamed = snapshot::frame_sealed((store, id), false, seal, blob);
                         world.plant(ExtentName::snapshot(id), &renamed);
                     }
                 }

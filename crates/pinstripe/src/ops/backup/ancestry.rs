@@ -66,6 +66,16 @@ pub(crate) struct Ancestry {
 }
 
 impl Ancestry {
+    /// One snapshot, whose tree is used as it is.
+    pub fn of(snapshot: Snapshot) -> Self {
+        Ancestry {
+            parent: Some(snapshot.id),
+            bases: vec![Base { snapshot, below: Vec::new(), until: None }],
+            begun: Vec::new(),
+            superseded: Vec::new(),
+        }
+    }
+
     /// Looks for them.
     ///
     /// # Errors
@@ -108,6 +118,11 @@ impl Ancestry {
             None => bases(&latest_of_series(&known, host), &topmost),
         };
         Ok(Ancestry { parent: id, bases, begun, superseded })
+    }
+
+    /// The snapshot that `parent` names.
+    pub(super) fn series_parent(&self) -> Option<&Snapshot> {
+        self.parent.and(self.bases.first()).map(|it| &it.snapshot)
     }
 
     /// The snapshots that must not be deleted while this backup runs.

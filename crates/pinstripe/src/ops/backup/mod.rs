@@ -10,22 +10,22 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ancestry::Ancestry;
+pub(super) use ancestry::Ancestry;
 use sources::{exclude_own, refuse_members, sources};
 pub use stream::{Stream, run_stream};
 pub(super) use writer::Writer;
 
 use crate::pipeline;
-use crate::pipeline::backup::{Comparison, Completeness, Input, Previous, Wanted};
+use crate::pipeline::backup::{Comparison, Completeness, Input, Previous, Tree, Wanted};
 use crate::pipeline::heartbeat;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::sessions::OpenSession;
-use crate::store::{Store, checkpoints};
+use crate::store::{Store, checkpoints, snapshots};
 use crate::walk::Exclude;
 use pinstripe_base::clock;
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
@@ -47,6 +47,12 @@ pub struct BackupOptions {
     pub host: Vec<u8>,
     /// Tags for the snapshot.
     pub tags: Vec<String>,
+    /// A comment for the snapshot; none if it is empty.
+    pub comment: String,
+    /// The time that the snapshot gets instead of the present: seconds since 1970, in the past.
+    pub time: Option<i64>,
+    /// Make no snapshot if the tree is that of the parent.
+    pub skip_unchanged: bool,
     /// Count the work, for a progress bar.
     pub estimate: bool,
     /// The interval between checkpoints; no checkpoints if `None`.
@@ -85,6 +91,9 @@ impl BackupOptions {
             one_file_system: false,
             host: host.to_vec(),
             tags: Vec::new(),
+            comment: String::new(),
+            time: None,
+            skip_unchanged: false,
             estimate: false,
             checkpoints: Some(Interval::default()),
             stop: Arc::default(),
@@ -115,14 +124,37 @@ const KEPT: &[Counter] = &[
 /// [`Index::losses_mark`].
 const LOSSES_MARK: &str = "losses_mark";
 
+/// The snapshot that has the state of the sources after a backup.
+#[derive(Debug)]
+pub struct Saved {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// Whether this backup made it; otherwise it is the parent, and nothing has changed since.
+    pub is_new: bool,
+}
+
 /// Runs the backup. Entries that could not be read are losses in the ledger; the snapshot is made
 /// without them.
 ///
 /// # Errors
 /// Fails when nothing can be committed: no path exists, a member is full, or more members are lost
-/// than parity replaces. After a failure, earlier snapshots are unchanged.
+/// than parity replaces. After a failure, earlier snapshots are unchanged. Fails with
+/// [`Kind::Usage`] for a time in the future.
 pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<Snapshot> {
-    let (began_seconds, began_nanos) = clock::now();
+    run_unless_unchanged(store, options, monitor).map(|saved| saved.snapshot)
+}
+
+/// Runs the backup, and says whether it made a snapshot: see [`BackupOptions::skip_unchanged`].
+///
+/// # Errors
+/// Fails with the errors of [`run`].
+pub fn run_unless_unchanged(
+    store: &Store,
+    options: BackupOptions,
+    monitor: &Monitor,
+) -> Result<Saved> {
+    let began = clock::now();
+    refuse_future(&options, began)?;
     let sources = sources(&options, monitor)?;
     refuse_members(store, &sources.named)?;
     sources.warn_of_excluded(&options.exclude, monitor);
@@ -131,7 +163,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let (cutter, codec) = pipeline::backup::cutting(store)?;
     let id = SnapshotId(store.new_name()?);
     let find = || Ancestry::find(store, &options.host, &sources.named, monitor);
-    let (Writer { session, mut acknowledger, index, is_doubtful }, earlier) =
+    let (Writer { session, mut acknowledger, index, is_doubtful }, mut earlier) =
         Writer::begin_after(store, id, monitor, find)?;
     let packs = PackReader::new(store, monitor);
     earlier.note_bases(monitor);
@@ -142,7 +174,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let plan = pipeline::backup::BackupPlan {
         store,
         index: &index,
-        input: Input::Trees(Box::new(comparison)),
+        tree: Tree::Made(Input::Trees(Box::new(comparison))),
         cutter: &cutter,
         codec,
         limits: options.limits.for_chunks(cutter.max_bytes()),
@@ -150,21 +182,40 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
         checkpoint_waits: options.checkpoints.is_some_and(|interval| interval.waits),
         stop: &options.stop,
         session: session.name(),
-        superseded: earlier.superseded,
+        superseded: std::mem::take(&mut earlier.superseded),
+        unless: earlier.series_parent().filter(|_| options.skip_unchanged).map(|it| it.root),
     };
-    let began = (began_seconds, began_nanos);
+    let (parent, shown) = (earlier.series_parent(), options.time.map_or(began, |it| (it, 0)));
+    // A snapshot that is older than its parent would count as made by a wrong clock.
+    let follows = |it: &&Snapshot| options.time.is_none() || snapshots::created(it) <= shown;
+    let parent_id = parent.filter(follows).map(|parent| parent.id);
     let losses_mark = index.losses_mark();
-    let begun = begun(store, id, began, &options, sources.named.clone(), earlier.parent);
+    let begun = begun(store, id, shown, &options, sources.named.clone(), parent_id);
     let describe = |root, completeness| {
-        let mark = (completeness == Completeness::Part).then(|| (checkpoints::MARK.to_owned(), 1));
+        let is_part = completeness == Completeness::Part;
+        let mark = is_part.then(|| (checkpoints::MARK.to_owned(), 1));
         let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
-        Snapshot { root, counts, ..begun.clone() }
+        let (created_seconds, created_nanos) = if is_part { began } else { shown };
+        Snapshot { root, counts, created_seconds, created_nanos, ..begun.clone() }
     };
-    let snapshot = heartbeat::beside(store, &session, || {
+    let (made, is_new) = heartbeat::beside(store, &session, || {
         pipeline::backup::run(plan, &mut acknowledger, monitor, &describe)
     })?;
+    let snapshot = parent.filter(|_| !is_new).cloned().unwrap_or(made);
     end(store, session, monitor)?;
-    Ok(snapshot)
+    Ok(Saved { snapshot, is_new })
+}
+
+/// Refuses a time for the snapshot that is later than now: files that change until then would count
+/// as unchanged.
+fn refuse_future(options: &BackupOptions, now: (i64, u32)) -> Result<()> {
+    match options.time {
+        Some(time) if time > now.0 => {
+            Err(Error::new(Kind::Usage, "the time of the snapshot is in the future")
+                .advice("give a time that has passed"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Prepares a store before it is written to.
@@ -217,6 +268,7 @@ fn begun(
         root: TreeRoot { id: ChunkId([0; ChunkId::LEN]), height: 0, entries: 0 },
         counts: Vec::new(),
         tags: options.tags.clone(),
+        comment: options.comment.clone(),
     }
 }
 

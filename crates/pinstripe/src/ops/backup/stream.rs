@@ -3,9 +3,9 @@
 use std::io::Read;
 
 use super::writer::Writer;
-use super::{BackupOptions, begun, counts, end, prepare};
+use super::{BackupOptions, begun, counts, end, prepare, refuse_future};
 use crate::pipeline;
-use crate::pipeline::backup::Input;
+use crate::pipeline::backup::{Input, Tree};
 use crate::pipeline::heartbeat;
 use crate::store::Store;
 use pinstripe_base::clock;
@@ -42,6 +42,7 @@ pub fn run_stream(
     monitor: &Monitor,
 ) -> Result<Snapshot> {
     let began = clock::now();
+    refuse_future(options, began)?;
     let Stream { name, content, owner } = stream;
     let is_name = !matches!(&name[..], b"" | b"." | b"..") && name.len() <= NAME_MAX_BYTES;
     if !is_name || name.contains(&b'/') || name.contains(&0) {
@@ -60,7 +61,7 @@ pub fn run_stream(
     let plan = pipeline::backup::BackupPlan {
         store,
         index: &index,
-        input: Input::Stream(content, Box::new(stream_entry(&name, owner, began))),
+        tree: Tree::Made(Input::Stream(content, Box::new(stream_entry(&name, owner, began)))),
         cutter: &cutter,
         codec,
         limits: options.limits.for_chunks(cutter.max_bytes()),
@@ -69,8 +70,10 @@ pub fn run_stream(
         stop: &options.stop,
         session: session.name(),
         superseded: Vec::new(),
+        unless: None,
     };
-    let begun = begun(store, id, began, options, vec![name], None);
+    let shown = options.time.map_or(began, |it| (it, 0));
+    let begun = begun(store, id, shown, options, vec![name], None);
     monitor.add(Counter::WalkedEntries, 1);
     monitor.add(Counter::NewFiles, 1);
     let describe = |root, _| {
@@ -82,7 +85,7 @@ pub fn run_stream(
             });
         Snapshot { root, counts: counts.collect(), ..begun.clone() }
     };
-    let snapshot = heartbeat::beside(store, &session, || {
+    let (snapshot, _) = heartbeat::beside(store, &session, || {
         pipeline::backup::run(plan, &mut acknowledger, monitor, &describe)
     })?;
     end(store, session, monitor)?;

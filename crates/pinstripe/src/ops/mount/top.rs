@@ -325,6 +325,7 @@ mod tests {
             root: TreeRoot { id: ChunkId([0; ChunkId::LEN]), height: 0, entries: 0 },
             counts: Vec::new(),
             tags: vec!["nightly".to_owned()],
+            comment: String::new(),
         }
     }
 

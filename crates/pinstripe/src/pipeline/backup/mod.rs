@@ -73,14 +73,22 @@ pub enum Input<'a> {
     Stream(Box<dyn Read + 'a>, Box<Entry>),
 }
 
+/// The tree of the snapshot.
+pub enum Tree<'a> {
+    /// It is made from an input.
+    Made(Input<'a>),
+    /// It is the tree of an earlier snapshot.
+    Stored(TreeRoot),
+}
+
 /// The parameters of a backup.
 pub(crate) struct BackupPlan<'a> {
     /// The store.
     pub store: &'a Store,
     /// The chunks.
     pub index: &'a Index<'a>,
-    /// The input.
-    pub input: Input<'a>,
+    /// The tree.
+    pub tree: Tree<'a>,
     /// Cuts content.
     pub cutter: &'a Cutter,
     /// Compresses records.
@@ -97,6 +105,8 @@ pub(crate) struct BackupPlan<'a> {
     pub session: ExtentName,
     /// Checkpoints of earlier runs, to be removed when this run is finished.
     pub superseded: Vec<ExtentName>,
+    /// Make no snapshot if the tree is this one.
+    pub unless: Option<TreeRoot>,
 }
 
 /// Whether a tree is complete.
@@ -111,7 +121,8 @@ pub(crate) enum Completeness {
 /// Makes the snapshot or checkpoint object for a tree.
 pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 
-/// Runs a backup up to its commit. `describe` makes the snapshot object of the finished tree, and
+/// Runs a backup up to its commit; returns the snapshot, and whether it was
+/// committed: the tree of [`BackupPlan::unless`] makes none. `describe` makes the snapshot object of the finished tree, and
 /// those of checkpoints; the snapshot object is put on every member after everything that it refers
 /// to is durable. A run that was stopped puts a final checkpoint. `acknowledger` answers
 /// condemnations for the session that was begun for this run.
@@ -126,13 +137,17 @@ pub fn run(
     acknowledger: &mut Acknowledger,
     monitor: &Monitor,
     describe: Describe<'_>,
-) -> Result<Snapshot> {
+) -> Result<(Snapshot, bool)> {
     let root = source::open_root()?;
     let abort = Abort::default();
     let records = ScratchPool::new(2 * plan.limits.records_queued);
     let sealer = plan.store.sealer()?;
     let segments = Arc::new(ScratchPool::new(plan.limits.segments));
-    let (superseded, session) = (std::mem::take(&mut plan.superseded), plan.session);
+    let ending = Ending {
+        superseded: std::mem::take(&mut plan.superseded),
+        session: plan.session,
+        unless: plan.unless,
+    };
     let claims = Claims::default();
     let has_ended = AtomicBool::new(false);
     let writing = Writing {
@@ -165,10 +180,16 @@ pub fn run(
         let writers = MemberWriters::start(scope, store, queued, &abort, monitor);
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &writers, monitor, limits.publish_packs);
-        let ingested = ingest(scope, (&reading, &writing), plan, &publisher, describe)?;
-        let snapshot = commit(&publisher, ingested, superseded, session, describe)?;
+        let due = (plan.checkpoint_due, plan.checkpoint_waits);
+        let ingested = match plan.tree {
+            Tree::Stored(root) => Ingested::stored(root),
+            Tree::Made(input) => {
+                ingest(scope, (&reading, &writing), (input, limits), due, &publisher, describe)?
+            }
+        };
+        let made = commit(&publisher, ingested, ending, describe)?;
         redundancy::state(store, index, &writers.failed(), monitor);
-        Ok(snapshot)
+        Ok(made)
     })
 }
 
@@ -183,10 +204,10 @@ const COMMIT: [PrefetchHint; 2] = [
 fn commit(
     publisher: &Publisher<'_>,
     ingested: Ingested,
-    superseded: Vec<ExtentName>,
-    session: ExtentName,
+    ending: Ending,
     describe: Describe<'_>,
-) -> Result<Snapshot> {
+) -> Result<(Snapshot, bool)> {
+    let Ending { superseded, session, unless } = ending;
     let Ingested { root, completeness, checkpoint } = ingested;
     let Publisher { store, writers, sealer, .. } = *publisher;
     // A member that has left since the session began can lack nothing if nothing was written.
@@ -198,7 +219,9 @@ fn commit(
     publisher.publish()?;
     store.confirm_takers()?;
     let snapshot = describe(root, completeness);
+    let is_unwanted = completeness == Completeness::Whole && unless == Some(root);
     match completeness {
+        Completeness::Whole if is_unwanted => {}
         Completeness::Whole => {
             let object = sealer.snapshot(&snapshot)?;
             // Nothing else remains to be done in this session.
@@ -221,7 +244,17 @@ fn commit(
     }
     superseded.into_iter().for_each(|name| writers.delete(name));
     writers.barrier()?;
-    Ok(snapshot)
+    Ok((snapshot, !is_unwanted))
+}
+
+/// What belongs to the end of a run.
+struct Ending {
+    /// See [`BackupPlan::superseded`].
+    superseded: Vec<ExtentName>,
+    /// See [`BackupPlan::session`].
+    session: ExtentName,
+    /// See [`BackupPlan::unless`].
+    unless: Option<TreeRoot>,
 }
 
 /// The results of all stages.
@@ -232,22 +265,29 @@ struct Ingested {
     checkpoint: Option<ExtentName>,
 }
 
+impl Ingested {
+    /// A tree that an earlier backup stored.
+    fn stored(root: TreeRoot) -> Self {
+        Ingested { root, completeness: Completeness::Whole, checkpoint: None }
+    }
+}
+
 /// Runs all stages between the walk and the sealed packs.
 fn ingest<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     (reading, writing): (&'env Reading<'env>, &'env Writing<'env>),
-    plan: BackupPlan<'env>,
+    (input, limits): (Input<'env>, Limits),
+    (checkpoint_due, waits): (Option<&'env (dyn Fn() -> bool + Sync)>, bool),
     publisher: &Publisher<'_>,
     describe: Describe<'_>,
 ) -> Result<Ingested> {
-    let BackupPlan { input, limits, checkpoint_due, checkpoint_waits: waits, .. } = plan;
     let abort = writing.abort;
     let (data_rounds, tree_rounds) = (SealRounds::default(), SealRounds::default());
     let mut checkpoint = None;
     let object = |root| {
         let checkpoint = describe(root, Completeness::Part);
-        let object = checkpoints::encode(plan.store, writing.sealer, &checkpoint)?;
-        Ok((checkpoints::new_name(plan.store)?, object))
+        let object = checkpoints::encode(publisher.store, writing.sealer, &checkpoint)?;
+        Ok((checkpoints::new_name(publisher.store)?, object))
     };
     let (root, completeness) = std::thread::scope(|stages| {
         let (jobs, job_queue) = bounded(limits.jobs_queued);

@@ -11,11 +11,12 @@ use pinstripe::backup::Stream;
 use pinstripe::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::gc::GcOptions;
 use pinstripe::member::Brought;
+use pinstripe::tag::{TagEdit, TagOptions, Tagged};
 use pinstripe::upgrade::Direction;
 use pinstripe::{
     Glob, OpenOptions, Query, Store, backup, cat, check, diff, dump, find, forget, gc, history,
     key, ls, member, members, preview, rebuild_catalog, repair, restore, scrub, seen, snapshots,
-    stats, upgrade,
+    stats, tag, upgrade,
 };
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
@@ -99,6 +100,8 @@ pub enum Done {
     /// The snapshots, and whether no member was absent when it ended.
     Forgot(Vec<SnapshotId>, bool),
     Undeleted(Snapshot),
+    /// Whether no member was absent when it ended.
+    Tagged(Tagged, bool),
     Collected,
     Scrubbed(scrub::ScrubOutcome),
     Repaired(repair::RepairOutcome),
@@ -152,6 +155,7 @@ impl Actor<'_> {
         match self.act.verb {
             Verb::Backup | Verb::Resume | Verb::Stream => self.save(&store),
             Verb::Forget | Verb::ForgetByRule | Verb::Undelete => self.forget(&store),
+            Verb::Tag => self.tag(&store),
             Verb::Gc => self.collect(&store),
             Verb::Scrub => self.scrub(&store),
             Verb::Repair => self.repair(&mut store),
@@ -202,6 +206,14 @@ impl Actor<'_> {
         let verdicts = forget::run(store, &options, monitor)?.verdicts;
         let gone = verdicts.iter().filter(|it| !it.stays()).map(|it| it.snapshot.id);
         Ok(Done::Forgot(gone.collect(), store.absent().next().is_none()))
+    }
+
+    fn tag(&self, store: &Store) -> Result<Done> {
+        let tags = [format!("tag-{}", self.act.pick)];
+        let comment = self.act.pick.is_multiple_of(2).then_some("a comment");
+        let options = TagOptions { tags: TagEdit::Add(&tags), comment, dry_run: false };
+        let tagged = tag::run(store, &*self.name(), &options, &limits(), &self.ledger.monitor)?;
+        Ok(Done::Tagged(tagged, store.absent().next().is_none()))
     }
 
     fn collect(&self, store: &Store) -> Result<Done> {

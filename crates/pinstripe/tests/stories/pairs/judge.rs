@@ -59,8 +59,19 @@ impl World {
         }
     }
 
-    /// Takes in the snapshot of a backup that was cut off after it had committed.
+    /// Takes in the snapshot of a backup or a change of tags that was cut off after it had
+    /// committed.
     fn adopt(&mut self, snapshot: Snapshot, outcomes: &[Outcome]) {
+        let before = snapshot.parent.and_then(|id| self.kept(id)).cloned();
+        if let Some(before) = before.filter(|it| it.snapshot.tags != snapshot.tags) {
+            return self.kept.push(Kept {
+                snapshot,
+                is_firm: false,
+                wanted: Wanted::Yes,
+                is_exposed: false,
+                ..before
+            });
+        }
         if snapshot.sources == [b"stream".to_vec()] {
             return self.kept.push(Kept { is_firm: false, ..Kept::stream(snapshot) });
         }

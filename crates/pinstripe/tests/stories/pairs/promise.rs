@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinstripe::beside::{Meeting, beside};
+use pinstripe::tag::Tagged;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::ExtentKind;
@@ -197,21 +198,24 @@ impl Facts<'_> {
                     || !self.can_write()
                     || self.is_dead_there()
             }
-            Verb::Backup | Verb::Resume | Verb::Stream | Verb::Merge | Verb::MemberAdd => {
-                !self.can_write()
-            }
+            Verb::Backup
+            | Verb::Resume
+            | Verb::Stream
+            | Verb::Tag
+            | Verb::Merge
+            | Verb::MemberAdd => !self.can_write(),
             _ => false,
         }
     }
 
     /// What it is about may have gone.
     fn may_miss(&self) -> bool {
-        let takers = [Verb::Gc, Verb::Forget, Verb::ForgetByRule, Verb::Undelete];
+        let takers = [Verb::Gc, Verb::Forget, Verb::ForgetByRule, Verb::Undelete, Verb::Tag];
         let is_taken = self.beside_verb(&takers) || self.is_infirm;
         match self.verb {
             Verb::Undelete => true,
             Verb::KeyRemove => self.beside(&[Class::Key]) || !self.is_sealed || self.is_untidy,
-            Verb::Forget => is_taken,
+            Verb::Forget | Verb::Tag => is_taken,
             _ => is_taken && !self.verb.writes(),
         }
     }
@@ -273,7 +277,8 @@ impl World {
             return;
         }
         let is_firm = self.kept(outcome.target.snapshot).is_some_and(Kept::must_stay);
-        let is_taken = scene.has(|verb| matches!(verb, Verb::Forget | Verb::ForgetByRule));
+        let is_taken =
+            scene.has(|verb| matches!(verb, Verb::Forget | Verb::ForgetByRule | Verb::Tag));
         let losses = outcome.ledger.losses();
         let losses: Vec<_> = losses.iter().filter(|seen| self.is_firm_loss(seen)).collect();
         let name = outcome.act.verb.name();
@@ -345,10 +350,19 @@ impl World {
                     let is_sure = is_firm && (has_macs || counts);
                     ids.iter().for_each(|id| marks.entry(*id).or_default().push((false, is_sure)));
                 }
+                Ok(Done::Tagged(Tagged { before, after: Some(after) }, is_everybody_there)) => {
+                    let counts = *is_everybody_there && !is_mover_cut;
+                    let is_sure = is_firm && (has_macs || counts);
+                    marks.entry(before.id).or_default().push((false, is_sure));
+                    let kept = self.kept(before.id).expect("a snapshot that is known").clone();
+                    let snapshot = after.clone();
+                    let wanted = Wanted::Yes;
+                    self.kept.push(Kept { snapshot, is_firm, wanted, is_exposed: false, ..kept });
+                }
                 Ok(Done::Undeleted(snapshot)) => {
                     marks.entry(snapshot.id).or_default().push((true, is_firm));
                 }
-                Err(_) if matches!(outcome.act.verb, Verb::Forget | Verb::Undelete) => {
+                Err(_) if matches!(outcome.act.verb, Verb::Forget | Verb::Undelete | Verb::Tag) => {
                     let wants = outcome.act.verb == Verb::Undelete;
                     let id = outcome.target.snapshot;
                     let is_ended =

@@ -84,6 +84,7 @@ verbs! {
     ReplaceDead Mover "replace dead" "member::replace"
     Rebalance Mover "rebalance" "member::rebalance"
     Merge Writer "member merge" "member::merge"
+    Tag Writer "tag" "tag::run"
 }
 
 /// Operations that no story plays, and why.
