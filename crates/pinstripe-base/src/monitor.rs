@@ -170,12 +170,46 @@ pub struct Problem {
     pub error: Error,
 }
 
+/// What a verb did with an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryAct {
+    /// The backup saved it; the parent snapshot does not have it.
+    New,
+    /// The backup saved it; it differs from that of the parent snapshot.
+    Changed,
+    /// It was reused from the parent snapshot, or kept in the target of a restore.
+    Unchanged,
+    /// It was restored.
+    Restored,
+    /// It was removed from the target of a restore.
+    Removed,
+}
+
+impl EntryAct {
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            EntryAct::New => "new",
+            EntryAct::Changed => "changed",
+            EntryAct::Unchanged => "unchanged",
+            EntryAct::Restored => "restored",
+            EntryAct::Removed => "removed",
+        }
+    }
+}
+
 /// Shows problems and notes when they occur: implemented by the command line, tests and servers.
 pub trait Observer: Send + Sync {
     /// Shows a problem that does not end the run.
     fn problem(&self, problem: &Problem);
     /// Shows a remark for people ("the default store is ...").
     fn note(&self, text: &str);
+    /// Whether [`entry`](Self::entry) is to be called; asked once.
+    fn wants_entries(&self) -> bool {
+        false
+    }
+    /// Shows what was done with an entry.
+    fn entry(&self, _act: EntryAct, _path: &Path) {}
 }
 
 /// The kind of a flow.
@@ -234,6 +268,7 @@ pub struct Monitor {
     /// The first error that shows that this process lacks the store's newest keys or members.
     outdated: Mutex<Option<Error>>,
     redundancy: Mutex<Option<Redundancy>>,
+    wants_entries: bool,
     observer: Box<dyn Observer>,
 }
 
@@ -253,7 +288,15 @@ impl Monitor {
             flows: Mutex::default(),
             outdated: Mutex::default(),
             redundancy: Mutex::default(),
+            wants_entries: observer.wants_entries(),
             observer,
+        }
+    }
+
+    /// Shows what was done with the entry at `path`, if the observer wants to know.
+    pub fn entry(&self, act: EntryAct, path: impl FnOnce() -> PathBuf) {
+        if self.wants_entries {
+            self.observer.entry(act, &path());
         }
     }
 

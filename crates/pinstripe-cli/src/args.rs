@@ -101,6 +101,27 @@ pub struct Common {
     #[arg(long, short, global = true)]
     pub quiet: bool,
 
+    /// List each entry with what was done: new, changed, unchanged, restored or removed
+    ///
+    /// 'backup' and 'restore' list entries. With 'array detail --scan' and 'array examine --scan',
+    /// --verbose also prints the level and the devices in ARRAY lines, as mdadm does. Other verbs
+    /// ignore it.
+    #[arg(long, short, global = true, hide_short_help = true)]
+    pub verbose: bool,
+
+    /// Append all messages, with the time, to this file, which only its owner can read
+    ///
+    /// The file also gets the lines that --quiet suppresses.
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath,
+          hide_short_help = true)]
+    pub log_file: Option<PathBuf>,
+
+    /// Begin each message on standard error with the time
+    ///
+    /// If standard error is the journal of systemd, each message has its priority instead.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub time_stamps: bool,
+
     /// Do not draw a progress bar
     ///
     /// The progress bar is never drawn if standard error is not a terminal.

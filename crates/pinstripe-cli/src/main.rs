@@ -82,6 +82,11 @@ fn main() -> ExitCode {
 
 fn run(Completed { cli: Cli { verb, common }, added }: Completed) -> ExitCode {
     let run = Run::new(common);
+    if let Some(path) = &run.common.log_file
+        && let Err(error) = run.screen.open_log(path)
+    {
+        return run.conclude(verb.name(), Err(error));
+    }
     if let Some((options, file)) = added {
         run.screen.say(&format!(
             "these options were read from {}: {}",

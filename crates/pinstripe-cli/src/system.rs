@@ -1,7 +1,7 @@
 //! What the command requests from the system before it begins.
 
 use std::num::NonZero;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use pinstripe_base::units::KIB;
@@ -23,6 +23,14 @@ pub fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     // When it cannot be raised, whatever needs more files says so itself.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Whether a descriptor is the stream to the journal of systemd that the variable `JOURNAL_STREAM`
+/// names by device and inode: see systemd.exec(5).
+pub fn is_journal(fd: BorrowedFd<'_>) -> bool {
+    let Ok(stat) = rustix::fs::fstat(fd) else { return false };
+    let named = std::env::var_os("JOURNAL_STREAM");
+    named.is_some_and(|it| it.to_str() == Some(&format!("{}:{}", stat.st_dev, stat.st_ino)))
 }
 
 /// Lowers the priority of this process for processors and disks, where the system allows it.

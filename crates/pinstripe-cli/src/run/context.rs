@@ -38,6 +38,7 @@ use crate::bucket_args::{NewBucketArgs, is_bucket};
 use crate::config::{Config, StoreEntry};
 use crate::event::Event;
 use crate::exit;
+use crate::run::screen::Priority;
 use crate::signals;
 use crate::system;
 use crate::xdg;
@@ -306,7 +307,7 @@ impl Run {
             let counted = Counter::ALL.iter().map(|(counter, _)| monitor.get(*counter));
             counted.fold(0, u64::wrapping_add)
         };
-        signals::end_what_hangs(progress, move |text| screen.complain(text));
+        signals::end_what_hangs(progress, move |text| screen.complain(Priority::Warning, text));
     }
 
     /// Calls `work` again without the members that stopped answering, each time that it ends
@@ -404,7 +405,7 @@ impl Run {
         };
         if code == exit::LOSSES && !self.common.quiet {
             let losses = self.count(Counter::Losses);
-            self.screen.complain(&format!(
+            self.screen.complain(Priority::Error, &format!(
                 "pinstripe: finished with losses; number of losses listed above: {losses} (exit \
                  code {code})"
             ));
@@ -423,9 +424,10 @@ impl Run {
                 Some(redundancy) => redundancy.describe(),
                 None => "nothing is lost".to_owned(),
             };
-            self.screen.complain(&format!(
-                "pinstripe: done, but degraded: {members}; {left} (exit code {code})"
-            ));
+            self.screen.complain(
+                Priority::Warning,
+                &format!("pinstripe: done, but degraded: {members}; {left} (exit code {code})"),
+            );
         }
         let mut summary = Event::new("summary").with("verb", verb);
         for &(counter, name) in Counter::ALL {
@@ -440,6 +442,7 @@ impl Run {
             .with("elapsed_seconds", self.elapsed().as_secs_f64())
             .with("exit_code", code);
         let _ = self.screen.event(&summary);
+        self.screen.close_log();
         match self.screen.failure() {
             Some(failure) => self.without_output(&failure),
             None => ExitCode::from(code),
@@ -451,7 +454,7 @@ impl Run {
             return ExitCode::from(exit::BROKEN_PIPE);
         }
         let text = format!("pinstripe: error: cannot write to standard output: {failure}");
-        self.screen.complain(&text);
+        self.screen.complain(Priority::Error, &text);
         ExitCode::from(exit::FAILED)
     }
 }

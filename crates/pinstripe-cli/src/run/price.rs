@@ -12,6 +12,7 @@ use super::context::Run;
 use super::remote::PackPlan;
 use crate::config::{Money, PriceEntry};
 use crate::event::Event;
+use crate::run::screen::Priority;
 
 /// The number of requests that a price of requests is for.
 const REQUESTS: u64 = 1000;
@@ -87,9 +88,10 @@ impl Run {
                 0 => String::new(),
                 _ => format!("; the config file has no prices for {}", unknown.join(", ")),
             };
-            self.screen.complain(&format!(
-                "pinstripe: price of the requests of this run: {shown}{besides}"
-            ));
+            self.screen.complain(
+                Priority::Info,
+                &format!("pinstripe: price of the requests of this run: {shown}{besides}"),
+            );
         }
         let summary = summary.with_some("request_price", currency.is_some().then(|| price.value()));
         let summary = summary.with_some("price_currency", currency);

@@ -19,6 +19,7 @@ use pinstripe_split::RemoteOutputs;
 use super::context::Run;
 use crate::escape;
 use crate::event::Event;
+use crate::run::screen::Priority;
 
 /// The packs that a verb would write, read and delete.
 #[derive(Debug, Clone, Copy, Default)]
@@ -234,12 +235,15 @@ impl Run {
             let (up, down) = (requests.sent_bytes, requests.received_bytes);
             if !self.common.quiet && !self.common.json {
                 // Not on standard output: that may be content.
-                self.screen.complain(&format!(
-                    "pinstripe: requests to buckets: {puts} put, {gets} get, {lists} list, \
+                self.screen.complain(
+                    Priority::Info,
+                    &format!(
+                        "pinstripe: requests to buckets: {puts} put, {gets} get, {lists} list, \
                      {deletes} delete, {retries} sent again; {} sent, {} received",
-                    format_size(up),
-                    format_size(down),
-                ));
+                        format_size(up),
+                        format_size(down),
+                    ),
+                );
             }
             return self
                 .add_price(summary)

@@ -13,6 +13,7 @@ use pinstripe_stripe::{Credential, locked_error};
 use super::context::Run;
 use super::known_stores::KnownStore;
 use crate::credential::{ask, is_terminal, key_file, own_key_file};
+use crate::run::screen::Priority;
 use crate::system;
 
 /// The number of times that the prompt asks for a password.
@@ -103,7 +104,10 @@ fn unlock_sealed(
         match try_slots(run, store, &credential) {
             Ok(slot) => return Ok(Some((credential, slot))),
             Err(error) if error.kind() == Kind::WrongKey && tries < TRIES => {
-                run.screen.complain("pinstripe: this password does not open any key slot");
+                run.screen.complain(
+                    Priority::Warning,
+                    "pinstripe: this password does not open any key slot",
+                );
             }
             Err(error) => return Err(error),
         }

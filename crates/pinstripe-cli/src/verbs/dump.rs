@@ -14,6 +14,7 @@ use super::cat::GAUGE;
 use super::snapshots;
 use crate::args::refuse_option;
 use crate::choice_args::HostChoiceArgs;
+use crate::run::screen::Priority;
 use crate::run::{Ending, Run};
 use crate::snapshot_path;
 use crate::time;
@@ -86,18 +87,21 @@ impl DumpArgs {
         drop(ticker);
         if !run.common.quiet {
             let bytes = run.count(Counter::RestoredBytes);
-            run.screen.complain(&format!(
-                "dumped {} ({}) of snapshot {} in {}, {}",
-                pinstripe_base::units::counted(
-                    run.count(Counter::RestoredEntries),
-                    "entry",
-                    "entries"
+            run.screen.complain(
+                Priority::Info,
+                &format!(
+                    "dumped {} ({}) of snapshot {} in {}, {}",
+                    pinstripe_base::units::counted(
+                        run.count(Counter::RestoredEntries),
+                        "entry",
+                        "entries"
+                    ),
+                    format_size(bytes),
+                    dumped.id.short(),
+                    time::span(run.elapsed()),
+                    time::rate(bytes, run.elapsed()),
                 ),
-                format_size(bytes),
-                dumped.id.short(),
-                time::span(run.elapsed()),
-                time::rate(bytes, run.elapsed()),
-            ));
+            );
         }
         Ok(Ending::done(snapshots::facts(&dumped)))
     }

@@ -270,7 +270,11 @@ fn rebalance(run: &Run, dry_run: bool) -> Result<Ending> {
     };
     let rows: Vec<_> = done.shares.iter().map(row).collect();
     for line in table::lines(&HEAD, &rows) {
-        run.screen.row(&line)?;
+        // The table is the purpose of a dry run.
+        match dry_run {
+            true => run.screen.row(&line)?,
+            false => run.screen.say(&line),
+        }
     }
     say_moved(run, &done.moved, if dry_run { "would move" } else { "moved" });
     if done.moved == Moved::default() {

@@ -106,7 +106,7 @@ impl ScrubArgs {
             Err(error) => {
                 if let Some(journal) = journal {
                     journal.write(&Event::error(&error));
-                    journal.finish()?;
+                    journal.sync()?;
                 }
                 return Err(error);
             }
@@ -118,7 +118,7 @@ impl ScrubArgs {
             let code = exit::of_ledger(&run.monitor, code);
             let elapsed = run.elapsed().as_secs_f64();
             journal.write(&summary.with("elapsed_seconds", elapsed).with("exit_code", code));
-            journal.finish()?;
+            journal.sync()?;
         }
         say(run, &outcome);
         Ok(Ending { code, facts })
@@ -127,10 +127,10 @@ impl ScrubArgs {
     /// The log that was named, or the one in the default place, if that exists.
     fn journal(&self, run: &Run, store: &Store) -> Result<Option<Journal>> {
         if let Some(path) = &self.log {
-            return Journal::open(path).map(Some);
+            return Journal::open(path, "--log").map(Some);
         }
         let name = format!("scrub-{}.jsonl", store.config.store);
-        let opened = xdg::state().and_then(|state| Journal::open(&state.join(name)));
+        let opened = xdg::state().and_then(|state| Journal::open(&state.join(name), "--log"));
         match opened {
             Ok(journal) => Ok(Some(journal)),
             Err(error) => {

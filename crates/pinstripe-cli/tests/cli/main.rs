@@ -35,6 +35,7 @@ mod lab;
 mod lab_agents;
 mod lab_fs;
 mod member;
+mod messages;
 mod mount;
 mod mount_checks;
 mod mount_readers;

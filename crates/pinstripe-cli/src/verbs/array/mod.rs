@@ -51,11 +51,6 @@ Examples:
 pub struct ArrayArgs {
     #[command(subcommand)]
     act: ArrayVerb,
-
-    /// With 'detail --scan' and 'examine --scan', also print the level and the devices in ARRAY
-    /// lines, as mdadm does; other array verbs ignore --verbose
-    #[arg(long, short, global = true, hide_short_help = true)]
-    verbose: bool,
 }
 
 #[derive(clap::Subcommand)]
@@ -93,8 +88,8 @@ impl ArrayArgs {
             ArrayVerb::Serve(args) => args.run(run),
             ArrayVerb::Stop(args) => args.run(run),
             ArrayVerb::Status(args) => args.run(run),
-            ArrayVerb::Detail(args) => args.run(run, self.verbose),
-            ArrayVerb::Examine(args) => args.run(run, self.verbose),
+            ArrayVerb::Detail(args) => args.run(run, run.common.verbose),
+            ArrayVerb::Examine(args) => args.run(run, run.common.verbose),
             ArrayVerb::Forget(args) => args.run(run),
             ArrayVerb::Manage(args) => args.run(run),
             ArrayVerb::Set(args) => args.run(run),

@@ -13,6 +13,7 @@ use super::state;
 use crate::escape;
 use crate::event::Event;
 use crate::message::message;
+use crate::run::screen::Priority;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -148,7 +149,7 @@ pub fn usual_place() -> Result<PathBuf> {
 /// cannot be read is reported.
 pub fn usual(run: &Run) -> Vec<HistoryEntry> {
     usual_place().and_then(|file| read_history(&file)).unwrap_or_else(|error| {
-        run.screen.complain(&message("warning", None, &error));
+        run.screen.complain(Priority::Warning, &message("warning", None, &error));
         Vec::new()
     })
 }

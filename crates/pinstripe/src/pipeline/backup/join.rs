@@ -20,7 +20,7 @@ use crate::store::index::Index;
 use crate::walk::{self, Exclude, Walker};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
-use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::monitor::{Counter, EntryAct, Monitor};
 use pinstripe_io::beneath::{shown, shown_from_root};
 use pinstripe_member::entry::{Content, Entry};
 use pinstripe_member::meta::{FileKind, Stat};
@@ -272,8 +272,8 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         let is_file = stat.kind == FileKind::File;
         // Called for every path of any kind: it moves the stream of earlier entries on.
         let previous = self.comparison.previous.entry(&path, self.monitor);
-        let was_there =
-            previous.as_ref().is_some_and(|(entry, _)| entry.meta.kind == FileKind::File);
+        let known_kind = previous.as_ref().map(|(entry, _)| entry.meta.kind);
+        let was_there = known_kind == Some(FileKind::File);
         if let Some((entry, sight)) = previous
             && self.is_unchanged(&entry, sight, &stat)
         {
@@ -284,9 +284,12 @@ impl<'env, T: DecisionSink> Join<'env, T> {
                 // read.
                 self.is_later_name(&stat);
             }
+            self.show(EntryAct::Unchanged, &path);
             let entry = Entry { device: stat.device, links: stat.links, ..entry };
             return self.sink.take(EntryPlan::Unchanged(entry));
         }
+        let is_changed = known_kind == Some(stat.kind);
+        self.show(if is_changed { EntryAct::Changed } else { EntryAct::New }, &path);
         if is_file {
             let (files, bytes) = counters(was_there);
             self.monitor.add(files, 1);
@@ -296,6 +299,10 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             }
         }
         self.sink.take(EntryPlan::Read { path, stat, was_there })
+    }
+
+    fn show(&self, act: EntryAct, path: &[u8]) {
+        self.monitor.entry(act, || shown_from_root(path));
     }
 
     /// Whether an earlier name of this file was processed already.

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use super::{ChosenReader, RestorePlan};
 use crate::sink::{RemovedCount, RemovedFiles, WantedNames};
 use pinstripe_base::error::{Error, Kind};
-use pinstripe_base::monitor::Counter;
+use pinstripe_base::monitor::{Counter, EntryAct};
 use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::tree::is_at_or_below;
@@ -178,7 +178,9 @@ impl Extras<'_, '_> {
         let (plan, pass) = (self.plan, self.pass);
         let mut removed = RemovedCount::default();
         let done = match pass {
-            Pass::Remove => plan.sink.remove(path, &mut removed, &mut |_, _| ()),
+            Pass::Remove => plan.sink.remove(path, &mut removed, &mut |path, _| {
+                plan.monitor.entry(EntryAct::Removed, || plan.place(path));
+            }),
             Pass::Count | Pass::Preview => {
                 plan.sink.count(path, &mut self.counted, &mut removed, &mut |_, _| ())
             }

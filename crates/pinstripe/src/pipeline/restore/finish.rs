@@ -3,7 +3,6 @@
 use super::{ChosenReader, FirstNames, FirstPass, FoundDirectory, RestorePlan};
 use crate::sink::Unset;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown;
 use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
@@ -41,10 +40,7 @@ pub(crate) fn finish_tree(
         }
         let path = plan.target_path(&entry);
         match later_entry(plan, &entry, path, first_names) {
-            Ok(Some(unset)) => {
-                plan.monitor.add(Counter::RestoredEntries, 1);
-                plan.note_unset(path, unset);
-            }
+            Ok(Some(unset)) => plan.count_restored(path, unset),
             Ok(None) => {}
             Err(error) => plan.lose(path, error),
         }
@@ -72,7 +68,7 @@ fn later_entry(
                 return Err(Error::new(Kind::NotFound, what).at(shown(path)));
             }
             if plan.reuse.is_some() && plan.sink.are_linked(first, path) {
-                plan.monitor.add(Counter::KeptEntries, 1);
+                plan.count_kept(path);
                 return Ok(None);
             }
             // Before a name is made for a moment: that would touch the file.
@@ -86,7 +82,7 @@ fn later_entry(
     match entry.meta.kind {
         FileKind::File | FileKind::Directory => Ok(None),
         _ if plan.reuse.is_some() && plan.sink.is_as_wanted(path, &entry.target, &entry.meta) => {
-            plan.monitor.add(Counter::KeptEntries, 1);
+            plan.count_kept(path);
             Ok(None)
         }
         FileKind::Symlink => {
@@ -104,15 +100,16 @@ fn close(plan: &RestorePlan<'_>, directory: &Entry, found: FoundDirectory) {
         plan.sink.end(plan.mark);
     }
     match plan.sink.finish_directory(path, &directory.meta) {
-        Ok(unset) => {
-            match found {
+        Ok(unset) => match found {
+            FoundDirectory::Same => {
                 // The target directory is not an entry of the snapshot.
-                FoundDirectory::Same if path.is_empty() => {}
-                FoundDirectory::Same => plan.monitor.add(Counter::KeptEntries, 1),
-                _ => plan.monitor.add(Counter::RestoredEntries, 1),
+                if !path.is_empty() {
+                    plan.count_kept(path);
+                }
+                plan.note_unset(path, unset);
             }
-            plan.note_unset(path, unset);
-        }
+            _ => plan.count_restored(path, unset),
+        },
         Err(error) => plan.lose(path, error),
     }
 }

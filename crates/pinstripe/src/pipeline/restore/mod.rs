@@ -52,7 +52,7 @@ use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, FetchedSpan, PackReader, RecordPlace, wrong_place};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
-use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::monitor::{Counter, EntryAct, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_io::beneath::shown;
 use pinstripe_member::entry::Entry;
@@ -256,6 +256,19 @@ impl RestorePlan<'_> {
 
     fn is_lost(&self, path: &[u8]) -> bool {
         lock(&self.lost).contains(path)
+    }
+
+    /// Counts an entry that is restored, and reports the metadata that the target does not keep.
+    fn count_restored(&self, path: &[u8], unset: Vec<Unset>) {
+        self.monitor.add(Counter::RestoredEntries, 1);
+        self.monitor.entry(EntryAct::Restored, || self.place(path));
+        self.note_unset(path, unset);
+    }
+
+    /// Counts an entry that the target has already.
+    fn count_kept(&self, path: &[u8]) {
+        self.monitor.add(Counter::KeptEntries, 1);
+        self.monitor.entry(EntryAct::Unchanged, || self.place(path));
     }
 
     fn note_unset(&self, path: &[u8], unset: Vec<Unset>) {

@@ -64,7 +64,7 @@ impl RestorePlan<'_> {
         abort: &Abort,
     ) {
         if existing.has_metadata(&target.meta) {
-            return self.monitor.add(Counter::KeptEntries, 1);
+            return self.count_kept(&target.path);
         }
         let changed = match self.linked.has_all_names(target.key, existing) {
             true => existing.apply_metadata(&target.meta),
@@ -78,10 +78,7 @@ impl RestorePlan<'_> {
 
     fn restored(&self, target: &Target, done: Result<Vec<Unset>>, abort: &Abort) {
         match done {
-            Ok(unset) => {
-                self.monitor.add(Counter::RestoredEntries, 1);
-                self.note_unset(&target.path, unset);
-            }
+            Ok(unset) => self.count_restored(&target.path, unset),
             Err(error) => self.fail(target, error, abort),
         }
     }
