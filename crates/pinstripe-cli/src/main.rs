@@ -28,6 +28,7 @@ mod aws;
 mod bucket_args;
 mod choice_args;
 mod cli;
+mod command_output;
 mod config;
 mod credential;
 mod escape;

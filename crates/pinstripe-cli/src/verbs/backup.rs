@@ -1,7 +1,7 @@
 //! `pinstripe backup`: backs up files and directories into the store as a new snapshot.
 
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,7 @@ use pinstripe_stripe::{Chunking, Codec, Credential};
 
 use super::{key, snapshots};
 use crate::args::{comment, past_time, tag};
+use crate::command_output::CommandOutput;
 use crate::config::BackupEntry;
 use crate::credential::{key_file_advice, own_key_file, remove_key_file, write_key_file};
 use crate::escape;
@@ -59,7 +60,8 @@ Examples:
   find /srv -newer /tmp/mark -type f -print0 | pinstripe backup --files-from - --from0
   pinstripe backup ~ --dry-run
   pinstripe backup --named documents
-  pg_dump mydb | pinstripe backup --stdin mydb.sql --tag db
+  pinstripe backup --stdin mydb.sql --stdin-from-command -- pg_dump mydb
+  zfs send pool@now | pinstripe backup --stdin pool.zfs --tag zfs
   PINSTRIPE_STORE=/mnt/a/store pinstripe backup /srv --json")]
 pub struct BackupArgs {
     /// Files and directories to back up
@@ -92,12 +94,20 @@ pub struct BackupArgs {
     ///
     /// --stdin is useful for database dumps. To restore the file, run 'pinstripe restore ID:/NAME
     /// --to-file FILE'. If standard input cannot be read to its end, no snapshot is created. pinstripe
-    /// does not detect that the program that writes to the pipe has failed; in a script, use 'set
-    /// -o pipefail' to detect it.
+    /// does not detect that the program that writes to the pipe has failed: use --stdin-from-command
+    /// instead of a pipe.
     #[arg(long, value_name = "NAME",
-          conflicts_with_all = ["paths", "files_from", "named", "dry_run", "exclude",
+          conflicts_with_all = ["files_from", "named", "dry_run", "exclude",
                                 "exclude_file", "exclude_caches", "exclude_if_present", "one_file_system"])]
     stdin: Option<OsString>,
+
+    /// Run the command given after -- instead of reading standard input, and back up its output
+    ///
+    /// If the command fails, that is, if its exit code is not 0, no snapshot is created. --stdin
+    /// gives the name of the file. The command is not passed to a shell, and its standard input is
+    /// empty.
+    #[arg(long, requires = "stdin")]
+    stdin_from_command: bool,
 
     /// Exclude entries that match this pattern; may be given more than once
     #[arg(long, value_name = "PATTERN")]
@@ -246,13 +256,7 @@ impl BackupArgs {
 
     /// Backs up standard input.
     fn stream(&self, run: &Run, name: &OsStr) -> Result<Ending> {
-        let input = std::io::stdin();
-        if input.is_terminal() {
-            return Err(Error::new(Kind::Usage, "standard input is a terminal").advice(
-                "use --stdin with a pipe or a file, for example: pg_dump mydb | pinstripe backup \
-                 --stdin mydb.sql",
-            ));
-        }
+        self.refuse_stream_paths()?;
         let store = self.store(run, &BackupEntry::default(), &[])?;
         rollback::warn(run, &store)?;
         let host = self.host.clone().map_or_else(system::host_name, OsString::into_vec);
@@ -263,7 +267,7 @@ impl BackupArgs {
             ..backup::BackupOptions::new(Vec::new(), &host, run.limits(&store))
         };
         let (name, owner) = (name.as_bytes().to_vec(), system::owner());
-        let content = Box::new(input.lock());
+        let content = self.content()?;
         let ticker = run.ticker(GAUGE);
         let stream = backup::Stream { name, content, owner };
         let snapshot = backup::run_stream(&store, stream, &options, &run.monitor)?;
@@ -276,6 +280,34 @@ impl BackupArgs {
         run.share(&store);
         run.screen.event(&snapshots::event(&snapshot))?;
         Ok(Ending::done(snapshots::facts(&snapshot)))
+    }
+
+    /// With a stream, the PATHs are a command, or there are none.
+    fn refuse_stream_paths(&self) -> Result<()> {
+        match (self.stdin_from_command, self.paths.as_slice()) {
+            (true, []) => Err(Error::new(Kind::Usage, "--stdin-from-command needs a command")
+                .advice("give the command after --, for example: -- pg_dump mydb")),
+            (false, [_, ..]) => {
+                Err(Error::new(Kind::Usage, "--stdin cannot be used together with PATHs").advice(
+                    "run two backups, or give a command with --stdin-from-command -- COMMAND",
+                ))
+            }
+            (false, []) if std::io::stdin().is_terminal() => {
+                Err(Error::new(Kind::Usage, "standard input is a terminal").advice(
+                    "use --stdin with a pipe or a file, or with --stdin-from-command -- COMMAND",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The content of the stream.
+    fn content(&self) -> Result<Box<dyn Read>> {
+        if !self.stdin_from_command {
+            return Ok(Box::new(std::io::stdin().lock()));
+        }
+        let words: Vec<_> = self.paths.iter().map(|it| it.clone().into_os_string()).collect();
+        Ok(Box::new(CommandOutput::start(&words)?))
     }
 
     /// Notes the patterns and tags of the command line that left nothing out.

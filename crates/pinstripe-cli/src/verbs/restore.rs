@@ -11,6 +11,7 @@ use pinstripe::{Exclude, Owners, PathFilter, Reuse, SnapshotName, preview, resto
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
+use pinstripe_member::entry::Entry;
 
 use super::restore_file::FileTarget;
 use super::snapshots;
@@ -252,7 +253,7 @@ impl RestoreArgs {
 }
 
 fn preview(run: &Run, store: &pinstripe::Store, options: &RestoreOptions<'_>) -> Result<Ending> {
-    let mut show = |act: Act, place: PathBuf, bytes: u64| {
+    let mut show = |act: Act, place: PathBuf, bytes: u64, _: Option<&Entry>| {
         let word = match act {
             Act::Make => "make",
             Act::Change => "change",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::stand::{Stand, assert_same_tree, noise};
+use crate::stand::{Stand, assert_same_tree, noise, ran};
 
 const CONFIG: &str = "default-store = 'main'
 [store.main]
@@ -125,6 +125,37 @@ fn standard_input_becomes_a_file() {
     stand.tell("backup --stdin a/b --store m0");
     stand.tell("backup src --stdin x --store m0");
     stand.assert("stdin");
+}
+
+#[test]
+fn the_output_of_a_command_becomes_a_file_if_the_command_succeeds() {
+    let stand = Stand::with_store();
+    let snapshots = || stand.run("snapshots --json --store m0").events_of("snapshot").len();
+    let backup = |command: &[&str]| {
+        let line = "backup --store m0 --stdin out.txt --stdin-from-command --";
+        ran(stand.command(line).args(command))
+    };
+    backup(&["sh", "-c", "echo one; echo two"]).ends(0, "a command");
+    let cat = stand.run("cat latest:/out.txt --store m0");
+    assert_eq!(cat.ends(0, "cat"), "one\ntwo\n");
+    for (command, code, text) in [
+        (&["sh", "-c", "echo lost; exit 3"][..], 1, "'sh' failed: exit status: 3"),
+        (&["sh", "-c", "echo lost; kill -9 $$"], 1, "signal: 9"),
+        (&["no-such-program"], 11, "cannot start the command"),
+        (&[], 2, "needs a command"),
+    ] {
+        let failed = backup(command);
+        assert_eq!(failed.code, code, "{command:?}: {}", failed.err);
+        assert!(failed.err.contains(text), "{command:?}: {}", failed.err);
+        assert_eq!(snapshots(), 1, "{command:?}");
+    }
+    let alone = stand.run("backup src --stdin-from-command --store m0");
+    assert_eq!(alone.code, 2, "{}", alone.err);
+    // A full store ends the command, which would never end by itself.
+    let line = "backup --store m0 --stdin x --fault op=append,error=ENOSPC --stdin-from-command";
+    let ended = stand.run(&format!("{line} -- cat /dev/urandom"));
+    assert_ne!(ended.code, 0, "{}", ended.err);
+    stand.run("gc --store m0").ends(0, "no session is left");
 }
 
 /// A source that is read no faster than the first member takes it: most of it still lies ahead when

@@ -55,6 +55,10 @@ pub struct Preview {
     pub remove: ActTally,
 }
 
+/// Gets the action for an entry, its path in the target, the bytes to write or remove, and the entry
+/// of the snapshot, if it has one.
+pub type Show<'a> = &'a mut dyn FnMut(Act, PathBuf, u64, Option<&Entry>) -> Result<()>;
+
 /// Compares the target with the snapshot, and passes every entry that a restore would change to
 /// `show`. The preview refuses what a restore would refuse, and reports what a restore could not
 /// restore as a loss in the ledger.
@@ -65,7 +69,7 @@ pub fn run(
     store: &Store,
     options: &RestoreOptions<'_>,
     monitor: &Monitor,
-    show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
+    show: Show<'_>,
 ) -> Result<(Snapshot, Preview)> {
     options.check()?;
     let named = select(store, options.snapshot, options.path, monitor)?;
@@ -106,7 +110,7 @@ fn make_all(
     selection: &Selection<'_>,
     monitor: &Monitor,
     preview: &mut Preview,
-    show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
+    show: Show<'_>,
 ) -> Result<()> {
     let mut tree = selection.entries(None)?;
     let mut linked = HashSet::new();
@@ -118,7 +122,7 @@ fn make_all(
         let is_first = !entry.is_hard_linked() || linked.insert((entry.device, entry.inode));
         let bytes = if is_first { data_of(&entry) } else { 0 };
         add(&mut preview.make, bytes);
-        show(Act::Make, selection.options.to.join(shown(path)), bytes)?;
+        show(Act::Make, selection.options.to.join(shown(path)), bytes, Some(&entry))?;
     }
     Ok(())
 }
@@ -128,14 +132,14 @@ fn remove(
     plan: &RestorePlan<'_>,
     selection: &Selection<'_>,
     preview: &mut Preview,
-    show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
+    show: Show<'_>,
 ) -> Result<RemovedCount> {
     let mut shown = Ok(());
     let mut tell = |path: &[u8], removed: RemovedCount| {
         preview.remove.entries += removed.entries;
         preview.remove.bytes += removed.bytes;
         if shown.is_ok() {
-            shown = show(Act::Remove, plan.place(path), removed.bytes);
+            shown = show(Act::Remove, plan.place(path), removed.bytes, None);
         }
     };
     let (mut tree, sources) = (selection.entries(Some(plan.sink))?, &selection.snapshot.sources);
@@ -148,7 +152,7 @@ fn look(
     plan: &RestorePlan<'_>,
     reader: &mut ChosenReader<'_>,
     preview: &mut Preview,
-    show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
+    show: Show<'_>,
 ) -> Result<()> {
     let mut firsts = HashMap::new();
     while let Some(entry) = next(reader, plan.monitor) {
@@ -170,7 +174,7 @@ fn look(
             }
         }
         if act != Act::Keep {
-            show(act, plan.place(&path), bytes)?;
+            show(act, plan.place(&path), bytes, Some(&entry))?;
         }
     }
     Ok(())

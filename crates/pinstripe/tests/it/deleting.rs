@@ -14,6 +14,7 @@ use pinstripe::restore::{Delete, RestoreOptions, run};
 use pinstripe::{RemovedCount, Reuse, Rules, TreeSink, backup, preview};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::entry::Entry;
 use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};
 
 use pinstripe_sim::{Ledger, Site, limits};
@@ -46,7 +47,7 @@ fn both(site: &Site, path: &Path, to: &Path, delete: Option<Delete>) -> Both {
     let (dry, real, mut rows) = (Ledger::new(), Ledger::new(), Vec::new());
     let options = RestoreOptions { path: path.as_os_str().as_bytes(), to, ..options(delete) };
     let before = look(to);
-    let mut show = |act, place: PathBuf, _| {
+    let mut show = |act, place: PathBuf, _, _: Option<&Entry>| {
         rows.push((act, place.strip_prefix(to).unwrap_or(&place).to_owned()));
         Ok(())
     };
@@ -380,7 +381,7 @@ fn a_symlink_above_what_was_backed_up_is_not_replaced() {
         let to = Path::new("/");
         let options = RestoreOptions { path: &path, to, full_paths: true, ..options(None) };
         let ledger = Ledger::new();
-        let dry = preview::run(&site.store(), &options, &ledger.monitor, &mut |_, _, _| Ok(()));
+        let dry = preview::run(&site.store(), &options, &ledger.monitor, &mut |_, _, _, _| Ok(()));
         let real = run(&site.store(), &options, &ledger.monitor);
         assert_eq!((kind(&dry), kind(&real)), (Some(Kind::Refused), Some(Kind::Refused)));
         assert_eq!(look(&source), before);

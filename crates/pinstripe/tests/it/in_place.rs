@@ -48,7 +48,7 @@ fn preview(site: &Site, to: &Path, manner: &Manner) -> (Preview, Vec<(Act, Strin
     let options = RestoreOptions { path, to, ..manner.clone() };
     let mut seen = Vec::new();
     let (_, found) =
-        preview::run(&site.store(), &options, &ledger.monitor, &mut |act, place, bytes| {
+        preview::run(&site.store(), &options, &ledger.monitor, &mut |act, place, bytes, _| {
             let below = place.strip_prefix(to).unwrap_or(&place).to_string_lossy().into_owned();
             seen.push((act, below, bytes));
             Ok(())

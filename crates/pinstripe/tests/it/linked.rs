@@ -23,7 +23,7 @@ fn in_place(site: &Site, path: &Path, to: &Path, reuse: Reuse, filter: PathFilte
     let options = RestoreOptions { reuse: Some(reuse), filter, ..plain };
     let (dry, real) = (Ledger::new(), Ledger::new());
     let before = (look(to), stamps(to));
-    let found = preview::run(&site.store(), &options, &dry.monitor, &mut |_, _, _| Ok(()));
+    let found = preview::run(&site.store(), &options, &dry.monitor, &mut |_, _, _, _| Ok(()));
     let (_, Preview { make, change, keep, .. }) = found.unwrap();
     assert_eq!((look(to), stamps(to)), before, "a dry run changes nothing");
     run(&site.store(), &options, &real.monitor).unwrap();

@@ -291,7 +291,7 @@ impl Actor<'_> {
             Verb::Preview => {
                 let to = self.world.site.target();
                 let options = restore::RestoreOptions::new(&name, bytes, &to, limits());
-                preview::run(store, &options, monitor, &mut |_, _, _| Ok(())).map(drop)?;
+                preview::run(store, &options, monitor, &mut |_, _, _, _| Ok(())).map(drop)?;
             }
             Verb::Survey => {
                 let options = options_of(&self.world.sources.path(self.target.source));
