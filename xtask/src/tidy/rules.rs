@@ -448,7 +448,7 @@ pub const ROOMS: &[Rooms] = &[
             &["aws"],
             &["args"],
             &["bucket_args"],
-            &["credential", "journal", "message", "rules", "signals"],
+            &["command_output", "credential", "journal", "message", "rules", "signals"],
             &[
                 "config",
                 "escape",

@@ -57,7 +57,7 @@ pub struct Preview {
 
 /// Gets the action for an entry, its path in the target, the bytes to write or remove, and the entry
 /// of the snapshot, if it has one.
-pub type Show<'a> = &'a mut dyn FnMut(Act, PathBuf, u64, Option<&Entry>) -> Result<()>;
+pub(crate) type ShowAct<'a> = &'a mut dyn FnMut(Act, PathBuf, u64, Option<&Entry>) -> Result<()>;
 
 /// Compares the target with the snapshot, and passes every entry that a restore would change to
 /// `show`. The preview refuses what a restore would refuse, and reports what a restore could not
@@ -69,7 +69,7 @@ pub fn run(
     store: &Store,
     options: &RestoreOptions<'_>,
     monitor: &Monitor,
-    show: Show<'_>,
+    show: ShowAct<'_>,
 ) -> Result<(Snapshot, Preview)> {
     options.check()?;
     let named = select(store, options.snapshot, options.path, monitor)?;
@@ -110,7 +110,7 @@ fn make_all(
     selection: &Selection<'_>,
     monitor: &Monitor,
     preview: &mut Preview,
-    show: Show<'_>,
+    show: ShowAct<'_>,
 ) -> Result<()> {
     let mut tree = selection.entries(None)?;
     let mut linked = HashSet::new();
@@ -132,7 +132,7 @@ fn remove(
     plan: &RestorePlan<'_>,
     selection: &Selection<'_>,
     preview: &mut Preview,
-    show: Show<'_>,
+    show: ShowAct<'_>,
 ) -> Result<RemovedCount> {
     let mut shown = Ok(());
     let mut tell = |path: &[u8], removed: RemovedCount| {
@@ -152,7 +152,7 @@ fn look(
     plan: &RestorePlan<'_>,
     reader: &mut ChosenReader<'_>,
     preview: &mut Preview,
-    show: Show<'_>,
+    show: ShowAct<'_>,
 ) -> Result<()> {
     let mut firsts = HashMap::new();
     while let Some(entry) = next(reader, plan.monitor) {
