@@ -28,11 +28,11 @@ const MEMBER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// The option of verbs that can search the snapshots of all hosts.
 #[derive(clap::Args)]
 pub struct AllHosts {
-    /// 'latest' means the latest snapshot of all hosts; for a store behind a server, search the
-    /// snapshots of all hosts in the server's shared catalog
+    /// Include the snapshots of all hosts; 'latest' then means the latest of all of them
     ///
-    /// If the server has no shared catalog, the catalog file of this host is used, which has the
-    /// snapshots that the token of this host may see. A token that may not see other hosts is
+    /// For a store behind a server, the shared catalog of the server is searched. If the server has
+    /// none, the catalog file of this host is searched; this file has only the snapshots that the
+    /// token of this host may see. A token that may not see other hosts is
     /// refused by a shared catalog (exit code 22).
     #[arg(long)]
     pub all_hosts: bool,

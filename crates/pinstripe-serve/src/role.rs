@@ -41,7 +41,9 @@ impl FromStr for TokenRole {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let found = ROLES.iter().find(|(_, name)| *name == text).map(|(role, _)| *role);
+        // `append+restore` is accepted, too.
+        let wanted = text.replace('+', "-");
+        let found = ROLES.iter().find(|(_, name)| *name == wanted).map(|(role, _)| *role);
         found.ok_or_else(|| {
             Error::new(Kind::Usage, format!("'{text}' is not a role"))
                 .expected(ROLES.map(|(_, name)| name).join(", "), text)

@@ -39,7 +39,7 @@ Examples:
   pinstripe token rotate web1
   pinstripe token revoke web1")]
 pub struct TokenArgs {
-    /// The directory of the server's state, if it is not the default of the store
+    /// The directory of the server's state, as given to 'serve --state'
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     state: Option<PathBuf>,
 

@@ -104,7 +104,7 @@ impl Frame {
         w.raw(&tag).raw(&self.sum);
         let sum = checksum(&out);
         out.extend_from_slice(&sum[..SUM_BYTES]);
-        out.try_into().expect("the fields add up to a head")
+        out.try_into().expect("the fields fill the header")
     }
 
     /// Reads a frame head back.

@@ -8,6 +8,7 @@ use super::super::carried::inherit_tombstones;
 use super::super::mender::{lay, open_slot, salvage};
 use super::super::repair::{Unmended, anew};
 use super::add::assign_slot;
+use super::plan::{Move, SetPlacement};
 use super::{Moved, carry, finish_retiring, remove, survey};
 use crate::ops::init::refuse_disk;
 use crate::pipeline::limits::Limits;
@@ -112,9 +113,18 @@ fn rebuild(
 ) -> Result<Vec<Unmended>> {
     let indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let spreads = survey(store)?;
+    // A backup that does not know the new member may still write to the old one. The new member
+    // gets this slot, not another one that the backup has not written yet.
+    let is_late = |set: &&SetPlacement| !set.holders.contains_key(&new);
+    let late = spreads.iter().filter(is_late).filter_map(|set| {
+        let bytes = *set.holders.get(&old)?;
+        Some(Move { name: set.name, from: old, to: new, bytes })
+    });
+    let late: Vec<_> = late.collect();
+    replaced.moved += carry::moves(store, claim, &late, limits, monitor)?;
     let short: Vec<_> = spreads
         .iter()
-        .filter(|spread| !spread.holders.contains_key(&new))
+        .filter(|spread| !spread.holders.contains_key(&new) && !spread.holders.contains_key(&old))
         .map(|spread| (spread.name, spread.holders.values().copied().max().unwrap_or(0)))
         .collect();
     let bytes: u64 = short.iter().map(|(_, bytes)| bytes).sum();

@@ -794,3 +794,19 @@ fn a_backup_reads_its_own_packs_from_a_member_that_joined() {
     let scenes = vec![scene(Trouble::Stale { member: 0, at: 64 }, &acts)];
     holds(9758102, shape(4, 1, true), scenes);
 }
+
+/// A backup wrote to a member after `member replace` had emptied it. The new member got a slot that
+/// the backup had not written yet, and the slot of the old member was lost with it.
+#[test]
+fn what_a_backup_writes_to_a_replaced_member_goes_to_its_successor() {
+    let acts = [
+        act(Verb::ReplaceLiving, 11373412596438219353, 0),
+        act(Verb::Resume, 6020756111382895460, 0),
+    ];
+    let dies = Trouble::Dies { member: 7 };
+    let scenes = vec![
+        scene(Trouble::Nothing, &acts),
+        scene(dies, &[act(Verb::ReplaceDead, 12179250374900175133, 0)]),
+    ];
+    holds(9951114, shape(3, 1, true), scenes);
+}
