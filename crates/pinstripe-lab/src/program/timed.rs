@@ -33,7 +33,7 @@ const READ_BYTES: usize = 64 << 10;
 /// The most reads after the end of the command. A process that it left behind could write forever.
 const READS_AFTER_END: usize = 32;
 /// The memory that a child process may use before it becomes another program, in addition to the
-/// anonymous memory of this process.
+/// resident memory of this process.
 const FORK_BYTES: u64 = 1 << 20;
 /// The unit in which the kernel counts blocks in `struct rusage`.
 const BLOCK_BYTES: u64 = 512;
@@ -116,7 +116,7 @@ pub(crate) fn run(
     unsafe {
         command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
     }
-    let memory_floor_bytes = anonymous_bytes() + FORK_BYTES;
+    let memory_floor_bytes = resident_bytes() + FORK_BYTES;
     let began = Instant::now();
     let mut child = command.spawn().map_err(failed)?;
     let is_hashed = *output == Output::Pipe { is_hashed: true };
@@ -270,11 +270,11 @@ fn read_counters(pid: u32) -> Option<Counters> {
     })
 }
 
-/// The anonymous memory of this process, which a child process shares until it becomes another
-/// program.
-fn anonymous_bytes() -> u64 {
+/// The resident memory of this process. A child process shares a part of it until it becomes
+/// another program, and the kernel counts this part as memory of the child.
+fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|it| it.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
@@ -348,9 +348,9 @@ mod tests {
 
     #[test]
     fn the_memory_of_the_largest_process_is_known_if_it_is_larger_than_ours() {
-        let big = ran("head -c 64M /dev/zero | tail -c 64M", &Output::Null);
+        let big = ran("head -c 200M /dev/zero | tail -c 200M", &Output::Null);
         let found = big.usage.memory_bytes.unwrap();
-        assert!((64 << 20..1 << 30).contains(&found), "{found}");
+        assert!((200 << 20..2 << 30).contains(&found), "{found}");
         let small = ran("true", &Output::Null);
         assert!(small.usage.memory_bytes.is_none_or(|it| it > small.usage.memory_floor_bytes));
     }
