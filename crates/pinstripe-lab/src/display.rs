@@ -7,6 +7,11 @@ pub fn figure(value: f64) -> String {
     match value.abs() {
         100.0.. => format!("{value:.0}"),
         10.0.. => format!("{value:.1}"),
+        // Times of short commands, in seconds, need their digits.
+        0.0001..0.001 => format!("{value:.6}"),
+        0.001..0.01 => format!("{value:.5}"),
+        0.01..0.1 => format!("{value:.4}"),
+        0.1..1.0 => format!("{value:.3}"),
         _ => format!("{value:.2}"),
     }
 }
@@ -27,6 +32,21 @@ pub fn duration(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_values_keep_three_digits() {
+        for (value, text) in [
+            (123.4, "123"),
+            (12.34, "12.3"),
+            (1.0, "1.00"),
+            (0.5, "0.500"),
+            (0.01234, "0.0123"),
+            (-0.001234, "-0.00123"),
+            (0.0, "0.00"),
+        ] {
+            assert_eq!(figure(value), text);
+        }
+    }
 
     #[test]
     fn times_are_short() {

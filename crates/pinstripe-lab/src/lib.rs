@@ -63,9 +63,10 @@ pub use arrays::{
     making as array_options, noise as array_noise, run as run_array_load, start as start_array,
 };
 pub use cases::{
-    ALL as CASES, Case, CaseOption, OtherWalker, Setting, ValueForm, Values,
+    ALL as CASES, Case, CaseOption, KnobCommand, OtherWalker, Setting, ValueForm, Values,
     again as command_again, alone as command_alone, command_line, extent_of, find as find_case,
     leftovers, refuse_plan_without_room, remove_leftover, tables as case_tables, walk_beside,
+    with_knob_commands,
 };
 pub use catalog::{
     MEMBERS as CATALOG_MEMBERS, NODES as CATALOG_NODES, ROWS as CATALOG_ROWS,

@@ -89,6 +89,13 @@ impl Table {
         Table { title: title.to_owned(), note: note.into(), columns, rows }
     }
 
+    /// Adds to the title what distinguishes the table from others of the same title.
+    #[must_use]
+    pub(crate) fn with_subtitle(mut self, text: &str) -> Table {
+        self.title = format!("{}, {text}", self.title);
+        self
+    }
+
     /// Adds a row.
     ///
     /// # Panics

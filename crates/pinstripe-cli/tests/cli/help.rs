@@ -53,6 +53,7 @@ fn help_says_what_there_is() {
         "lab run dedup",
         "lab run walk",
         "lab run catalog",
+        "lab run command",
         "lab compare",
         "lab history",
         "lab import",

@@ -34,6 +34,7 @@ mod kill;
 mod knobs;
 mod lab;
 mod lab_agents;
+mod lab_command;
 mod lab_fs;
 mod member;
 mod messages;

@@ -49,6 +49,8 @@ fn by_name(_: &Parameter) -> Option<Vec<Given>> {
 /// Options of every case that determine how long and how often to measure; the command line repeats
 /// them as they were typed.
 const EFFORT: [&str; 4] = ["--runs", "--time", "--warm-up", "--patience"];
+/// The option that sets something before a run, and puts it back afterwards: it has two values.
+const KNOB_COMMAND: &str = "--knob-command";
 /// The flag that makes disturbed runs count.
 const ACCEPT_NOISE: &str = "--accept-noise";
 /// Options that determine which machines measure, and where on them; the command line repeats them
@@ -97,7 +99,7 @@ fn line(results: &Results, case: &'static Case, own: &[Given]) -> Option<Vec<Str
             let shared = results.parameters.iter().filter(|it| it.name == option.name);
             values.extend(shared.map(|it| &it.value));
         }
-        if option.form != ValueForm::Paths {
+        if !option.form.is_repeated() {
             values.truncate(1);
         }
         let needed = values.into_iter().filter(|it| is_needed(option, it));
@@ -132,17 +134,27 @@ fn in_words(
     let read: Vec<(&str, &str)> = given.iter().map(|(name, it)| (*name, it.as_str())).collect();
     Values::read(case.options, &read).ok()?;
     let mut words: Vec<String> = ["pinstripe", "lab", "run", case.name].map(str::to_owned).into();
+    let mut operands = Vec::new();
     for (name, value) in places.iter().chain(given) {
+        let option = case.options.iter().find(|it| it.name == *name);
+        if option.is_some_and(|it| it.form == ValueForm::Operands) {
+            operands.push(value.clone());
+            continue;
+        }
         words.push(format!("--{name}"));
-        match case.options.iter().find(|it| it.name == *name).map(|it| it.form) {
-            Some(ValueForm::Flag) => {}
-            Some(ValueForm::Size) => {
+        match option.map(|it| (it, it.form)) {
+            Some((_, ValueForm::Flag)) => {}
+            Some((_, ValueForm::Size)) => {
                 words.push(parse_size(value).map_or(value.clone(), shared::typed))
+            }
+            Some((option, ValueForm::Words)) => {
+                words.extend(option.typed_words(value).into_iter().map(str::to_owned));
             }
             _ => words.push(value.clone()),
         }
     }
     words.extend(typed(&results.command, &EFFORT));
+    words.extend(typed(&results.command, &[KNOB_COMMAND]));
     // If disturbed runs were accepted afterwards, they are accepted here as well.
     if results.accepts_noise() || results.command.iter().any(|it| it == ACCEPT_NOISE) {
         words.push(ACCEPT_NOISE.to_owned());
@@ -154,17 +166,21 @@ fn in_words(
         }
     }
     words.extend(["--seed".to_owned(), results.seed.to_string()]);
+    // Without this word, such an operand would be read as an option.
+    words.extend(operands.iter().any(|it| it.starts_with('-')).then(|| "--".to_owned()));
+    words.extend(operands);
     Some(words)
 }
 
 /// The words that were typed for these options, which every case has.
 fn typed(command: &[String], options: &[&str]) -> Vec<String> {
     let mut kept = Vec::new();
-    for (at, word) in command.iter().enumerate() {
+    for (at, word) in command.iter().enumerate().take_while(|(_, word)| *word != "--") {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         if options.contains(&name) {
+            let count = if name == KNOB_COMMAND { 2 } else { usize::from(value.is_empty()) };
             kept.push(word.clone());
-            kept.extend(command.get(at + 1).filter(|_| value.is_empty()).cloned());
+            kept.extend(command.iter().skip(at + 1).take(count).cloned());
         }
     }
     kept
@@ -250,13 +266,24 @@ mod tests {
     fn read(words: &[String]) -> (&'static Case, Setting, Values) {
         let case = find(&words[3]).unwrap();
         let mut setting = Setting::default();
+        let mut joined = Vec::new();
         let mut given: Vec<(&str, &str)> = Vec::new();
         let mut words = words[4..].iter();
+        let operand = case.options.iter().find(|it| it.form == ValueForm::Operands);
         while let Some(word) = words.next() {
-            let name = word.strip_prefix("--").unwrap();
+            let Some(name) = word.strip_prefix("--").filter(|it| !it.is_empty()) else {
+                given.extend(operand.filter(|_| word != "--").map(|it| (it.name, word.as_str())));
+                continue;
+            };
             let option = case.options.iter().find(|it| it.name == name);
             if option.is_some_and(|it| it.form == ValueForm::Flag) {
                 given.push((name, ""));
+                continue;
+            }
+            if let Some(option) = option.filter(|it| it.form == ValueForm::Words) {
+                let all: Vec<&str> =
+                    words.by_ref().take(option.word_count()).map(String::as_str).collect();
+                joined.push((name, option.joined(&all).unwrap()));
                 continue;
             }
             let value = words.next().unwrap();
@@ -266,6 +293,7 @@ mod tests {
                 _ => given.push((name, value)),
             }
         }
+        given.extend(joined.iter().map(|(name, value)| (*name, value.as_str())));
         (case, setting, Values::read(case.options, &given).unwrap())
     }
 
@@ -311,6 +339,22 @@ mod tests {
             "catalog" => &[("rows", "3700"), ("writers", "1,2")],
             "quick" => &[("total-size", "4M"), ("run-time", "0.01")],
             "dedup" => &[("seen-memory", "1M")],
+            "command" => &[
+                ("command", "true {n}"),
+                ("command", "sh -c 'exit {m}' {n}"),
+                ("command", "-x"),
+                ("command-name", "a {n}"),
+                ("command-name", "b"),
+                ("command-name", "c"),
+                ("prepare", "echo {n} {m}"),
+                ("prepare", "true"),
+                ("prepare", ":"),
+                ("setup", "true"),
+                ("parameter-scan", "n 1 3"),
+                ("parameter-step-size", "2"),
+                ("parameter-list", "m 0,1 2"),
+                ("reference", "b"),
+            ],
             "fs" => &[
                 ("file-systems", "ext4"),
                 ("candidates", "ext4 -b 1024 mount=noatime"),

@@ -7,6 +7,7 @@
 
 mod again;
 mod catalog;
+mod command;
 mod dedup;
 mod device;
 mod disk;
@@ -14,6 +15,7 @@ mod fileio;
 mod fs;
 mod grid;
 mod iozone;
+mod knob_command;
 mod leftovers;
 mod opmix;
 mod options;
@@ -42,6 +44,7 @@ use crate::table::Table;
 
 pub use again::{Again, Elsewhere, Given, again, alone, command_line};
 pub(crate) use grid::quantile_text;
+pub use knob_command::{KnobCommand, with_knob_commands};
 pub use leftovers::{extent_of, leftovers, remove_leftover};
 pub use options::{CaseOption, ValueForm, Values};
 pub use shared::refuse_plan_without_room;
@@ -95,6 +98,7 @@ pub static ALL: &[&Case] = &[
     &dedup::CASE,
     &walk::CASE,
     &catalog::CASE,
+    &command::CASE,
     &quick::CASE,
 ];
 
@@ -110,8 +114,23 @@ pub(crate) fn shown_value(case: &str, parameter: &Parameter) -> String {
 }
 
 /// Returns the tables of the case that the results belong to; empty for an unknown case.
+///
+/// With knob commands, there are tables without a setting, and tables for each setting, because
+/// the case cannot tell the variants apart.
 pub fn tables(results: &Results) -> Vec<Table> {
-    find(&results.case).map_or_else(|_| Vec::new(), |case| (case.tables)(results))
+    let Ok(case) = find(&results.case) else { return Vec::new() };
+    let settings = knob_command::settings(&results.variants);
+    if settings.is_empty() {
+        return (case.tables)(results);
+    }
+    let with = |setting: &String| {
+        let mut part = results.clone();
+        part.variants.retain(|it| knob_command::setting(it) == Some(setting));
+        let tables = (case.tables)(&part);
+        let title = knob_command::title(setting);
+        tables.into_iter().map(move |it| it.with_subtitle(&title)).collect::<Vec<_>>()
+    };
+    settings.iter().flat_map(with).collect()
 }
 
 /// For a case that needs only the table of its variants.
@@ -150,6 +169,11 @@ mod tests {
     use crate::result::{Parameter, Results, Variant};
     use crate::run::{Effort, Live, Origin, VariantNo, measure};
 
+    /// One run of each variant, without waiting.
+    pub fn effort() -> Effort {
+        Effort { warm_up: 0, patience: Duration::ZERO, budget: Duration::ZERO, ..Effort::default() }
+    }
+
     /// One run of each variant of a case in a directory.
     pub fn measured(case: &'static Case, dir: &Path, given: &[(&str, &str)]) -> Results {
         let setting = Setting { dirs: vec![dir.to_path_buf()], device: None, seed: 7 };
@@ -160,12 +184,7 @@ mod tests {
     pub fn measured_in(case: &Case, setting: &Setting, given: &[(&str, &str)]) -> Results {
         let values = Values::read(case.options, given).unwrap();
         let mut plan = (case.plan)(setting, &values).unwrap();
-        let effort = Effort {
-            warm_up: 0,
-            patience: Duration::ZERO,
-            budget: Duration::ZERO,
-            ..Effort::default()
-        };
+        let effort = effort();
         let origin = Origin { case: case.name.to_owned(), ..Origin::default() };
         let live = Arc::new(Live::new(Arc::default()));
         measure(plan.as_mut(), &effort, &origin, &live, &mut |_| Ok(())).unwrap()
@@ -207,7 +226,9 @@ mod tests {
             names.sort_unstable();
             names.dedup();
             assert_eq!(names.len(), case.options.len(), "{}: an option stands twice", case.name);
-            let values = Values::read(case.options, &[]).unwrap();
+            // This case has nothing to measure by default.
+            let needed = if case.name == "command" { &[("command", "true")][..] } else { &[] };
+            let values = Values::read(case.options, needed).unwrap();
             let setting = Setting { dirs: vec![std::env::temp_dir()], device: None, seed: 1 };
             let plan = (case.plan)(&setting, &values).unwrap();
             // Every option is shown as a parameter, unless it only says what is left out.

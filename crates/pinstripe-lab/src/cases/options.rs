@@ -50,9 +50,55 @@ pub enum ValueForm {
     Paths,
     /// A text that the case parses.
     Text,
+    /// Several texts: the option may be given several times, and each time adds one text.
+    Texts,
+    /// As many words as the placeholder has; the option may be given several times. The value is
+    /// the words with a space between them, so only the last word may contain a space.
+    Words,
+    /// Several texts that are given without the name of the option.
+    Operands,
+}
+
+impl ValueForm {
+    /// Whether each time that the option is given adds a value, instead of replacing the last one.
+    pub fn is_repeated(self) -> bool {
+        matches!(self, ValueForm::Paths | ValueForm::Texts | ValueForm::Words | ValueForm::Operands)
+    }
 }
 
 impl CaseOption {
+    /// The number of words of each value.
+    pub fn word_count(&self) -> usize {
+        match self.form {
+            ValueForm::Flag => 0,
+            ValueForm::Words => self.value.split(' ').count(),
+            _ => 1,
+        }
+    }
+
+    /// Splits a value into the words that are typed.
+    pub(crate) fn typed_words<'a>(&self, value: &'a str) -> Vec<&'a str> {
+        match self.form {
+            ValueForm::Words => value.splitn(self.word_count(), ' ').collect(),
+            _ => vec![value],
+        }
+    }
+
+    /// Joins the words of a value as they were typed.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] if a word other than the last one is empty or contains a space.
+    pub fn joined(&self, words: &[&str]) -> Result<String> {
+        let (_, first) = words.split_last().unwrap_or((&"", &[]));
+        match first.iter().find(|it| it.is_empty() || it.contains(' ')) {
+            None => Ok(words.join(" ")),
+            Some(word) => {
+                let what = format!("'{word}' is not a valid value of --{}", self.name);
+                Err(Error::new(Kind::Usage, what).advice(format!("--{} {}", self.name, self.value)))
+            }
+        }
+    }
+
     /// Checks a value against its form.
     ///
     /// # Errors
@@ -66,7 +112,16 @@ impl CaseOption {
             Err(error.advice(wanted))
         };
         match self.form {
-            ValueForm::Flag | ValueForm::Path | ValueForm::Paths | ValueForm::Text => Ok(()),
+            ValueForm::Flag
+            | ValueForm::Path
+            | ValueForm::Paths
+            | ValueForm::Text
+            | ValueForm::Texts
+            | ValueForm::Operands => Ok(()),
+            ValueForm::Words => match self.typed_words(text).len() == self.word_count() {
+                true => Ok(()),
+                false => refuse(format!("--{} {}", self.name, self.value)),
+            },
             ValueForm::Size => parse_size(text).map(drop),
             ValueForm::Count => match text.parse::<u64>() {
                 Ok(1..) => Ok(()),
@@ -115,10 +170,7 @@ impl Values {
                 found.extend(option.default);
             }
             // The last value replaces earlier ones, unless the option adds a value each time.
-            let first = match option.form {
-                ValueForm::Paths => 0,
-                _ => found.len().saturating_sub(1),
-            };
+            let first = if option.form.is_repeated() { 0 } else { found.len().saturating_sub(1) };
             let mut kept = Vec::new();
             for value in &found[first..] {
                 option.check(value)?;
@@ -229,7 +281,24 @@ mod tests {
         option("tree", ValueForm::Path, None),
         option("trees", ValueForm::Paths, None),
         option("fast", ValueForm::Flag, None),
+        option("note", ValueForm::Texts, None),
+        CaseOption { value: "NAME VALUES", ..option("list", ValueForm::Words, None) },
     ];
+
+    #[test]
+    fn values_that_are_added_are_all_kept_and_words_are_split_again() {
+        let given = [("note", "a b"), ("list", "n 1 2"), ("note", ""), ("list", "m x")];
+        let values = Values::read(OPTIONS, &given).unwrap();
+        assert_eq!(values.texts("note"), ["a b", ""]);
+        assert_eq!(values.texts("list"), ["n 1 2", "m x"]);
+        let list = OPTIONS.last().unwrap();
+        assert_eq!(list.typed_words("n 1 2"), ["n", "1 2"]);
+        assert_eq!(list.joined(&["n", "1 2"]).unwrap(), "n 1 2");
+        for bad in [["n n", "1"], ["", "1"]] {
+            assert_eq!(list.joined(&bad).unwrap_err().kind(), Kind::Usage, "{bad:?}");
+        }
+        assert!(Values::read(OPTIONS, &[("list", "n")]).is_err());
+    }
 
     #[test]
     fn a_path_means_the_same_from_another_directory() {

@@ -7,9 +7,9 @@ use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, ValueHint};
 use pinstripe_base::error::Result;
 use pinstripe_lab::{
-    Assignment, CASES, Case, CaseOption, Consent, Coordinator, CoordinatorOptions, Effort, Origin,
-    OutputFormat, Plan, Results, Runner, Setting, Token, ValueForm, Values, VariantSpec, find_case,
-    refuse_plan_without_room,
+    Assignment, CASES, Case, CaseOption, Consent, Coordinator, CoordinatorOptions, Effort,
+    KnobCommand, Origin, OutputFormat, Plan, Results, Runner, Setting, Token, ValueForm, Values,
+    VariantSpec, find_case, refuse_plan_without_room, with_knob_commands,
 };
 use serde_json::json;
 
@@ -92,6 +92,17 @@ struct SharedOptions {
     /// every value and verdict that depends on a disturbed run has a label.
     #[arg(long)]
     accept_noise: bool,
+
+    /// Measure every variant also with a setting of the system: a shell runs BEFORE before each run
+    /// and AFTER after it
+    ///
+    /// The variants with and without the setting take turns, and are compared with each other. May
+    /// be given more than once: each setting is compared with no setting. AFTER is also run if
+    /// BEFORE or the run fails, and after an interrupt. If BEFORE or AFTER fails, the measurement
+    /// stops. AFTER is killed if it does not end within ten minutes. Neither of them is timed.
+    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, action = ArgAction::Append,
+          conflicts_with = "agents")]
+    knob_command: Vec<String>,
 
     /// Seed of all random choices [default: a new seed for each execution]
     ///
@@ -182,7 +193,12 @@ fn of_case(case: &'static Case) -> Command {
 }
 
 fn of_option(option: &'static CaseOption) -> Arg {
-    let arg = Arg::new(option.name).long(option.name).help(option.about);
+    let arg = Arg::new(option.name).help(option.about);
+    let arg = match option.form {
+        // Without it there is nothing to measure.
+        ValueForm::Operands => arg.required(true).num_args(1..),
+        _ => arg.long(option.name),
+    };
     let arg = match option.form {
         ValueForm::Path | ValueForm::Paths => arg.value_hint(ValueHint::AnyPath),
         _ => arg,
@@ -196,19 +212,43 @@ fn of_option(option: &'static CaseOption) -> Arg {
         ValueForm::OneOf(words) => {
             ValueParser::from(PossibleValuesParser::new(words.iter().copied()))
         }
+        // The words are checked together.
+        ValueForm::Words => ValueParser::string(),
         _ => ValueParser::from(move |text: &str| {
             option.check(text).map(|()| text.to_owned()).map_err(one_line)
         }),
     };
-    let arg = arg.value_name(option.value).hide_possible_values(true).value_parser(parser);
     let arg = match option.form {
-        ValueForm::Paths => arg.action(ArgAction::Append),
-        _ => arg,
+        ValueForm::Words => {
+            // A number of a scan may be negative.
+            let arg = arg.value_names(option.value.split(' ')).num_args(option.word_count());
+            arg.allow_negative_numbers(true)
+        }
+        _ => arg.value_name(option.value),
     };
+    let arg = arg.hide_possible_values(true).value_parser(parser);
+    let arg = if option.form.is_repeated() { arg.action(ArgAction::Append) } else { arg };
     match option.default {
         Some(default) => arg.default_value(default),
         None => arg,
     }
+}
+
+/// The values of an option whose values have several words.
+fn joined_words(
+    option: &CaseOption,
+    matches: &ArgMatches,
+) -> std::result::Result<Vec<String>, clap::Error> {
+    let given = matches.get_occurrences::<String>(option.name).into_iter().flatten();
+    let joined = given.map(|words| {
+        let words: Vec<&str> = words.map(String::as_str).collect();
+        option.joined(&words)
+    });
+    let refused = |error| {
+        let text = format!("{}\n", one_line(error));
+        clap::Error::raw(clap::error::ErrorKind::ValueValidation, text)
+    };
+    joined.collect::<Result<_>>().map_err(refused)
 }
 
 impl FromArgMatches for LabRunArgs {
@@ -222,6 +262,7 @@ impl FromArgMatches for LabRunArgs {
                 ValueForm::Flag => {
                     matches.get_flag(option.name).then(String::new).into_iter().collect()
                 }
+                ValueForm::Words => joined_words(option, matches)?,
                 _ => matches.get_many(option.name).into_iter().flatten().cloned().collect(),
             };
             given.extend(values.into_iter().map(|value| (option.name, value)));
@@ -272,7 +313,8 @@ impl LabRunArgs {
         let dirs = if self.shared.device.is_some() { Vec::new() } else { self.dirs()? };
         let device = self.shared.device.as_deref().map(carry::own_name);
         let setting = Setting { dirs, device: device.clone(), seed: origin.seed };
-        let mut plan = (self.case.plan)(&setting, &values)?;
+        let plan = (self.case.plan)(&setting, &values)?;
+        let mut plan = with_knob_commands(plan, self.knob_commands())?;
         refuse_plan_without_room(plan.as_ref())?;
         if self.shared.dry_run {
             return self.rehearse(run, plan.as_ref(), device.as_deref());
@@ -319,6 +361,13 @@ impl LabRunArgs {
         let place = self.place()?;
         let results = carry::carry_out_by(run, &mut cluster, &self.effort(), origin, &place)?;
         self.end(run, &results, &place)
+    }
+
+    /// The pairs of commands of --knob-command.
+    fn knob_commands(&self) -> Vec<KnobCommand> {
+        let pairs = self.shared.knob_command.chunks_exact(2);
+        let knob = |it: &[String]| KnobCommand { before: it[0].clone(), after: it[1].clone() };
+        pairs.map(knob).collect()
     }
 
     /// The file in which the results are kept.
