@@ -11,6 +11,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 #[derive(Debug, Clone)]
 pub struct PathPattern {
     components: Vec<Component>,
+    /// The bytes with which a path without its leading slash must begin.
+    begin: Vec<u8>,
     directories_only: bool,
     ignores_case: bool,
 }
@@ -63,7 +65,7 @@ impl PathPattern {
             |name: &[u8]| Component::Name(name.iter().map(|&b| PatternToken::Byte(b)).collect());
         let names = place.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
         let components = names.map(name).collect();
-        PathPattern { components, directories_only: false, ignores_case: false }
+        PathPattern { components, begin: Vec::new(), directories_only: false, ignores_case: false }
     }
 
     /// Parses a pattern; `noun` is what messages call it.
@@ -127,7 +129,8 @@ impl PathPattern {
                 None => break,
             }
         }
-        Ok(PathPattern { components, directories_only, ignores_case: false })
+        let begin = literal_begin(&components);
+        Ok(PathPattern { components, begin, directories_only, ignores_case: false })
     }
 
     /// The same pattern for paths that [`fold_case`] has changed: it matches letters of both cases.
@@ -138,6 +141,7 @@ impl PathPattern {
                 *tokens = fold_tokens(tokens);
             }
         }
+        self.begin = literal_begin(&self.components);
         self.ignores_case = true;
         self
     }
@@ -190,7 +194,8 @@ impl PathPattern {
             let split = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
             return self.admits_name(&path[split..]);
         }
-        components_match(&self.components, path.strip_prefix(b"/").unwrap_or(path))
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        path.starts_with(&self.begin) && components_match(&self.components, path)
     }
 }
 
@@ -207,6 +212,23 @@ pub fn fold_case(path: &[u8]) -> Cow<'_, [u8]> {
         Err(_) => name.to_ascii_lowercase(),
     });
     Cow::Owned(names.collect::<Vec<_>>().join(&b'/'))
+}
+
+/// Returns the bytes with which each path that matches begins: those of the first components that
+/// have no wildcard.
+fn literal_begin(components: &[Component]) -> Vec<u8> {
+    let mut begin = Vec::new();
+    for (at, component) in components.iter().enumerate() {
+        let Component::Name(tokens) = component else { break };
+        if at > 0 {
+            begin.push(b'/');
+        }
+        for token in tokens {
+            let PatternToken::Byte(byte) = token else { return begin };
+            begin.push(*byte);
+        }
+    }
+    begin
 }
 
 /// Matches from the end, greedily, and backtracks only to the last `**` met, because backtracking to
@@ -418,7 +440,7 @@ const CLASSES: &[(&[u8], Class)] = &[
     (b"xdigit", &[(b'0', b'9'), (b'A', b'F'), (b'a', b'f')]),
 ];
 
-/// Parses a class such as `[:alpha:]` whose `[` was already read. A text that is no class is left:
+/// Parses a class such as `[:alpha:]` whose `[` was already read. Any other text is left:
 /// its bytes are members of the set.
 fn parse_class(rest: &mut &[u8]) -> Result<Option<Class>, &'static str> {
     let Some(text) = rest.strip_prefix(b":") else { return Ok(None) };

@@ -36,7 +36,7 @@ pub struct FileLimits {
 
 /// Why a regular file exceeds a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Excess {
+pub(super) enum Excess {
     /// It has more bytes.
     Larger,
     /// It was modified earlier.
@@ -56,7 +56,7 @@ pub(super) struct Verdict {
 
 impl Verdict {
     /// Whether the path is left out, whatever it is.
-    pub fn excludes_all(self) -> bool {
+    pub(crate) fn excludes_all(self) -> bool {
         self.excludes_directory && self.excludes_other
     }
 

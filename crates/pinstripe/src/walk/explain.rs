@@ -109,7 +109,7 @@ pub fn explain(
 /// Why only the way to named paths is taken in a directory, and where this began.
 type Bar = (Reason, Vec<u8>);
 
-/// What is decided about one entry, and the directory to enter next, or why it is not entered.
+/// The decision about one entry, and the directory to enter next, or why it is not entered.
 struct StepFound {
     found: Explanation,
     below: Result<(Directory, Option<Bar>), Bar>,

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::rules::{Deciders, Rule, RuleOrigin, RuleSet, WrittenRule, path_of, pattern_lines};
 use super::tagged::{checked_name, open_file, read_up_to};
 
-/// A longer ignore file is another file by mistake.
+/// A longer file was probably not meant as an ignore file.
 const FILE_MAX_BYTES: usize = 1 << 20;
 
 /// A name of ignore files.
@@ -111,7 +111,7 @@ impl IgnoreRules {
     }
 
     /// These rules, and those of the directories above, in order of precedence.
-    pub fn and_above(first: Option<&IgnoreRules>) -> impl Iterator<Item = &IgnoreRules> {
+    pub(crate) fn and_above(first: Option<&IgnoreRules>) -> impl Iterator<Item = &IgnoreRules> {
         std::iter::successors(first, |rules| rules.above.as_deref())
     }
 

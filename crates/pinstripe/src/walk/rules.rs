@@ -17,7 +17,7 @@ use pinstripe_base::error::Result;
 use pinstripe_member::{NameHint, PathPattern, PatternPlace, fold_case};
 
 /// Up to this number of rules, each rule is tried.
-const TRIED_MAX: usize = 8;
+const TRIED_MAX: usize = 2;
 
 /// Where a rule was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -304,9 +304,9 @@ fn slot_of_begin(name: &[u8]) -> u8 {
     first.wrapping_mul(31).wrapping_add(*second)
 }
 
-/// Returns the rules in a file with their line numbers, counted from 1: empty lines and lines that
-/// begin with `#` are no rules, and neither a UTF-8 mark at the beginning, CR at the end of a line
-/// nor spaces there belong to one, unless a backslash is before the space.
+/// Returns the rules in a file with their line numbers, counted from 1, without empty lines and
+/// lines that begin with `#`. A byte order mark at the beginning, CR at the end of a line and spaces
+/// there are left out, unless a backslash is before the space.
 pub fn pattern_lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let lines = text.split(|&byte| byte == b'\n').enumerate();
