@@ -19,6 +19,7 @@ mod clocks;
 mod content;
 mod daily;
 mod descriptors;
+mod excludes;
 mod fakevmcore;
 mod faults;
 mod figures;
