@@ -1,4 +1,4 @@
-//! Lists from files: paths for `--files-from`, patterns for `--exclude-file`.
+//! Lists from files: paths for `--files-from`, patterns for `--exclude-file` and others.
 //!
 //! A list is read as bytes, because file names are bytes. Nothing is ignored silently: an invalid
 //! line is an error that names the list and the line.
@@ -8,8 +8,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use pinstripe::Exclude;
+use pinstripe::{Exclude, RuleOrigin, WrittenRule, pattern_lines};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// A longer list is an error: the path is probably a device, or another file by mistake.
@@ -52,32 +53,30 @@ pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// Fails when the list cannot be read or a pattern is invalid.
-pub fn patterns(list: &Path) -> Result<Vec<Vec<u8>>> {
-    let bytes = read_file(list)?;
+pub fn patterns(list: &Path) -> Result<Vec<WrittenRule>> {
+    let (bytes, file) = (read_file(list)?, Arc::from(list));
     let mut patterns = Vec::new();
-    for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        let line = without_spaces(line.strip_suffix(b"\r").unwrap_or(line));
-        if line.is_empty() || line.starts_with(b"#") {
-            continue;
+    for (line, text) in pattern_lines(&bytes) {
+        let origin = RuleOrigin::List(Arc::clone(&file), line);
+        let rule = WrittenRule { text: text.to_vec(), ignores_case: false, origin };
+        if let Err(error) = Exclude::of_rules([rule.clone()]) {
+            return Err(error.at(rule.origin.to_string()));
         }
-        if let Err(error) = Exclude::new([line]) {
-            let place = format!("{}:{}", list.display(), number + 1);
-            return Err(error.at(Path::new(&place)));
-        }
-        patterns.push(line.to_vec());
+        patterns.push(rule);
     }
     Ok(patterns)
 }
 
-fn without_spaces(mut line: &[u8]) -> &[u8] {
-    while let Some(shorter) = line.strip_suffix(b" ") {
-        let backslashes = shorter.iter().rev().take_while(|&&byte| byte == b'\\').count();
-        if backslashes % 2 == 1 {
-            break;
-        }
-        line = shorter;
+/// Like [`patterns`], for a list that must not be empty.
+///
+/// # Errors
+/// Fails as [`patterns`] does, or when the list has no pattern.
+pub fn some_patterns(list: &Path) -> Result<Vec<WrittenRule>> {
+    let patterns = patterns(list)?;
+    match patterns.is_empty() {
+        true => Err(Error::new(Kind::Usage, "the list contains no pattern").at(list)),
+        false => Ok(patterns),
     }
-    line
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
@@ -129,7 +128,8 @@ mod tests {
     fn patterns_may_have_remarks_and_a_bad_one_is_placed() {
         let good = list(b"# caches\n\n*.o\r\n\\#odd\n*.tmp  \n   \na\\  \n");
         let read = patterns(good.path()).unwrap();
-        assert_eq!(read, [&b"*.o"[..], b"\\#odd", b"*.tmp", b"a\\ "]);
+        let texts: Vec<_> = read.iter().map(|rule| &rule.text[..]).collect();
+        assert_eq!(texts, [&b"*.o"[..], b"\\#odd", b"*.tmp", b"a\\ "]);
         let bad = list(b"*.o\n[a\n");
         let error = patterns(bad.path()).unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);

@@ -8,6 +8,7 @@
 //!   knobs                     completes the command line by measured settings
 //!   cli                       the parser's root
 //!   verbs                     one file or directory for each, and the table of them
+//!   exclude_args              the options that exclude entries, and their order
 //!   run                       what every verb works with; its own floors stand in run/mod.rs
 //!   config                    the config file
 //!   args                      the options of every verb, and the types of options
@@ -33,6 +34,7 @@ mod config;
 mod credential;
 mod escape;
 mod event;
+mod exclude_args;
 mod exit;
 mod jobs;
 mod journal;

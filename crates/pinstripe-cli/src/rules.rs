@@ -104,6 +104,13 @@ pub struct TimeSpan {
     seconds: u64,
 }
 
+impl TimeSpan {
+    /// The length in seconds.
+    pub fn seconds(&self) -> u64 {
+        self.seconds
+    }
+}
+
 impl FromStr for TimeSpan {
     type Err = String;
 

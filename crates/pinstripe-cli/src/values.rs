@@ -29,6 +29,12 @@ impl fmt::Display for Size {
     }
 }
 
+impl serde::Serialize for Size {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 /// Reads a size.
 pub fn size(text: &str) -> Result<Size, String> {
     parse_size(text).map(Size).map_err(one_line)

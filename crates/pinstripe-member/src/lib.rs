@@ -36,9 +36,9 @@ mod conformance;
 
 pub use catalog::{
     AnswerRow, CatalogAnswer, CatalogQuestion, CatalogSize, Change, ChangeSink, Facts,
-    FoundVersion, Glob, Holder, PathPattern, Query, SORTED_MAX, SharedCatalog, SharedHead,
-    SnapshotSeries, SnapshotSync, Version, encode_names, history_of, join_path, kind_and_mode,
-    scan_names, sort_found, split_path,
+    FoundVersion, Glob, Holder, NameHint, PathPattern, PatternPlace, Query, SORTED_MAX,
+    SharedCatalog, SharedHead, SnapshotSeries, SnapshotSync, Version, encode_names, fold_case,
+    history_of, join_path, kind_and_mode, scan_names, sort_found, split_path,
 };
 #[cfg(any(test, feature = "conformance"))]
 pub use conformance::run as check_conformance;

@@ -55,4 +55,7 @@ pub use store::{
     Claim, MemberSlot, OpenOptions, OtherHalf, Store, UnlockLimits, checkpoints, forgotten, index,
     read_small, sessions,
 };
-pub use walk::{DirectoryTag, Exclude, WalkItem, WalkOptions, Walker, recommended_threads};
+pub use walk::{
+    DirectoryTag, Exclude, Explanation, FileLimits, IgnoreFile, Reason, RuleOrigin, WalkItem,
+    WalkOptions, Walker, WrittenRule, pattern_lines, recommended_threads,
+};

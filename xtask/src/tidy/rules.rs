@@ -442,7 +442,7 @@ pub const ROOMS: &[Rooms] = &[
             &["knobs", "other_tools"],
             &["cli"],
             &["verbs"],
-            &["choice_args"],
+            &["choice_args", "exclude_args"],
             &["run"],
             &["config"],
             &["aws"],

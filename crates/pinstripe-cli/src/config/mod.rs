@@ -25,6 +25,7 @@ pub use self::serve::{AlarmEntry, JobEntry, ServeEntry};
 use crate::args::Common;
 use crate::credential::CredentialArgs;
 use crate::rules::{Rules, TimeSpan};
+use crate::values::{Size, size};
 use crate::xdg;
 
 /// The environment variable that names a config file.
@@ -96,14 +97,26 @@ pub struct BackupEntry {
     /// Patterns of files to exclude.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
+    /// Such patterns that match letters of both cases.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub iexclude: Vec<String>,
     /// Files with patterns of files to exclude.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude_file: Vec<PathBuf>,
+    /// Names of files with rules for their directories.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignore_file: Vec<String>,
     /// Exclude the content of cache directories.
     pub exclude_caches: bool,
     /// Exclude the content of directories with such an entry.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude_if_present: Vec<String>,
+    /// Exclude larger files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exclude_larger_than: Option<Size>,
+    /// Exclude files that were modified longer ago.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exclude_older_than: Option<TimeSpan>,
     /// Do not enter other file systems.
     pub one_file_system: bool,
     /// Tags of the snapshots.
@@ -347,9 +360,13 @@ fn backup_entry(mut table: Table<'_>) -> Result<BackupEntry> {
         store: table.string("store")?,
         paths: table.paths("paths")?,
         exclude: table.patterns("exclude")?,
+        iexclude: table.patterns("iexclude")?,
         exclude_file: table.paths("exclude-file")?,
+        ignore_file: table.strings("ignore-file")?,
         exclude_caches: table.flag("exclude-caches")?,
         exclude_if_present: table.strings("exclude-if-present")?,
+        exclude_larger_than: larger_than(&mut table)?,
+        exclude_older_than: span(&mut table, "exclude-older-than")?,
         one_file_system: table.flag("one-file-system")?,
         tags: table.strings("tags")?,
         host: table.string("host")?,
@@ -365,11 +382,23 @@ fn backup_entry(mut table: Table<'_>) -> Result<BackupEntry> {
         pinstripe::DirectoryTag::parse(tag.as_bytes())
             .map_err(|error| table.error("exclude-if-present", error.what()))?;
     }
-    if let Err(error) = pinstripe::Exclude::new(&entry.exclude) {
-        return Err(table.error("exclude", error.what()));
+    for name in &entry.ignore_file {
+        pinstripe::IgnoreFile::parse(name.as_bytes())
+            .map_err(|error| table.error("ignore-file", error.what()))?;
+    }
+    for (key, patterns) in [("exclude", &entry.exclude), ("iexclude", &entry.iexclude)] {
+        if let Err(error) = pinstripe::Exclude::new(patterns) {
+            return Err(table.error(key, error.what()));
+        }
     }
     table.finish()?;
     Ok(entry)
+}
+
+fn larger_than(table: &mut Table<'_>) -> Result<Option<Size>> {
+    const KEY: &str = "exclude-larger-than";
+    let Some(text) = table.string(KEY)? else { return Ok(None) };
+    size(&text).map(Some).map_err(|what| table.error(KEY, what))
 }
 
 fn retention(mut table: Table<'_>) -> Result<Rules> {

@@ -151,9 +151,10 @@ impl<'a> Table<'a> {
         let texts = self.strings(key)?;
         let at = self.place(key);
         let pattern = |text: String| {
-            let Some(below) = text.strip_prefix("~/") else { return Ok(text) };
+            let (sign, positive) = text.strip_prefix('!').map_or(("", &*text), |it| ("!", it));
+            let Some(below) = positive.strip_prefix("~/") else { return Ok(text) };
             let home = self.home(key, at)?.to_string_lossy();
-            Ok(format!("{}/{below}", literal(home.trim_end_matches('/'))))
+            Ok(format!("{sign}{}/{below}", literal(home.trim_end_matches('/'))))
         };
         texts.into_iter().map(pattern).collect()
     }

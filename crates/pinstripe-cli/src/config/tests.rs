@@ -29,7 +29,8 @@ fn the_documented_example_says_what_it_says() {
     assert_eq!(config.retention.group_by, Some("host,paths".parse().unwrap()));
     // Every key that is known stands in the example, so none is left undocumented.
     let keys = "default-store member password-file password-command key-file store paths exclude \
-                exclude-file exclude-caches exclude-if-present one-file-system tags host keep-last \
+                exclude-file iexclude ignore-file exclude-larger-than exclude-older-than \
+                exclude-caches exclude-if-present one-file-system tags host keep-last \
                 keep-hourly keep-daily keep-weekly keep-monthly keep-yearly keep-within keep-tag \
                 keep-within-hourly keep-within-daily keep-within-weekly keep-within-monthly \
                 keep-within-yearly group-by endpoint currency put get list delete gb-out gb-month";
@@ -114,6 +115,10 @@ fn what_makes_no_sense_is_refused() {
         ("[backup.a]\npaths=[]", "needs the key 'paths'"),
         ("[backup.a]\npaths=['/a']\ntags=['a b']", "one word"),
         ("[backup.a]\npaths=['/a']\nexclude=['[x']", "exclude pattern"),
+        ("[backup.a]\npaths=['/a']\niexclude=['[x']", "exclude pattern"),
+        ("[backup.a]\npaths=['/a']\nignore-file=['a/b']", "not the name of a file"),
+        ("[backup.a]\npaths=['/a']\nexclude-larger-than='big'", "not a size"),
+        ("[backup.a]\npaths=['/a']\nexclude-older-than='old'", "not a time span"),
         ("[retention]\nkeep-last=1\nkeep-within='3'", "c.toml:3: '3' is not a time span"),
         ("[retention]\nkeep-tag=['a b']", "one word"),
         ("[retention]\n\nkeep-within-daily='3'", "c.toml:3: '3' is not a time span"),

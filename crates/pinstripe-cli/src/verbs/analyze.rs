@@ -70,7 +70,7 @@ impl AnalyzeArgs {
         });
         let survey = analyze::run(options, &run.monitor)?;
         drop(ticker);
-        note_unmet(run, &exclude, &self.exclude);
+        note_unmet(run, &exclude);
         run.screen.say(&format!(
             "analyzed {} with {} of data",
             pinstripe_base::units::counted(survey.by_content.items, "file", "files"),

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::{DirectoryTag, Exclude, Store, backup, init};
+use pinstripe::{Exclude, Limits, RuleOrigin, Store, backup, init};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{StoreId, random};
@@ -15,13 +15,14 @@ use pinstripe_base::units::{format_count, format_size};
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::{Chunking, Codec, Credential};
 
-use super::{key, snapshots};
+use super::{explain, key, snapshots};
 use crate::args::{comment, past_time, tag};
 use crate::command_output::CommandOutput;
 use crate::config::BackupEntry;
 use crate::credential::{key_file_advice, own_key_file, remove_key_file, write_key_file};
 use crate::escape;
 use crate::event::Event;
+use crate::exclude_args::{ExcludeArgs, Ordered};
 use crate::lists;
 use crate::message::counted;
 use crate::run::place;
@@ -48,6 +49,8 @@ Patterns of --exclude follow the rules of .gitignore, and are matched against ab
   '/home/*/tmp'    a path from the root
   'target/debug'   the end of any path
   '**'             any number of directories
+  '!keep.o'        includes what an earlier pattern excludes
+The complete grammar is in doc/patterns.md.
 
 Sizes are shown in KiB, MiB and GiB (powers of 1024); MB/s means millions of bytes per second.
 
@@ -57,6 +60,8 @@ Examples:
   pinstripe backup / --one-file-system --exclude '/var/cache/*' --exclude '*.tmp'
   pinstripe backup ~ --exclude-if-present .nobackup
   pinstripe backup ~ --exclude-caches --exclude-file ~/.backup-ignore --tag daily
+  pinstripe backup ~ --ignore-file .gitignore --exclude '*.o' --exclude '!/home/me/keep.o'
+  pinstripe backup ~ --exclude-larger-than 4G --explain ~/disk.img
   find /srv -newer /tmp/mark -type f -print0 | pinstripe backup --files-from - --from0
   pinstripe backup ~ --dry-run
   pinstripe backup --named documents
@@ -98,7 +103,9 @@ pub struct BackupArgs {
     /// instead of a pipe.
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["files_from", "named", "dry_run", "exclude",
-                                "exclude_file", "exclude_caches", "exclude_if_present", "one_file_system"])]
+                                "iexclude", "exclude_file", "ignore_file", "exclude_caches",
+                                "exclude_if_present", "exclude_larger_than",
+                                "exclude_older_than", "one_file_system", "explain"])]
     stdin: Option<OsString>,
 
     /// Run the command given after -- instead of reading standard input, and back up its output
@@ -109,31 +116,8 @@ pub struct BackupArgs {
     #[arg(long, requires = "stdin")]
     stdin_from_command: bool,
 
-    /// Exclude entries that match this pattern; may be given more than once
-    #[arg(long, value_name = "PATTERN")]
-    exclude: Vec<OsString>,
-
-    /// Exclude entries that match a pattern in this file, which has one pattern per line
-    ///
-    /// Empty lines of the file, and lines that begin with #, are ignored.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    exclude_file: Vec<PathBuf>,
-
-    /// Exclude the content of directories that contain a file CACHEDIR.TAG
-    ///
-    /// The file CACHEDIR.TAG must begin with the signature that bford.info/cachedir specifies. An
-    /// excluded directory itself and its CACHEDIR.TAG are still backed up. The content of a PATH is
-    /// always backed up, even if PATH contains a CACHEDIR.TAG.
-    #[arg(long)]
-    exclude_caches: bool,
-
-    /// Exclude the content of directories that contain an entry NAME, which, with HEADER, is a file
-    /// that begins with these bytes; may be given more than once
-    ///
-    /// As with --exclude-caches, the directory itself and its entry NAME are still backed up, and so
-    /// is the content of a PATH.
-    #[arg(long, value_name = "NAME[:HEADER]")]
-    exclude_if_present: Vec<OsString>,
+    #[command(flatten)]
+    excludes: Ordered<ExcludeArgs>,
 
     /// Do not enter other file systems that are mounted below a PATH
     ///
@@ -177,6 +161,12 @@ pub struct BackupArgs {
     /// created
     #[arg(long, short = 'n')]
     dry_run: bool,
+
+    /// Only show whether a backup with these options would save this path, and which rule decides;
+    /// nothing is backed up, and no store is opened
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath,
+          conflicts_with = "dry_run")]
+    explain: Option<PathBuf>,
 }
 
 /// The largest number of requests that a backup sends to a bucket, not counting requests for packs.
@@ -207,11 +197,21 @@ impl BackupArgs {
             Some(name) => run.config()?.backup(name)?.clone(),
             None => BackupEntry::default(),
         };
-        let exclude = self.exclude(&named)?;
+        let exclude = self.excludes.with(&named)?;
         let mut paths = self.paths.clone();
         paths.extend_from_slice(&named.paths);
         for list in &self.files_from {
             paths.extend(lists::paths(list, self.from0)?);
+        }
+        let one_file_system = self.one_file_system || named.one_file_system;
+        if let Some(path) = &self.explain {
+            let limits = Limits::new(1, 1, run.common.memory.0);
+            let options = backup::BackupOptions {
+                exclude,
+                one_file_system,
+                ..backup::BackupOptions::new(paths, b"", limits)
+            };
+            return explain::run(run, &options, path);
         }
         let store = self.store(run, &named, &paths)?;
         let host = self.host.clone().or(named.host.map(OsString::from));
@@ -219,7 +219,7 @@ impl BackupArgs {
         let options = backup::BackupOptions {
             paths_are_a_list: !self.files_from.is_empty(),
             exclude: exclude.clone(),
-            one_file_system: self.one_file_system || named.one_file_system,
+            one_file_system,
             tags: self.tags.iter().chain(&named.tags).cloned().collect(),
             comment: self.comment.clone().unwrap_or_default(),
             time: self.time,
@@ -310,36 +310,26 @@ impl BackupArgs {
         Ok(Box::new(CommandOutput::start(&words)?))
     }
 
-    /// Notes the patterns and tags of the command line that left nothing out.
+    /// Notes the patterns, tags and ignore files of the command line that left nothing out.
     fn note_unmet(&self, run: &Run, exclude: &Exclude) {
-        note_unmet(run, exclude, &self.exclude);
+        note_unmet(run, exclude);
+        let shown = |name: &[u8]| escape::path(Path::new(OsStr::from_bytes(name)));
         for tag in exclude.tags().filter(|tag| !tag.is_met()) {
             let name = tag.name().to_bytes();
             let names_it =
                 |it: &OsString| it.as_bytes().split(|&byte| byte == b':').next() == Some(name);
-            if self.exclude_if_present.iter().any(names_it) {
-                let shown = escape::path(Path::new(OsStr::from_bytes(name)));
+            if self.excludes.exclude_if_present.iter().any(names_it) {
+                let shown = shown(name);
                 run.monitor.note(&format!("no directory matches --exclude-if-present {shown}"));
             }
         }
-    }
-
-    fn exclude(&self, named: &BackupEntry) -> Result<Exclude> {
-        let given = self.exclude.iter().map(|it| it.as_bytes().to_vec());
-        let written = named.exclude.iter().map(|it| it.as_bytes().to_vec());
-        let mut patterns: Vec<_> = given.chain(written).collect();
-        for list in self.exclude_file.iter().chain(&named.exclude_file) {
-            patterns.extend(lists::patterns(list)?);
+        for file in exclude.ignore_files().filter(|file| !file.is_met()) {
+            let name = file.name().to_bytes();
+            if self.excludes.ignore_file.iter().any(|it| it.as_bytes() == name) {
+                let shown = shown(name);
+                run.monitor.note(&format!("no directory has a file of --ignore-file {shown}"));
+            }
         }
-        let mut exclude = Exclude::new(patterns)?;
-        if self.exclude_caches || named.exclude_caches {
-            exclude = exclude.with_tag(DirectoryTag::of_caches());
-        }
-        let given = self.exclude_if_present.iter().map(|it| it.as_bytes());
-        for tag in given.chain(named.exclude_if_present.iter().map(|it| it.as_bytes())) {
-            exclude = exclude.with_tag(DirectoryTag::parse(tag)?);
-        }
-        Ok(exclude)
     }
 
     /// The store to back up into: the named one, or else the default store, which is created if it
@@ -377,14 +367,14 @@ impl BackupArgs {
     }
 }
 
-/// Notes the patterns of the command line that left nothing out. Those of files and of the config
+/// Notes the patterns of the command line that matched nothing. Those of files and of the config
 /// file may be meant for other hosts.
-pub(super) fn note_unmet(run: &Run, exclude: &Exclude, given: &[OsString]) {
-    for pattern in
-        exclude.unmet().into_iter().filter(|it| given.iter().any(|by| by.as_bytes() == *it))
-    {
-        let shown = escape::path(Path::new(OsStr::from_bytes(pattern)));
-        run.monitor.note(&format!("no path matches --exclude {shown}"));
+pub(super) fn note_unmet(run: &Run, exclude: &Exclude) {
+    for rule in exclude.unmet() {
+        if let RuleOrigin::Option(option) = rule.origin {
+            let shown = escape::path(Path::new(OsStr::from_bytes(&rule.text)));
+            run.monitor.note(&format!("no path matches {option} {shown}"));
+        }
     }
 }
 

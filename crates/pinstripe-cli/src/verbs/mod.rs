@@ -12,6 +12,7 @@ mod config;
 mod connect;
 mod diff;
 mod dump;
+mod explain;
 mod fakevmcore;
 mod find;
 mod forget;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use pinstripe::preview::{Act, ActTally};
 use pinstripe::restore::{Delete, RestoreOptions};
-use pinstripe::{Exclude, Owners, PathFilter, Reuse, SnapshotName, preview, restore};
+use pinstripe::{Owners, PathFilter, Reuse, SnapshotName, preview, restore};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
@@ -18,6 +18,7 @@ use super::snapshots;
 use crate::choice_args::HostChoiceArgs;
 use crate::escape;
 use crate::event::Event;
+use crate::exclude_args::{FilterArgs, Ordered};
 use crate::message::counted;
 use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
@@ -48,7 +49,8 @@ Examples:
   pinstripe restore latest:/etc/fstab --to-file fstab.old
   pinstripe restore latest:/srv/www --in-place --delete --verify
   pinstripe restore latest:/home --to /mnt/home --owner-map 1000:anna --group-map 1000:users
-  pinstripe restore latest --to photos --include '*.jpg' --include '*.raw'")]
+  pinstripe restore latest --to photos --include '*.jpg' --include '*.raw'
+  pinstripe restore latest --to some --include-from paths.txt --exclude '*.tmp'")]
 pub struct RestoreArgs {
     /// The snapshot: 'latest', 'latest~N' (N before the latest) or the beginning of its id; with :PATH, only PATH and everything
     /// below it
@@ -64,7 +66,7 @@ pub struct RestoreArgs {
     ///
     /// The file appears when it is complete.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["to",
-          "in_place", "dry_run", "include", "exclude"])]
+          "in_place", "dry_run", "include", "include_from", "exclude", "exclude_from"])]
     to_file: Option<PathBuf>,
 
     /// After the restore, read all restored data again and compare it with the snapshot
@@ -105,15 +107,8 @@ pub struct RestoreArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Restore only entries that match this pattern, and everything below them; patterns are
-    /// written as for 'backup --exclude'; may be given more than once
-    #[arg(long, value_name = "PATTERN")]
-    include: Vec<OsString>,
-
-    /// Do not restore entries that match this pattern, or anything below them; may be given more
-    /// than once
-    #[arg(long, value_name = "PATTERN")]
-    exclude: Vec<OsString>,
+    #[command(flatten)]
+    filter: Ordered<FilterArgs>,
 
     /// Restore files of user FROM as files of user TO, also in access control lists; FROM and TO
     /// are numbers or user names of this system; may be given more than once
@@ -181,12 +176,6 @@ impl RestoreArgs {
     }
 
     fn options<'a>(&self, plain: RestoreOptions<'a>) -> Result<RestoreOptions<'a>> {
-        let read = |patterns: &[OsString]| -> Result<Option<Exclude>> {
-            if patterns.is_empty() {
-                return Ok(None);
-            }
-            Exclude::new(patterns.iter().map(|pattern| pattern.as_bytes())).map(Some)
-        };
         Ok(RestoreOptions {
             overwrite: self.overwrite,
             verify: self.verify,
@@ -200,7 +189,10 @@ impl RestoreArgs {
                 true => Delete::Whatever,
                 false => Delete::WithinReason,
             }),
-            filter: PathFilter { include: read(&self.include)?, exclude: read(&self.exclude)? },
+            filter: PathFilter {
+                include: self.filter.included()?,
+                exclude: self.filter.excluded()?,
+            },
             owners: Owners {
                 users: self.owner_map.clone(),
                 groups: self.group_map.clone(),

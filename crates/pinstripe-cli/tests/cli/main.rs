@@ -20,6 +20,7 @@ mod content;
 mod daily;
 mod descriptors;
 mod diff;
+mod excludes;
 mod fakevmcore;
 mod faults;
 mod figures;

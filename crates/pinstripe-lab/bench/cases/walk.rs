@@ -1,5 +1,5 @@
 //! The walker against what else walks trees: the lab's case on 200,000 files in 20,000 directories,
-//! cache warm, with two more walkers.
+//! cache warm, with two more walkers, and the walker itself with and without 200 exclude rules.
 
 use std::ffi::OsStr;
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use pinstripe::recommended_threads;
+use pinstripe::{Exclude, WalkOptions, Walker, recommended_threads};
 use pinstripe_base::error::{Error, Result as LabResult};
 use pinstripe_lab::{OtherWalker, Table, case_tables, walk_beside};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags};
@@ -24,7 +24,12 @@ pub const ABOUT: &str = "the walker against find, nftw, ignore: --work DIR";
 
 const DIRECTORIES: &str = "20000";
 const ROUNDS: usize = 5;
-const OTHERS: &[OtherWalker] = &[("ignore", 2, walk_ignore), ("bare system calls", 2, walk_bare)];
+const OTHERS: &[OtherWalker] = &[
+    ("ignore", 2, walk_ignore),
+    ("bare system calls", 2, walk_bare),
+    ("walker, 0 rules", 2, |tree| walk_ruled(tree, 0)),
+    ("walker, 200 rules", 2, |tree| walk_ruled(tree, 200)),
+];
 
 /// Measures all walkers in turn; each must see every entry.
 pub fn run(args: &[String]) -> Result<Vec<Table>> {
@@ -78,6 +83,29 @@ fn walk_bare(tree: &Path) -> LabResult<u64> {
     });
     walked.map_err(|error| Error::io("cannot be walked", tree, error))?;
     Ok(seen.into_inner())
+}
+
+/// The walker with this number of rules, which match no entry of the tree.
+fn walk_ruled(tree: &Path, rules: usize) -> LabResult<u64> {
+    let exclude = Exclude::new((0..rules).map(rule))?;
+    let options = WalkOptions { exclude, ..WalkOptions::default() };
+    let walker = Walker::new(tree, tree.as_os_str().as_bytes().to_vec(), options)?;
+    Ok(thread::scope(|scope| {
+        scope.spawn(|| walker.work());
+        walker.batches().map(|batch| batch.len() as u64).sum()
+    }))
+}
+
+/// One of the rules that people write: endings, names, directories, paths, temporary files.
+fn rule(number: usize) -> String {
+    match number % 10 {
+        0..4 => format!("*.x{number}"),
+        4 | 5 => format!("cache-{number}/"),
+        6 => format!("/home/*/.local/share/state-{number}/**"),
+        7 => format!("target/build-{number}"),
+        8 => format!("#tmp-{number}*"),
+        _ => format!("!keep-{number}.x"),
+    }
 }
 
 fn walk_ignore(tree: &Path) -> LabResult<u64> {

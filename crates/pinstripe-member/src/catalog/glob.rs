@@ -3,8 +3,8 @@
 //! A pattern does no I/O: the name alone excludes nearly everything, so that an index of names can
 //! be searched before any path is built.
 
-use super::pattern::PathPattern;
-use pinstripe_base::error::Result;
+use super::pattern::{PathPattern, PatternPlace};
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// A pattern for names and paths.
 #[derive(Debug, Clone)]
@@ -18,10 +18,17 @@ impl Glob {
     /// path, `src/*.c` for any end of a path, `build/` for directories only.
     ///
     /// # Errors
-    /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for a pattern that could
-    /// match nothing.
+    /// Fails with [`Kind::Usage`] for a pattern that could match nothing, or a negated one.
     pub fn new(text: &[u8]) -> Result<Self> {
-        let pattern = PathPattern::parse("pattern", text)?;
+        if text.starts_with(b"!") {
+            let shown = String::from_utf8_lossy(text);
+            let what = format!(
+                "pattern '{shown}' begins with !, and negated patterns are not supported here"
+            );
+            let advice = r"write \! for a name that begins with !";
+            return Err(Error::new(Kind::Usage, what).advice(advice));
+        }
+        let pattern = PathPattern::parse("pattern", text, PatternPlace::Option)?;
         Ok(Glob { pattern, text: text.to_vec() })
     }
 

@@ -19,7 +19,7 @@ mod shared;
 pub use glob::Glob;
 pub use history::{Version, history_of};
 pub use names::{encode as encode_names, scan as scan_names};
-pub use pattern::PathPattern;
+pub use pattern::{NameHint, PathPattern, PatternPlace, fold_case};
 pub use query::{FoundVersion, Holder, Query, SORTED_MAX, SnapshotSeries, sort_found};
 pub use rows::{Change, Facts, join as join_path, kind_and_mode, split as split_path};
 pub use shared::{

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
+use super::ignore::IgnoreRules;
 use super::stat::from_statx;
 use pinstripe_io::descriptors::patiently;
 use pinstripe_member::meta::Stat;
@@ -45,6 +46,8 @@ pub(super) struct Directory {
     pub was_named: bool,
     /// Whether only those names are examined in it that lead to a named path.
     pub is_passage: bool,
+    /// The rules of the ignore files in it and above it.
+    pub ignore: Option<Arc<IgnoreRules>>,
 }
 
 /// A descriptor that counts against the budget until it is dropped.
@@ -100,13 +103,15 @@ impl Directory {
     pub fn root(fd: OwnedFd, identity: (u64, u64), named: Range<usize>) -> Self {
         let kept = Some(KeptDescriptor { fd, _permit: None });
         let name = CString::default();
-        Directory { parent: None, name, identity, kept, named, was_named: true, is_passage: false }
+        let (parent, was_named, is_passage, ignore) = (None, true, false, None);
+        Directory { parent, name, identity, kept, named, was_named, is_passage, ignore }
     }
 
     /// Makes a directory that was listed in `parent` and is not open yet.
     pub fn below(parent: Arc<Directory>, name: CString, identity: (u64, u64)) -> Self {
         let (named, was_named, is_passage) = (0..0, false, false);
-        Directory { parent: Some(parent), name, identity, kept: None, named, was_named, is_passage }
+        let (ignore, parent, kept) = (parent.ignore.clone(), Some(parent), None);
+        Directory { parent, name, identity, kept, named, was_named, is_passage, ignore }
     }
 
     /// Opens this directory from the nearest open ancestor: for reading or, if it is a passage,

@@ -20,7 +20,7 @@
 //! a directory descriptor. An entry that cannot be read becomes [`Trouble`] at its position in the
 //! stream, and the walk continues. The walk limits the finished entries that wait for the consumer
 //! and the open descriptors, and keeps only the names of a directory in memory. The walk never
-//! reads content (except the tag file of a cache), writes or prints anything, or decides what an
+//! reads content (except tag files and ignore files), writes or prints anything, or decides what an
 //! unreadable entry means.
 
 #![allow(clippy::disallowed_methods, reason = "lists directories")]
@@ -28,8 +28,13 @@
 mod batch;
 mod directory;
 mod exclude;
+#[cfg(test)]
+mod exclude_tests;
+mod explain;
 mod frontier;
+mod ignore;
 mod named;
+mod rules;
 mod scan;
 mod stat;
 mod tagged;
@@ -48,13 +53,16 @@ use rustix::fs::CWD;
 use batch::{Entries, Run};
 pub use batch::{EntryBatch, WalkItem};
 use directory::{Directory, FdBudget, open_directory, read_stat};
-pub use exclude::Exclude;
+pub use exclude::{Exclude, FileLimits};
+pub use explain::{Explanation, Reason, explain};
 use frontier::{Frontier, Head, Key};
+pub use ignore::IgnoreFile;
 use named::Named;
 use pinstripe_base::error::{self, Error, Result};
 use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::descriptors;
 use pinstripe_member::meta::FileKind;
+pub use rules::{RuleOrigin, WrittenRule, pattern_lines};
 use scan::{Plan, Scanner, Step, Task};
 pub use tagged::DirectoryTag;
 

@@ -17,8 +17,9 @@ use rustix::io::Errno;
 
 use super::batch::{ENTRY_BYTES, Entries, Run};
 use super::directory::{Directory, FdBudget, Names, Refusal, read_stat};
-use super::exclude::{Exclude, Verdict};
+use super::exclude::Exclude;
 use super::frontier;
+use super::ignore::{IgnoreFault, IgnoreRules};
 use super::named::{Lead, Named};
 use pinstripe_base::error::{self, Error};
 use pinstripe_member::meta::{FileKind, Stat};
@@ -165,6 +166,7 @@ impl Scanner {
         }
         let tags: Vec<_> = self.tags(directory, fd, names).collect();
         if tags.is_empty() {
+            self.read_ignore_files(directory, fd, names);
             names.add_missing(&leading);
         } else {
             directory.is_passage = true;
@@ -184,6 +186,28 @@ impl Scanner {
         let tags = self.plan.exclude.tags().filter(|_| !directory.was_named);
         let found = tags.filter(move |tag| names.find(tag.name()).is_some() && tag.marks(at));
         found.map(|tag| tag.name().to_owned())
+    }
+
+    /// Reads the ignore files of a directory, which the path is set to.
+    fn read_ignore_files(&mut self, directory: &mut Directory, at: BorrowedFd<'_>, names: &Names) {
+        let plan = self.plan.clone();
+        for file in plan.exclude.ignore_files().filter(|it| names.find(it.name()).is_some()) {
+            let (above, mut faults) = (directory.ignore.take(), Vec::new());
+            directory.ignore =
+                IgnoreRules::read(file, at, &self.path, above, &mut |fault| faults.push(fault));
+            let directory_bytes = self.path.len();
+            self.path.push(b'/');
+            self.path.extend_from_slice(file.name().to_bytes());
+            for fault in faults {
+                match fault {
+                    IgnoreFault::System(errno) => {
+                        self.denied("cannot read the rules in this ignore file", errno);
+                    }
+                    IgnoreFault::Text(error) => self.trouble(error),
+                }
+            }
+            self.path.truncate(directory_bytes);
+        }
     }
 
     fn look_again(&mut self, listing: &Listing, range: Range<usize>) {
@@ -212,8 +236,8 @@ impl Scanner {
             self.path.push(b'/');
             self.path.extend_from_slice(name.to_bytes());
             let lead = self.plan.named.lead(&directory.named, &self.path);
-            let verdict = self.plan.exclude.judge(&self.path);
-            if verdict == Verdict::Exclude && lead.is_none() {
+            let verdict = self.plan.exclude.judge(&self.path, directory.ignore.as_deref());
+            if verdict.excludes_all() && lead.is_none() {
                 self.plan.exclude.note(&self.path, true);
                 continue;
             }
@@ -231,14 +255,12 @@ impl Scanner {
                 ));
                 continue;
             };
-            let is_excluded = match verdict {
-                Verdict::Include => false,
-                Verdict::ExcludeDirectory => stat.kind == FileKind::Directory,
-                Verdict::Exclude => true,
-            };
-            if is_excluded {
-                self.plan.exclude.note(&self.path, stat.kind == FileKind::Directory);
+            let is_directory = stat.kind == FileKind::Directory;
+            if verdict.is_met {
+                self.plan.exclude.note(&self.path, is_directory);
             }
+            let is_excluded =
+                verdict.excludes(is_directory) || self.plan.exclude.excess(&stat).is_some();
             if !is_excluded || !lead.is_none() {
                 let is_mount_point = seen.is_mount_point;
                 self.take(directory, name, stat, &lead, is_excluded, is_mount_point);
@@ -358,7 +380,7 @@ fn relative<'a>(plan: &Plan, path: &'a [u8]) -> &'a [u8] {
 }
 
 /// Returns a path for messages, which is `/` if the path is empty.
-fn place(path: &[u8]) -> &Path {
+pub(super) fn place(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(if path.is_empty() { b"/" } else { path }))
 }
 

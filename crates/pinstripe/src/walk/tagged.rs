@@ -6,11 +6,12 @@
 //! call.
 
 use std::ffi::{CStr, CString};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use rustix::fs::{FileType, Mode, OFlags, openat};
+use rustix::io::Errno;
 
 /// The exact bytes with which the tag file of a cache begins.
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
@@ -46,10 +47,7 @@ impl DirectoryTag {
             Error::new(Kind::Usage, format!("'{shown}' is not the name of a file, or NAME:HEADER"))
                 .advice("give a name without slashes, for example .nobackup")
         };
-        if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') {
-            return Err(wrong());
-        }
-        let name = CString::new(name).map_err(|_| wrong())?;
+        let name = checked_name(name).ok_or_else(wrong)?;
         Ok(DirectoryTag { name, header: header.to_vec(), is_met: AtomicBool::new(false) })
     }
 
@@ -74,23 +72,44 @@ impl DirectoryTag {
     }
 
     fn begins_with_header(&self, directory: BorrowedFd<'_>) -> rustix::io::Result<bool> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = openat(directory, self.name(), flags | OFlags::NOATIME, Mode::empty())
-            .or_else(|_| openat(directory, self.name(), flags, Mode::empty()))?;
+        let file = open_file(directory, self.name())?;
         let mode = rustix::fs::fstat(&file)?.st_mode;
         if FileType::from_raw_mode(mode) != FileType::RegularFile {
             return Ok(false);
         }
-        let mut found = vec![0; self.header.len()];
-        let mut filled = 0;
-        while filled < found.len() {
-            match rustix::io::read(&file, &mut found[filled..]) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(found == self.header)
+        Ok(read_up_to(&file, self.header.len())? == self.header)
     }
+}
+
+/// Returns a name that an entry of a directory can have.
+pub(super) fn checked_name(name: &[u8]) -> Option<CString> {
+    let is_none = matches!(name, b"" | b"." | b"..") || name.contains(&b'/');
+    if is_none { None } else { CString::new(name).ok() }
+}
+
+/// Opens an entry of a directory for reading: never through a symlink, without blocking, and without
+/// changing its access time if this process may ask for that.
+pub(super) fn open_file(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    match openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => openat(directory, name, flags, Mode::empty()),
+        answer => answer,
+    }
+}
+
+/// Reads a file up to its end, or up to this number of bytes.
+pub(super) fn read_up_to(file: &OwnedFd, bytes: usize) -> rustix::io::Result<Vec<u8>> {
+    let mut found = Vec::new();
+    let mut filled = 0;
+    while filled < bytes {
+        found.resize(bytes.min(filled + (64 << 10)), 0);
+        match rustix::io::read(file, &mut found[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    found.truncate(filled);
+    Ok(found)
 }

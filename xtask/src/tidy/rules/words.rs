@@ -125,6 +125,7 @@ pub const ODD_LINES: &[(&str, usize)] = &[
     ("doc/limits.md", 0),
     ("doc/measured.md", 0),
     ("doc/mount.md", 0),
+    ("doc/patterns.md", 0),
     ("doc/read-back.md", 0),
     ("doc/record.md", 0),
     ("doc/semantics.md", 0),

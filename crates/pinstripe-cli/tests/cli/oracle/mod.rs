@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::stand::{Ran, Stand};
 use model::{
-    Act, BackupAsked, Inode, ModelPattern, Outcome, Restore, RestoreAsked, Saved, any_matches,
+    Act, BackupAsked, Inode, ModelPattern, Outcome, Restore, RestoreAsked, Saved, excludes,
 };
 use tree::{Draw, Ground, NodeKind, NodeTree, TreeNode, scan};
 
@@ -184,7 +184,12 @@ impl Play {
             spelled.push(self.spell(&path));
         }
         let most = if self.draw.one_in(2) { 3 } else { 0 };
-        let patterns = self.draw_patterns(most);
+        let mut patterns = self.draw_patterns(most);
+        for ModelPattern(text) in &mut patterns {
+            if self.draw.one_in(4) {
+                text.insert(0, b'!');
+            }
+        }
         let asked = BackupAsked {
             roots: Vec::new(),
             missing: Vec::new(),
@@ -261,7 +266,7 @@ impl Play {
         }
         assert_eq!(real.code, if asked.missing.is_empty() { 0 } else { 3 }, "{}", real.err);
         assert_eq!(done["losses"], asked.missing.len(), "{}", real.err);
-        let is_odd = |path: &PathBuf| any_matches(&asked.patterns, path, tree[path].is_directory());
+        let is_odd = |path: &PathBuf| excludes(&asked.patterns, path, tree[path].is_directory());
         let warnings = usize::from(asked.roots.iter().any(is_odd));
         assert_eq!(done["warnings"], warnings, "{}", real.err);
         for key in COUNTED {

@@ -60,6 +60,17 @@ pub fn any_matches(patterns: &[ModelPattern], path: &Path, is_directory: bool) -
     patterns.iter().any(|pattern| pattern.matches(path, is_directory))
 }
 
+/// Whether the last pattern that matches excludes the path: a negated one includes it again.
+pub fn excludes(patterns: &[ModelPattern], path: &Path, is_directory: bool) -> bool {
+    let positive = |pattern: &ModelPattern| match pattern.0.strip_prefix(b"!") {
+        Some(text) => (false, ModelPattern(text.to_vec())),
+        None => (true, pattern.clone()),
+    };
+    let mut last_first = patterns.iter().rev().map(positive);
+    let found = last_first.find(|(_, pattern)| pattern.matches(path, is_directory));
+    found.is_some_and(|(excludes, _)| excludes)
+}
+
 /// The command line of a backup, with its paths as they are resolved.
 #[derive(Debug, Clone, Default)]
 pub struct BackupAsked {
@@ -121,7 +132,7 @@ impl BackupAsked {
             if is_cache && name.as_bytes() != TAG.as_bytes() {
                 return None;
             }
-            if any_matches(&self.patterns, &at, tree[&at].is_directory()) {
+            if excludes(&self.patterns, &at, tree[&at].is_directory()) {
                 return None;
             }
             is_entered = !(self.one_file_system && mounts.contains(&at));

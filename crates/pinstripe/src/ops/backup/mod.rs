@@ -1,6 +1,7 @@
 //! `backup`: saves paths in the store as a new snapshot.
 
 mod ancestry;
+mod explain;
 mod sources;
 mod stream;
 mod writer;
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub(super) use ancestry::Ancestry;
+pub use explain::explain;
 use sources::{exclude_own, refuse_members, sources};
 pub use stream::{Stream, run_stream};
 pub(super) use writer::Writer;

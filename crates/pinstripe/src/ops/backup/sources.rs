@@ -42,9 +42,18 @@ pub(crate) fn exclude_own(
                 "the directory {} is not backed up, because it is a member of the store",
                 slot.place.display()
             ));
-            exclude = exclude.with_place(place);
+            exclude = exclude.with_place(place, "this directory is a member of the store");
         }
     }
+    exclude_mounted(exclude, sources, monitor)
+}
+
+/// Excludes places where snapshots are mounted.
+pub(crate) fn exclude_mounted(
+    mut exclude: Exclude,
+    sources: &[Vec<u8>],
+    monitor: &Monitor,
+) -> Exclude {
     for MountInfo { at, .. } in mounts::of_this_process().into_iter().filter(shows_snapshots) {
         let place = at.as_os_str().as_bytes();
         let below_root = place.strip_prefix(b"/").unwrap_or(place);
@@ -55,7 +64,7 @@ pub(crate) fn exclude_own(
                 "the directory {} is not backed up, because snapshots are mounted there",
                 at.display()
             ));
-            exclude = exclude.with_place(place);
+            exclude = exclude.with_place(place, "snapshots are mounted there");
         }
     }
     exclude
@@ -191,7 +200,7 @@ fn report_repeated(sources: &[Vec<u8>], monitor: &Monitor) {
 }
 
 /// Returns the source that a path names, and its file type.
-fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
+pub(super) fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
     let io = |error| Error::of_named("cannot back up this path", path, error);
     let kind = paths::own_metadata(path).map_err(io)?.file_type();
     let absolute = match (path.parent(), path.file_name()) {

@@ -255,10 +255,13 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         Ok(())
     }
 
-    /// Reports what the walk could not take: a loss, unless it is gone.
+    /// Reports what the walk could not take: a loss, unless it is gone. Rules that have no effect
+    /// lose nothing.
     fn trouble(&self, path: &[u8], error: Error) {
         let place = shown_from_root(path);
-        if error.kind() == Kind::Changed && source::is_gone(self.root, path) {
+        if error.kind() == Kind::Usage {
+            self.monitor.warning(place, error);
+        } else if error.kind() == Kind::Changed && source::is_gone(self.root, path) {
             self.monitor.changed(place, error);
         } else {
             self.monitor.loss(place, error);

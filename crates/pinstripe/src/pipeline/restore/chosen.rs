@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::mounts::LinkMounts;
 use crate::store::tree::TreeReader;
-use crate::walk::Exclude;
+use crate::walk::{Exclude, RuleOrigin, WrittenRule};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
@@ -80,16 +80,18 @@ impl PathFilter {
     /// Fails with [`Kind::NotFound`] when no pattern of `include` matched; if only some matched,
     /// the others are losses.
     pub(crate) fn report_unmet(&self, monitor: &Monitor) -> Result<()> {
-        for pattern in self.exclude.iter().flat_map(Exclude::unmet) {
-            let shown = shown(pattern);
+        let excluded = self.exclude.iter().flat_map(Exclude::unmet);
+        // The patterns of a list may be meant for other snapshots.
+        for rule in excluded.filter(|it| matches!(it.origin, RuleOrigin::Option(_))) {
+            let shown = shown(rule);
             monitor.note(&format!(
                 "no path of the restored part matches --exclude {}",
                 shown.display()
             ));
         }
         self.refuse_without_match()?;
-        for pattern in self.include.iter().flat_map(Exclude::unmet) {
-            monitor.loss(shown(pattern), no_match());
+        for rule in self.include.iter().flat_map(Exclude::unmet) {
+            monitor.loss(shown(rule), no_match(rule));
         }
         Ok(())
     }
@@ -99,21 +101,25 @@ impl PathFilter {
     /// # Errors
     /// Fails with [`Kind::NotFound`] and the first pattern.
     pub(crate) fn refuse_without_match(&self) -> Result<()> {
-        let Some(include) = &self.include else { return Ok(()) };
-        let unmet = include.unmet();
-        match unmet.first().filter(|_| unmet.len() == include.count()) {
-            Some(first) => Err(no_match().at(shown(first))),
+        let include = self.include.iter().filter(|include| include.is_wholly_unmet());
+        match include.flat_map(Exclude::unmet).next() {
+            Some(first) => Err(no_match(first).at(shown(first))),
             None => Ok(()),
         }
     }
 }
 
-fn shown(pattern: &[u8]) -> PathBuf {
-    PathBuf::from(OsStr::from_bytes(pattern))
+fn shown(rule: &WrittenRule) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(&rule.text))
 }
 
-fn no_match() -> Error {
-    Error::new(Kind::NotFound, "no path of the restored part matches this --include").advice(
+fn no_match(rule: &WrittenRule) -> Error {
+    let which = match &rule.origin {
+        RuleOrigin::List(..) => format!("pattern in {}", rule.origin),
+        _ => "--include".to_owned(),
+    };
+    let what = format!("no path of the restored part matches this {which}");
+    Error::new(Kind::NotFound, what).advice(
         "a pattern must match a complete name or path of the snapshot, for example '*.jpg' or \
          '/home/*/mail'; 'pinstripe ls SNAPSHOT' lists the paths",
     )
