@@ -19,7 +19,7 @@ fn with_files(names: &[&str]) -> Stand {
 
 /// The names of those of the files that the latest snapshot has.
 fn saved<'a>(stand: &Stand, names: &[&'a str]) -> Vec<&'a str> {
-    let listed = stand.run("ls latest --json");
+    let listed = stand.run("ls latest --json --store m0");
     assert_eq!(listed.code, 0, "{}", listed.err);
     let paths: Vec<_> = listed.events_of("entry");
     let ends = |name: &str| {
@@ -43,8 +43,8 @@ fn a_changed_rule_applies_to_unchanged_files() {
     ];
     fs::write(stand.path("list"), "# again\nkeep.*\n!a.o\n!/**/src/a.o\nd/a.o\n").unwrap();
     for (options, expected) in cases {
-        let dry = stand.run(&format!("backup src {options} --dry-run --json"));
-        let real = stand.run(&format!("backup src {options} --json"));
+        let dry = stand.run(&format!("backup src {options} --store m0 --dry-run --json"));
+        let real = stand.run(&format!("backup src {options} --store m0 --json"));
         assert_eq!((dry.code, real.code), (0, 0), "{}", real.err);
         assert_eq!(dry.summary()["would_read_bytes"], real.summary()["read_bytes"], "{options}");
         assert_eq!(dry.summary()["walked_entries"], real.summary()["walked_entries"]);
@@ -61,7 +61,7 @@ fn ignore_files_and_limits_also_come_from_the_config_file() {
     let old = fs::File::options().write(true).open(stand.path("src/old")).unwrap();
     old.set_modified(SystemTime::now() - Duration::from_secs(50 * 3600)).unwrap();
     let line = "--ignore-file .ignore --exclude-larger-than 4K --exclude-older-than 2d";
-    assert_eq!(stand.run(&format!("backup src {line} -q")).code, 0);
+    assert_eq!(stand.run(&format!("backup src {line} -q --store m0")).code, 0);
     assert_eq!(saved(&stand, &names), ["x"]);
     let config = format!(
         "[backup.a]\npaths = ['{}']\nignore-file = ['.ignore']\niexclude = ['X']\n\
