@@ -145,8 +145,8 @@ pub struct BackupArgs {
 
     /// Make no snapshot if nothing has changed since the last snapshot of the same PATHs
     ///
-    /// Metadata counts: a changed mode, owner or time of modification is a change. The exit code is
-    /// 0, and the id of the last snapshot is printed.
+    /// Metadata counts: a changed mode, owner or time of modification is a change. Directories above
+    /// the PATHs do not count. The exit code is 0, and the id of the last snapshot is printed.
     #[arg(long, conflicts_with_all = ["stdin", "dry_run"])]
     skip_if_unchanged: bool,
 

@@ -121,6 +121,8 @@ fn without_a_change_no_snapshot_is_made() {
     let stand = with_backup("");
     let old = latest(&stand);
     let line = "backup src --skip-if-unchanged --json --store m0";
+    // The time of the directory above the source does not count.
+    fs::write(stand.path("beside"), "beside").unwrap();
     let skipped = stand.run(line);
     assert_eq!(skipped.code, 0, "{}", skipped.err);
     let summary = skipped.events_of("summary").pop().unwrap();
@@ -132,8 +134,11 @@ fn without_a_change_no_snapshot_is_made() {
     assert_eq!(snapshots(&stand, "").len(), 2);
     let plain = stand.run("backup src --skip-if-unchanged --store m0");
     assert!(plain.ends(0, line).contains("nothing has changed since snapshot"));
+    fs::remove_file(stand.path("src/new")).unwrap();
+    stand.run("backup src --skip-if-unchanged --store m0").ends(0, "a removed file");
+    assert_eq!(snapshots(&stand, "").len(), 3);
     // Another series has no parent.
     stand.run("backup src --host other --skip-if-unchanged --store m0").ends(0, "other host");
-    assert_eq!(snapshots(&stand, "").len(), 3);
+    assert_eq!(snapshots(&stand, "").len(), 4);
     stand.run("gc --store m0").ends(0, "no session is left");
 }

@@ -322,7 +322,7 @@ fn ignore_files_without_effect_are_reported() {
     fs::write(root.join("bytes/.ig"), b"caf\xe9*\n").unwrap();
     fs::write(root.join(OsStr::from_bytes(b"bytes/caf\xe9!")), "").unwrap();
     fs::write(root.join("closed/.ig"), "a\n").unwrap();
-    fs::set_permissions(root.join("closed/.ig"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(root.join("closed/.ig"), fs::Permissions::from_mode(0o0)).unwrap();
     let (found, troubles) = walked(&root, with(obeying(&[".ig"])));
     let closed = [(PathBuf::from("closed/.ig"), Kind::Io)];
     let is_root = pinstripe_testing::is_root();

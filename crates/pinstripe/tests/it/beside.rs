@@ -7,9 +7,10 @@ use std::time::Duration;
 use pinstripe::beside::{Meeting, VERBS, VerbRole, beside};
 use pinstripe::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::sessions::OpenSession;
+use pinstripe::tag::{TagEdit, TagOptions};
 use pinstripe::{
     Claim, FailureDetector, Store, forget, gc, key, member, repair, scrub, sessions, snapshots,
-    upgrade,
+    tag, upgrade,
 };
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_member::session::Work;
@@ -69,6 +70,11 @@ fn run(site: &Site, verb: &str, store: &mut Store, forgotten: &str) -> Result<()
         }
         "member rebalance" => member::rebalance(store, false, &limits, monitor).map(drop),
         "upgrade" => upgrade::run(store, upgrade::Direction::Forward).map(drop),
+        "tag" => {
+            let tags = ["tagged".to_owned()];
+            let options = TagOptions { tags: TagEdit::Add(&tags), comment: None, dry_run: false };
+            tag::run(store, "latest", &options, &limits, monitor).map(drop)
+        }
         "key add" => key::add(store, &new_slot()).map(drop),
         "key remove" => {
             key::add(store, &pinstripe_stripe::NewSlot { label: "gone".into(), ..new_slot() })?;

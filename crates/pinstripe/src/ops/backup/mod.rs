@@ -18,7 +18,7 @@ pub use stream::{Stream, run_stream};
 pub(super) use writer::Writer;
 
 use crate::pipeline;
-use crate::pipeline::backup::{Comparison, Completeness, Input, Previous, Tree, Wanted};
+use crate::pipeline::backup::{Comparison, Completeness, Input, Previous, Tree, Unless, Wanted};
 use crate::pipeline::heartbeat;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
@@ -171,7 +171,9 @@ pub fn run_unless_unchanged(
     earlier.note_bases(monitor);
     let previous = earlier.entries(|| ChunkReader::below(&packs, &index, b""), monitor)?;
     let is_doubtful = is_doubtful || earlier.is_doubtful(&index);
-    let comparison = comparison(&index, is_doubtful, &sources.there, &exclude, &options, previous);
+    let changed = AtomicBool::new(false);
+    let known = Known { index: &index, is_doubtful, previous, changed: &changed };
+    let comparison = comparison(known, &sources.there, &exclude, &options);
     let due = options.checkpoints.map(|interval| due(interval, monitor));
     let plan = pipeline::backup::BackupPlan {
         store,
@@ -185,7 +187,8 @@ pub fn run_unless_unchanged(
         stop: &options.stop,
         session: session.name(),
         superseded: std::mem::take(&mut earlier.superseded),
-        unless: earlier.series_parent().filter(|_| options.skip_unchanged).map(|it| it.root),
+        unless: (earlier.series_parent().filter(|_| options.skip_unchanged))
+            .map(|it| Unless { root: it.root, changed: &changed }),
     };
     let (parent, shown) = (earlier.series_parent(), options.time.map_or(began, |it| (it, 0)));
     // A snapshot that is older than its parent would count as made by a wrong clock.
@@ -312,25 +315,28 @@ pub fn survey(
     earlier.note_bases(monitor);
     let packs = PackReader::new(store, monitor);
     let previous = earlier.entries(|| ChunkReader::below(&packs, &index, b""), monitor)?;
-    let comparison = comparison(
-        &index,
-        earlier.is_doubtful(&index),
-        &sources.there,
-        &exclude,
-        options,
-        previous,
-    );
+    let (is_doubtful, changed) = (earlier.is_doubtful(&index), AtomicBool::new(false));
+    let known = Known { index: &index, is_doubtful, previous, changed: &changed };
+    let comparison = comparison(known, &sources.there, &exclude, options);
     pipeline::backup::survey(comparison, monitor, show)
 }
 
-fn comparison<'a>(
+/// What the store has of earlier backups.
+struct Known<'a> {
     index: &'a Index<'a>,
     is_doubtful: bool,
+    previous: Previous<'a>,
+    /// See [`Comparison::changed`].
+    changed: &'a AtomicBool,
+}
+
+fn comparison<'a>(
+    known: Known<'a>,
     sources: &'a [Vec<u8>],
     exclude: &'a Exclude,
     options: &BackupOptions,
-    previous: Previous<'a>,
 ) -> Comparison<'a> {
+    let Known { index, is_doubtful, previous, changed } = known;
     Comparison {
         index,
         is_doubtful,
@@ -341,6 +347,7 @@ fn comparison<'a>(
         previous,
         estimate: options.estimate,
         walkers: options.limits.walkers,
+        changed,
     }
 }
 

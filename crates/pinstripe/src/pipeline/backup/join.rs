@@ -50,6 +50,8 @@ pub struct Comparison<'a> {
     pub estimate: bool,
     /// Threads that list directories.
     pub walkers: usize,
+    /// Set when an entry at or below a source differs from the earlier one.
+    pub changed: &'a AtomicBool,
 }
 
 /// The decision about an entry, which a worker or the assembler carries out.
@@ -291,6 +293,8 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             let entry = Entry { device: stat.device, links: stat.links, ..entry };
             return self.sink.take(EntryPlan::Unchanged(entry));
         }
+        // The directories above a source have no links here.
+        self.comparison.changed.fetch_or(stat.links > 0, Ordering::Relaxed);
         let is_changed = known_kind == Some(stat.kind);
         self.show(if is_changed { EntryAct::Changed } else { EntryAct::New }, &path);
         if is_file {

@@ -26,7 +26,7 @@ mod write_session;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 
 use crossbeam_channel::{Sender, bounded, unbounded};
@@ -105,8 +105,26 @@ pub(crate) struct BackupPlan<'a> {
     pub session: ExtentName,
     /// Checkpoints of earlier runs, to be removed when this run is finished.
     pub superseded: Vec<ExtentName>,
-    /// Make no snapshot if the tree is this one.
-    pub unless: Option<TreeRoot>,
+    /// Make no snapshot if nothing differs from this one.
+    pub unless: Option<Unless<'a>>,
+}
+
+/// The snapshot that a backup without changes would only repeat.
+#[derive(Clone, Copy)]
+pub(crate) struct Unless<'a> {
+    /// Its tree.
+    pub root: TreeRoot,
+    /// Whether an entry at or below a source has changed.
+    pub changed: &'a AtomicBool,
+}
+
+impl Unless<'_> {
+    /// Whether a tree has the same entries at and below the sources. The directories above them do
+    /// not count.
+    fn is_repeated_by(&self, root: &TreeRoot) -> bool {
+        let is_changed = self.changed.load(Ordering::Relaxed);
+        self.root == *root || (!is_changed && self.root.entries == root.entries)
+    }
 }
 
 /// Whether a tree is complete.
@@ -122,7 +140,7 @@ pub(crate) enum Completeness {
 pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 
 /// Runs a backup up to its commit; returns the snapshot, and whether it was
-/// committed: the tree of [`BackupPlan::unless`] makes none. `describe` makes the snapshot object of the finished tree, and
+/// committed: one that repeats [`BackupPlan::unless`] is not. `describe` makes the snapshot object of the finished tree, and
 /// those of checkpoints; the snapshot object is put on every member after everything that it refers
 /// to is durable. A run that was stopped puts a final checkpoint. `acknowledger` answers
 /// condemnations for the session that was begun for this run.
@@ -204,7 +222,7 @@ const COMMIT: [PrefetchHint; 2] = [
 fn commit(
     publisher: &Publisher<'_>,
     ingested: Ingested,
-    ending: Ending,
+    ending: Ending<'_>,
     describe: Describe<'_>,
 ) -> Result<(Snapshot, bool)> {
     let Ending { superseded, session, unless } = ending;
@@ -219,7 +237,8 @@ fn commit(
     publisher.publish()?;
     store.confirm_takers()?;
     let snapshot = describe(root, completeness);
-    let is_unwanted = completeness == Completeness::Whole && unless == Some(root);
+    let is_unwanted = completeness == Completeness::Whole
+        && unless.is_some_and(|unless| unless.is_repeated_by(&root));
     match completeness {
         Completeness::Whole if is_unwanted => {}
         Completeness::Whole => {
@@ -248,13 +267,13 @@ fn commit(
 }
 
 /// What belongs to the end of a run.
-struct Ending {
+struct Ending<'a> {
     /// See [`BackupPlan::superseded`].
     superseded: Vec<ExtentName>,
     /// See [`BackupPlan::session`].
     session: ExtentName,
     /// See [`BackupPlan::unless`].
-    unless: Option<TreeRoot>,
+    unless: Option<Unless<'a>>,
 }
 
 /// The results of all stages.

@@ -101,7 +101,7 @@ pub enum Done {
     Forgot(Vec<SnapshotId>, bool),
     Undeleted(Snapshot),
     /// Whether no member was absent when it ended.
-    Tagged(Tagged, bool),
+    Tagged(Box<Tagged>, bool),
     Collected,
     Scrubbed(scrub::ScrubOutcome),
     Repaired(repair::RepairOutcome),
@@ -213,7 +213,7 @@ impl Actor<'_> {
         let comment = self.act.pick.is_multiple_of(2).then_some("a comment");
         let options = TagOptions { tags: TagEdit::Add(&tags), comment, dry_run: false };
         let tagged = tag::run(store, &*self.name(), &options, &limits(), &self.ledger.monitor)?;
-        Ok(Done::Tagged(tagged, store.absent().next().is_none()))
+        Ok(Done::Tagged(Box::new(tagged), store.absent().next().is_none()))
     }
 
     fn collect(&self, store: &Store) -> Result<Done> {

@@ -350,7 +350,8 @@ impl World {
                     let is_sure = is_firm && (has_macs || counts);
                     ids.iter().for_each(|id| marks.entry(*id).or_default().push((false, is_sure)));
                 }
-                Ok(Done::Tagged(Tagged { before, after: Some(after) }, is_everybody_there)) => {
+                Ok(Done::Tagged(tagged, is_everybody_there)) => {
+                    let Tagged { before, after: Some(after) } = &**tagged else { continue };
                     let counts = *is_everybody_there && !is_mover_cut;
                     let is_sure = is_firm && (has_macs || counts);
                     marks.entry(before.id).or_default().push((false, is_sure));

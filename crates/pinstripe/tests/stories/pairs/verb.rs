@@ -88,7 +88,7 @@ verbs! {
 }
 
 /// Operations that no story plays, and why.
-const NOT_PLAYED: [(&str, &str); 17] = [
+const NOT_PLAYED: [(&str, &str); 18] = [
     ("gc::preview", "changes nothing: it is the dry run of a gc"),
     ("analyze", "it opens no store"),
     ("init", "there is no store yet"),
@@ -97,6 +97,7 @@ const NOT_PLAYED: [(&str, &str); 17] = [
     ("select", "a helper of other operations"),
     ("backup::exclude_members", "a part of backup"),
     ("backup::refuse_members", "a part of backup"),
+    ("backup::run_unless_unchanged", "a part of backup: `run` calls it"),
     ("check::judge", "a part of check"),
     ("members::redundancy", "a part of members, stats and check"),
     ("snapshots::all", "a part of undelete and of `snapshots --all`"),
