@@ -152,8 +152,7 @@ pub struct BackupArgs {
 
     /// Host name that is stored in the snapshot [default: the name of this machine]
     ///
-    /// Unchanged files are taken from the latest snapshot with the same host name and the same
-    /// PATHs.
+    /// Unchanged files are taken from the latest snapshot of the same host name that has the PATH.
     #[arg(long, value_name = "NAME")]
     host: Option<OsString>,
 
@@ -282,7 +281,7 @@ impl BackupArgs {
         Ok(Ending::done(snapshots::facts(&snapshot)))
     }
 
-    /// With a stream, the PATHs are a command, or there are none.
+    /// Refuses PATHs that are not a command, and a command without words.
     fn refuse_stream_paths(&self) -> Result<()> {
         match (self.stdin_from_command, self.paths.as_slice()) {
             (true, []) => Err(Error::new(Kind::Usage, "--stdin-from-command needs a command")

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -138,17 +139,18 @@ impl DiffArgs {
         let ticker = run.ticker(GAUGE);
         let (mut totals, mut retyped) = (Totals::default(), HashSet::new());
         preview::run(store, &options, &run.monitor, &mut |act, path, bytes, entry| {
-            let sort = sort_on_disk(act, &path, bytes, entry);
+            let found = path.symlink_metadata().ok();
+            let sort = sort_on_disk(act, (&path, found.as_ref()), bytes, entry);
             if sort == Sort::Retyped {
                 retyped.insert(path.clone());
             } else if retyped.contains(&path) {
                 // A directory in the way of another entry is listed again, among what is removed.
                 return Ok(());
             }
-            count(&mut totals, sort, &path, entry);
+            count(&mut totals, sort, found.as_ref(), entry);
             let is_directory = match entry {
                 Some(entry) => entry.meta.kind == FileKind::Directory,
-                None => path.is_dir() && !path.is_symlink(),
+                None => found.is_some_and(|it| it.is_dir()),
             };
             let slash = if is_directory { "/" } else { "" };
             run.screen.row(&format!("{} {}{slash}", letter(sort), escape::path(&path)))?;
@@ -162,8 +164,13 @@ impl DiffArgs {
 }
 
 /// What happened since the snapshot, if a restore would do this.
-fn sort_on_disk(act: Act, path: &Path, bytes: u64, entry: Option<&Entry>) -> Sort {
-    let (Some(entry), Ok(found)) = (entry, path.symlink_metadata()) else {
+fn sort_on_disk(
+    act: Act,
+    (path, found): (&Path, Option<&Metadata>),
+    bytes: u64,
+    entry: Option<&Entry>,
+) -> Sort {
+    let (Some(entry), Some(found)) = (entry, found) else {
         return if act == Act::Remove { Sort::Added } else { Sort::Deleted };
     };
     let kind = entry.meta.kind;
@@ -187,7 +194,7 @@ fn sort_on_disk(act: Act, path: &Path, bytes: u64, entry: Option<&Entry>) -> Sor
 }
 
 /// Counts a difference.
-fn count(totals: &mut Totals, sort: Sort, path: &Path, entry: Option<&Entry>) {
+fn count(totals: &mut Totals, sort: Sort, found: Option<&Metadata>, entry: Option<&Entry>) {
     *match sort {
         Sort::Added => &mut totals.added,
         Sort::Deleted => &mut totals.deleted,
@@ -195,9 +202,9 @@ fn count(totals: &mut Totals, sort: Sort, path: &Path, entry: Option<&Entry>) {
         Sort::Modified => &mut totals.modified,
         Sort::Metadata => &mut totals.metadata,
     } += 1;
-    let found = path.symlink_metadata().ok().filter(std::fs::Metadata::is_file);
+    let found = found.filter(|it| it.is_file());
     let file = entry.filter(|it| it.meta.kind == FileKind::File);
-    totals.new_bytes += found.map_or(0, |it| it.len());
+    totals.new_bytes += found.map_or(0, Metadata::len);
     totals.old_bytes += file.map_or(0, |it| it.size);
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pinstripe_lab::{Knob, knobs_to_toml, undecided_knobs};
 
-use crate::stand::{Stand, noise};
+use crate::stand::{Stand, interrupt, noise};
 
 const KNOBS: &str = "version = 1\n[split]\nblock-size = \"4K\"\ncodec = \"raw\"\n";
 
@@ -229,8 +229,7 @@ fn an_interrupt_of_tune_keeps_results_and_writes_no_knobs() {
         assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(saved() >= 1 && !stand.path("tuned.toml").exists());
     let left: Vec<_> = fs::read_dir(stand.path("")).unwrap().flatten().collect();

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::lab_fs::Loop;
 use crate::mount::Mounted;
-use crate::stand::{Stand, assert_ends, each_at_once, skipped};
+use crate::stand::{Stand, assert_ends, each_at_once, interrupt, skipped};
 
 /// Each run waits and watches the machine for a third of a second, in which another can be made.
 const LINES_AT_ONCE: usize = 4;
@@ -96,8 +96,7 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nothing_behind() {
         assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    interrupt(&child);
     let status = child.wait().unwrap();
     assert_eq!((status.code(), status.signal()), (Some(130), None));
     assert!(runs() >= 1);
@@ -121,8 +120,7 @@ fn an_interrupt_before_the_first_run_ends_saves_nothing() {
         assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(!stand.path("r.json").exists(), "there is nothing to keep");
     assert!(!has_begun(), "and nothing is left");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::stand::{Ran, Stand, assert_ends, ran};
+use crate::stand::{Ran, Stand, assert_ends, interrupt, ran};
 
 /// Without waiting for a quiet machine; a disturbed run counts, so that it is not repeated.
 const AT_ONCE: &str = "--warm-up 0 --patience 0 --accept-noise --out r.json";
@@ -124,8 +124,7 @@ fn an_interrupt_kills_the_command_and_puts_everything_back() {
         assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    interrupt(&child);
     let status = child.wait().unwrap();
     assert_eq!((status.code(), status.signal()), (Some(130), None));
     assert_eq!(log(&stand), "set\nrun\nback\nconclude\nclean\n");

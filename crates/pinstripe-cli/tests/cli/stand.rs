@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -243,6 +243,12 @@ pub fn ran(command: &mut Command) -> Ran {
         out: String::from_utf8(output.stdout).expect("only UTF-8 is printed"),
         err: String::from_utf8(output.stderr).expect("only UTF-8 is printed"),
     }
+}
+
+/// Sends SIGINT to a running command.
+pub fn interrupt(child: &Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
 }
 
 #[track_caller]

@@ -223,7 +223,7 @@ impl Plan for Turned {
 }
 
 impl Drop for Turned {
-    /// After a panic nothing else puts the setting back; there is nobody left to report to.
+    /// Restores the setting after a panic. A failure is not reported, because the run has ended.
     fn drop(&mut self) {
         let _ = self.put_back();
     }

@@ -47,7 +47,8 @@ pub struct Snapshot {
     pub program: String,
     /// The paths that the backup was asked to save, absolute, in path order.
     pub sources: Vec<Vec<u8>>,
-    /// The snapshot from which unchanged files were reused.
+    /// The latest snapshot of the same host and sources when this one was made, or the snapshot whose
+    /// tags this one changes.
     pub parent: Option<SnapshotId>,
     /// The entries.
     pub root: TreeRoot,
@@ -55,7 +56,7 @@ pub struct Snapshot {
     pub counts: Vec<(String, u64)>,
     /// Tags given by the user who made the snapshot, for people and retention rules.
     pub tags: Vec<String>,
-    /// A text for people; empty if there is none.
+    /// The comment of the user; empty for a snapshot without a comment.
     pub comment: String,
 }
 

@@ -243,7 +243,7 @@ const SLOTS: usize = 256;
 /// Rules in slots, each with the bytes that a name must have.
 #[derive(Debug, Default)]
 struct NameTable {
-    /// Where each slot begins among the entries; empty if there are none.
+    /// The position of the first entry of each slot; empty for a table without entries.
     starts: Vec<u32>,
     entries: Vec<(u32, Range<u32>)>,
     texts: Vec<u8>,
