@@ -6,7 +6,7 @@
 use super::backup::{Ancestry, Writer, end, prepare};
 use super::forget::{self, ForgetChoice, ForgetOptions};
 use crate::pipeline;
-use crate::pipeline::backup::{BackupPlan, Tree};
+use crate::pipeline::backup::{BackupPlan, Ending, Tree};
 use crate::pipeline::heartbeat;
 use crate::pipeline::limits::Limits;
 use crate::store::choice::{SnapshotName, find};
@@ -148,9 +148,7 @@ fn commit(
         checkpoint_due: None,
         checkpoint_waits: false,
         stop: &stop,
-        session: session.name(),
-        superseded: Vec::new(),
-        unless: None,
+        ending: Ending { session: session.name(), superseded: Vec::new(), unless: None },
     };
     let describe = |_, _| after.clone();
     let (after, _) = heartbeat::beside(store, &session, || {

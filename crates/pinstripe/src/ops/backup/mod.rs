@@ -18,7 +18,9 @@ pub use stream::{Stream, run_stream};
 pub(super) use writer::Writer;
 
 use crate::pipeline;
-use crate::pipeline::backup::{Comparison, Completeness, Input, Previous, Tree, Unless, Wanted};
+use crate::pipeline::backup::{
+    Comparison, Completeness, Ending, Input, Previous, Tree, Unless, Wanted,
+};
 use crate::pipeline::heartbeat;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
@@ -185,10 +187,12 @@ pub fn run_unless_unchanged(
         checkpoint_due: due.as_ref().map(|due| due as &(dyn Fn() -> bool + Sync)),
         checkpoint_waits: options.checkpoints.is_some_and(|interval| interval.waits),
         stop: &options.stop,
-        session: session.name(),
-        superseded: std::mem::take(&mut earlier.superseded),
-        unless: (earlier.series_parent().filter(|_| options.skip_unchanged))
-            .map(|it| Unless { root: it.root, changed: &changed }),
+        ending: Ending {
+            session: session.name(),
+            superseded: std::mem::take(&mut earlier.superseded),
+            unless: (earlier.series_parent().filter(|_| options.skip_unchanged))
+                .map(|it| Unless { root: it.root, changed: &changed }),
+        },
     };
     let (parent, shown) = (earlier.series_parent(), options.time.map_or(began, |it| (it, 0)));
     // A snapshot that is older than its parent would count as made by a wrong clock.

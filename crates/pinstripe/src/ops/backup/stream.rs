@@ -5,7 +5,7 @@ use std::io::Read;
 use super::writer::Writer;
 use super::{BackupOptions, begun, counts, end, prepare, refuse_future};
 use crate::pipeline;
-use crate::pipeline::backup::{Input, Tree};
+use crate::pipeline::backup::{Ending, Input, Tree};
 use crate::pipeline::heartbeat;
 use crate::store::Store;
 use pinstripe_base::clock;
@@ -68,9 +68,7 @@ pub fn run_stream(
         checkpoint_due: None,
         checkpoint_waits: false,
         stop: &options.stop,
-        session: session.name(),
-        superseded: Vec::new(),
-        unless: None,
+        ending: Ending { session: session.name(), superseded: Vec::new(), unless: None },
     };
     let shown = options.time.map_or(began, |it| (it, 0));
     let begun = begun(store, id, shown, options, vec![name], None);

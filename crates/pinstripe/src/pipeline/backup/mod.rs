@@ -101,6 +101,12 @@ pub(crate) struct BackupPlan<'a> {
     pub checkpoint_waits: bool,
     /// Set by another thread to end the run early.
     pub stop: &'a AtomicBool,
+    /// What the end of the run needs.
+    pub ending: Ending<'a>,
+}
+
+/// What the end of a run needs.
+pub(crate) struct Ending<'a> {
     /// The session that was begun for this run.
     pub session: ExtentName,
     /// Checkpoints of earlier runs, to be removed when this run is finished.
@@ -139,10 +145,10 @@ pub(crate) enum Completeness {
 /// Makes the snapshot or checkpoint object for a tree.
 pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 
-/// Runs a backup up to its commit; returns the snapshot, and whether it was
-/// committed: one that repeats [`BackupPlan::unless`] is not. `describe` makes the snapshot object of the finished tree, and
-/// those of checkpoints; the snapshot object is put on every member after everything that it refers
-/// to is durable. A run that was stopped puts a final checkpoint. `acknowledger` answers
+/// Runs a backup up to its commit; returns the snapshot, and whether it was committed: one that
+/// repeats [`Ending::unless`] is not. `describe` makes the snapshot object of the finished tree,
+/// and those of checkpoints; the snapshot object is put on every member after everything that it
+/// refers to is durable. A run that was stopped puts a final checkpoint. `acknowledger` answers
 /// condemnations for the session that was begun for this run.
 ///
 /// # Errors
@@ -151,7 +157,7 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 /// [`Kind::Busy`] when its session was ended from outside. Errors of single entries are in the
 /// ledger.
 pub fn run(
-    mut plan: BackupPlan<'_>,
+    plan: BackupPlan<'_>,
     acknowledger: &mut Acknowledger,
     monitor: &Monitor,
     describe: Describe<'_>,
@@ -161,11 +167,6 @@ pub fn run(
     let records = ScratchPool::new(2 * plan.limits.records_queued);
     let sealer = plan.store.sealer()?;
     let segments = Arc::new(ScratchPool::new(plan.limits.segments));
-    let ending = Ending {
-        superseded: std::mem::take(&mut plan.superseded),
-        session: plan.session,
-        unless: plan.unless,
-    };
     let claims = Claims::default();
     let has_ended = AtomicBool::new(false);
     let writing = Writing {
@@ -205,7 +206,7 @@ pub fn run(
                 ingest(scope, (&reading, &writing), (input, limits), due, &publisher, describe)?
             }
         };
-        let made = commit(&publisher, ingested, ending, describe)?;
+        let made = commit(&publisher, ingested, plan.ending, describe)?;
         redundancy::state(store, index, &writers.failed(), monitor);
         Ok(made)
     })
@@ -264,16 +265,6 @@ fn commit(
     superseded.into_iter().for_each(|name| writers.delete(name));
     writers.barrier()?;
     Ok((snapshot, !is_unwanted))
-}
-
-/// What belongs to the end of a run.
-struct Ending<'a> {
-    /// See [`BackupPlan::superseded`].
-    superseded: Vec<ExtentName>,
-    /// See [`BackupPlan::session`].
-    session: ExtentName,
-    /// See [`BackupPlan::unless`].
-    unless: Option<Unless<'a>>,
 }
 
 /// The results of all stages.
